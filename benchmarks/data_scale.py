@@ -1,12 +1,12 @@
-"""How time and memory of each stage grow with people and strips, and which limit a large data set would reach first.
+"""How each stage's time and memory grow with people and strips, and which limit a large data set reaches first.
 
     python benchmarks/data_scale.py --sizes 40x250 160x250 640x250 --svg docs/data_scale.svg
     python benchmarks/data_scale.py --raw results/default/raw    # also preprocess, with rendered frames
 
-Strips are noise, of PEOPLE x STRIPS; four fifths of the people are for training, a tenth each for validation and
-testing. Each stage is a separate command with one thread: CPU seconds, on which other load has little effect, and peak
-memory including its children. A line through the sizes, seconds and memory against the strips in the store, is
-extrapolated to --to.
+Each size is PEOPLE x STRIPS, and strips are noise. Four fifths of the people are for training, a tenth each for
+validation and testing. Each stage runs as a separate command with one thread. Its CPU seconds, on which other load has
+little effect, and its peak memory are measured, including its children's. Lines are fitted to seconds and memory
+against the number of strips in the store, and extrapolated to --to.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Cost:
 
 
 def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
-    """Run a faze command, and sample its resource use, including its children, every few hundredths of a second."""
+    """Run a faze command, and sample its resource use, including its children's, every few hundredths of a second."""
     threads = ["--threads", 1] if stage not in ("inspect", "train") else []
     command = [sys.executable, "-m", "faze", stage, *map(str, [*words, *threads])]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "FAZE_OUTPUT_CACHE": ""}
@@ -73,7 +73,7 @@ def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
 
 
 def made_up(people: int, strips: int) -> Iterator[PersonStrips]:
-    """Create people of noise; each person's strips are those of the first, rolled, since drawing takes longest."""
+    """Create people whose strips are noise, drawn once and rolled for each person, since drawing takes longest."""
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (strips, 64, 256, 3), dtype=np.uint8)
     for number in range(people):
@@ -83,7 +83,7 @@ def made_up(people: int, strips: int) -> Iterator[PersonStrips]:
 
 
 def configs(folder: Path) -> Mapping[str, Path]:
-    """Write the config file of each stage: the default, with a short training run."""
+    """Write each stage's config file: the defaults, with a short training run."""
     config = validate(merge(read_yaml(DEFAULTS), unflatten(SMALL)))
     paths = {}
     for stage in ("preprocess", "train", "encode", "meta_train", "adapt", "redirect"):
@@ -97,7 +97,7 @@ def configs(folder: Path) -> Mapping[str, Path]:
 
 
 def stages(folder: Path, people: int, strips: int) -> Iterator[Cost]:
-    """Run every stage that reads a whole store, or its codes."""
+    """Run every stage that reads a whole store or its codes; yield the measurements of each."""
     total, store, of = people * strips, folder / "gazecapture.h5", configs(folder)
     print(f"{people} people x {strips} strips: {total * 64 * 256 * 3 / 2**30:.1f} GiB", flush=True)
     write_strips(store, "gazecapture", made_up(people, strips))
@@ -124,7 +124,7 @@ def stages(folder: Path, people: int, strips: int) -> Iterator[Cost]:
 
 
 def preprocess(raw: Path, folder: Path) -> Iterator[Cost]:
-    """Prepare a twentieth, a fifth and all of the rendered people of GazeCapture."""
+    """Preprocess a twentieth, a fifth and all of the rendered GazeCapture people."""
     source, supplementary = raw / "gazecapture", raw / "gazecapture_supplementary.h5"
     people = sorted(path for path in source.iterdir() if path.is_dir())
     for share in (20, 5, 1):
@@ -146,7 +146,7 @@ def preprocess(raw: Path, folder: Path) -> Iterator[Cost]:
 
 
 def line(costs: Sequence[Cost], what: str, to: int) -> tuple[float, float, float]:
-    """Fit what = fixed + each x strips; return both, and the value at `to`."""
+    """Fit `what` = fixed + each x strips; return `fixed`, `each` and the value at `to`."""
     x, y = np.array([cost.strips for cost in costs], float), np.array([getattr(cost, what) for cost in costs])
     each, fixed = np.polyfit(x, y, 1)
     return fixed, each, fixed + each * to

@@ -1,9 +1,10 @@
-"""Embedding consistency compared with the released (2B)^2 form, on a CPU, interleaved in one run.
+"""Embedding consistency timed against its released (2B)^2 form, interleaved in one run on a CPU.
 
     python benchmarks/embedding_loss.py
 
-Forward and backward of the gaze codes' term are timed; the released procedure also computes the head codes' term, which
-its training never uses. One chunk of B pairs; value and gradient are compared before anything is timed.
+The forward and backward passes of the gaze codes' term are timed; the released procedure also computes the head codes'
+term, which its training never uses. Each call processes one chunk of B pairs. Values and gradients are compared before
+anything is timed.
 """
 
 import argparse
@@ -26,7 +27,7 @@ RELEASED, WITHOUT_HEAD, OURS = "released", "released, no head term", "ours, rele
 
 
 class Codes(NamedTuple):
-    """Return frontalised codes of B pairs: gaze (2B, 2, 3), head (2B, 16, 3), person (2B,)."""
+    """Frontalised codes of B pairs: gaze (2B, 2, 3), head (2B, 16, 3), person (2B,)."""
 
     gaze: Tensor
     head: Tensor
@@ -34,7 +35,7 @@ class Codes(NamedTuple):
 
 
 def made_up(pairs: int, dtype: torch.dtype = torch.float32) -> Codes:
-    """Return codes scattered around a mean code of each person."""
+    """Return random codes scattered around a mean code for each person."""
     random = torch.Generator().manual_seed(pairs)
     person = torch.randint(PEOPLE, (pairs,), generator=random).repeat(2)
     gaze, head = (
@@ -52,7 +53,7 @@ def released(codes: Codes) -> Tensor:
 
 
 def of_gaze(term: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Codes], Tensor]:
-    """Compute forward and backward of the gaze codes alone."""
+    """Return a step that computes the forward and backward passes for the gaze codes alone."""
 
     def step(codes: Codes) -> Tensor:
         value = term(codes.gaze, codes.person)
@@ -76,7 +77,7 @@ CONTENDERS = {
 
 
 def print_differences(pairs: int) -> None:
-    """Return differences of value and gradient, ours to released, in both precisions."""
+    """Print how much our value and gradient differ from the released ones, in both precisions."""
     for dtype in (torch.float32, torch.float64):
         found = []
         for name in (WITHOUT_HEAD, OURS):
@@ -92,7 +93,7 @@ def print_differences(pairs: int) -> None:
 
 
 def time_blocks(pairs: int, blocks: int, clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Return milliseconds per call of every contender and block, in alternating order after one untimed block."""
+    """Time every contender in alternating order; return its milliseconds per call in each block but the first."""
     codes, calls = made_up(pairs), max(1, 512 // pairs)
     times: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     for block in range(blocks + 1):

@@ -1,16 +1,17 @@
-"""Few-shot learning compared with the released sequential procedure, on a CPU, interleaved in one run.
+"""Few-shot learning timed against the released sequential procedure, interleaved in one run on a CPU.
 
     python benchmarks/fewshot.py adapt sweep own memory
 
 adapt   165 people (150 GazeCapture, 15 MPIIGaze; meta_synth's people, tiled) x 10 repeats x 1,000 steps, the error on
-        500 query samples measured 51 times, for every k; the sequential side adapts some of the same calibrations.
-sweep   all of it for k = 1...18: 100,000 outer steps of MAML with drawing and validation, then `adapt` for every k.
-        Ours runs completely, in parts that alternate with the sequential side; only that side is extrapolated.
-own     the whole sweep of each of --learners once on meta_synth's own 25 test people: seconds and curve.
-memory  peak and time of 1,650 to 29,700 adaptations, each in a separate process.
+        500 query samples measured 51 times, for every k. The sequential side adapts to some of the same calibrations.
+sweep   everything for k = 1...18: 100,000 outer steps of MAML with drawing and validation, then `adapt` for every k.
+        Our side runs completely, in parts that alternate with the sequential side; only the latter is extrapolated.
+own     the whole sweep, once for each of --learners, on meta_synth's own 25 test people: seconds and error curve.
+memory  peak memory and time of 1,650 to 29,700 adaptations, each number in a separate process.
 
-Ours uses the given threads, the sequential side one, which is its fastest, or two processes of one thread each. Beside
-other load, --cpu-time counts processor time instead: ours divided by its threads; two processes are then not reported.
+Our side uses the given number of threads. The sequential side uses one thread, which is its fastest setting, or two
+processes with one thread each. If the machine has other load, use --cpu-time to measure processor time instead, which
+for our side is divided by its number of threads. Results for two processes are then not reported.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def settings(**changes: object) -> Fewshot:
 
 
 def people(name: str, count: int | None = None) -> list[PersonCodes]:
-    """Return the people of a file, repeated up to a number."""
+    """Return the people in a file, repeated until there are `count` of them."""
     codes = CodeStore(GOLDEN / f"{name}_predictions.h5", default_split="test")
     found, _ = read_people(codes, "test", needed=518, reason="the paper's protocol")
     return [
@@ -75,7 +76,7 @@ def adaptation_to(persons: Sequence[PersonCodes], k: int, threads: int, repeats:
 
 
 def quick_start() -> Weights:
-    """Return a network from which adaptation starts, meta-trained briefly for k = 9."""
+    """Return an initial network for adaptation, briefly meta-trained for k = 9."""
     short = settings(shots=(9,), outer_steps=500, validate_every_steps=500)
     return train_ours(short, people("gc_train"), lambda *_: None, ResumeFile()).best
 
@@ -83,7 +84,7 @@ def quick_start() -> Weights:
 def train_ours(
     to_there: Fewshot, train: Sequence[PersonCodes], validate: Callable, resume_file: ResumeFile
 ) -> OuterState:
-    """Meta-train, starting from the file if it exists, up to an outer step."""
+    """Meta-train up to the last outer step of the settings, resuming from the file if it exists."""
     initial = InitialNetworks(to_there.shots, random_weights(len(to_there.shots), 6, 64, 0))
     return meta_train("maml", initial, TaskDraws(train, to_there, seed=0), to_there, validate, resume_file)
 
@@ -91,7 +92,7 @@ def train_ours(
 def measure_adaptation(
     shots: Sequence[int], blocks: int, threads: int, clock: Clock
 ) -> dict[int, dict[str, list[float]]]:
-    """Return the seconds for all adaptations by k: ours, the sequential side, and two processes of it."""
+    """Return the seconds for all adaptations by k: on our side, sequentially, and in two sequential processes."""
     persons, start, sequential, times = everyone(), quick_start(), Sequential(clock), {}
     with sequential.pool:
         for k in shots:
@@ -115,7 +116,7 @@ def sequential_work(adaptation: Adaptation, networks: InitialNetworks, place: in
 def play_block(
     block: int, adaptation: Adaptation, networks: InitialNetworks, sequential: Sequential
 ) -> dict[str, float]:
-    """Run both sides in alternating order; return seconds for all, and the largest difference of a common error."""
+    """Run both sides in alternating order; return the seconds for all, and the largest difference in their errors."""
     count, clock = len(adaptation.calibrations), partial(sequential.clock, adaptation.threads)
     place = block * 397 % count
     work = sequential_work(adaptation, networks, place)
@@ -152,7 +153,7 @@ def ratios(found: dict[str, list[float]]) -> str:
 
 
 def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: int, clock: Clock) -> None:
-    """Print the seconds of the whole sweep, and its ratio to the sequential side."""
+    """Print the seconds of the whole sweep, and how many times faster it is than the sequential side."""
     train, val, sequential = people("gc_train"), people("gc_val", VAL_PEOPLE), Sequential(clock)
     paper = settings(shots=tuple(shots), record_steps=())
     validation = Adaptation(draw_calibrations(val, paper, repeats=1), paper, threads)
@@ -223,7 +224,7 @@ def measure_own(learners: Sequence[str], shots: Sequence[int], outer_steps: int,
 
 
 def measure_memory(threads: int, clock: Clock) -> None:
-    """Measure growing numbers of adaptations, each in a separate process."""
+    """Print the time and peak memory of growing numbers of adaptations, each number in a separate process."""
     for repeats in (1, 2, 6, 18):
         command = [sys.executable, __file__, "peak", "--repeats", str(10 * repeats), "--threads", str(threads)]
         command += ["--cpu-time"] if clock.of_processor else []

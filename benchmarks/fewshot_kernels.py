@@ -1,4 +1,4 @@
-"""Variants of the few-shot kernel: compiled C, batched products in torch, these compiled by torch; interleaved.
+"""Variants of the few-shot kernel, timed in turn: C, batched torch products, and these with torch.compile.
 
 python benchmarks/fewshot_kernels.py
 """
@@ -25,7 +25,7 @@ def compiled_kernel(*sizes: object) -> CompiledKernel:
 
 
 class TorchCompiled(TorchKernel):
-    """Torch's kernel with a step's operations fused by torch.compile."""
+    """The torch kernel, with the operations of a step fused by torch.compile."""
 
     def __init__(self, *sizes: object) -> None:
         super().__init__(*sizes)
@@ -33,7 +33,7 @@ class TorchCompiled(TorchKernel):
 
 
 def measure_kernels(blocks: int, threads: int) -> None:
-    """Return milliseconds per step of 1,650 models with a share of a measurement, and per outer step of 18 k."""
+    """Print milliseconds per step of 1,650 models, measurement included, and per outer step for 18 values of k."""
     for k in (9, 18):
         times: dict[str, list[float]] = {}
         for block in range(blocks + 1):
@@ -51,7 +51,7 @@ def measure_kernels(blocks: int, threads: int) -> None:
 
 
 def time_steps(kernel: Kernel, k: int, threads: int) -> float:
-    """Return seconds for 20 steps and one measurement of 1,650 models."""
+    """Return the seconds that 20 steps and one measurement of 1,650 models take."""
     random, sizes = torch.Generator().manual_seed(0), [(PEOPLE * REPEATS, k), (PEOPLE, 500)]
     sets = [(torch.randn(d, n, 6, generator=random), torch.randn(d, n, 3, generator=random)) for d, n in sizes]
     support, query = (SampleSets(code, normalize(gaze, dim=-1)) for code, gaze in sets)
@@ -69,7 +69,7 @@ def time_steps(kernel: Kernel, k: int, threads: int) -> float:
 
 
 def time_outer(kernel: Kernel, draw: TaskDraws, steps: int = 20) -> float:
-    """Return seconds of one outer gradient with its draw, on one thread."""
+    """Return the seconds that one outer gradient takes on one thread, including the draw of its tasks."""
     shots = torch.arange(1, 19)
     weights, row = random_weights(18, 6, 64, 0), torch.arange(5).repeat(18)
     rates = same_rates(1e-5, weights).take(torch.zeros(18, dtype=torch.int64))

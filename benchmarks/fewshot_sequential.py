@@ -17,17 +17,17 @@ from faze.fewshot.person_codes import Calibration, PersonCodes
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds of wall time, or of processor time divided by the working threads."""
+    """A clock of wall time, or of processor time divided by the number of working threads, in seconds."""
 
     of_processor: bool
 
     def __call__(self, threads: int) -> float:
-        """Read the clock, for work on a number of threads."""
+        """Return the current time in seconds, for work on the given number of threads."""
         return time.process_time() / threads if self.of_processor else time.perf_counter()
 
 
 class Sequential:
-    """The sequential side in this process, or in two at once."""
+    """The sequential side, in this process or in two processes at once."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -56,7 +56,7 @@ def samples_of(person: PersonCodes) -> baseline.Samples:
 
 
 def network_of(weights: Weights) -> baseline.GazeNetwork:
-    """Return the first of the networks in the form of the sequential side."""
+    """Return the first of the networks in the format of the sequential side."""
     network = baseline.GazeNetwork(*weights.hidden_weight.shape[1:])
     (hidden_weight, *_), (hidden_bias, *_), (output_weight, *_), (output_bias, *_) = weights
     arrays = hidden_weight.T, hidden_bias[0], output_weight.T, output_bias[0]
@@ -65,13 +65,13 @@ def network_of(weights: Weights) -> baseline.GazeNetwork:
 
 
 def adaptation_of(network: baseline.GazeNetwork, calibration: Calibration, **options: float) -> Callable:
-    """Adapt a network to a calibration as the sequential side does; picklable."""
+    """Return a picklable function that adapts a network to a calibration as the sequential side does."""
     samples = samples_of(calibration.person)
     query = baseline.Samples(samples.code[-500:], samples.gaze[-500:])
     return partial(baseline.adapt, network, samples.take(calibration.support.tolist()), query, **options)
 
 
 def meta_training_of(train: Sequence[PersonCodes], val: Sequence[PersonCodes], *, k: int, steps: int) -> Callable:
-    """Run outer steps as the sequential side does; picklable."""
+    """Return a picklable function that runs outer steps as the sequential side does."""
     people = [[samples_of(person) for person in group] for group in (train, val)]
     return partial(baseline.meta_train, baseline.GazeNetwork(), *people, k=k, steps=steps)

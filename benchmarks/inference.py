@@ -1,11 +1,12 @@
-"""Encoding and decoding by DT-ED's training network and by the one for inference, alternately, on a CPU.
+"""Encoding and decoding with DT-ED's training network and its inference network, timed in turn on a CPU.
 
     python benchmarks/inference.py # both sizes, one thread and two
     python benchmarks/inference.py --rounds 9 --threads 2 --walk 20
 
-Untrained weights; the time does not depend on them. Times are wall-clock medians, in ms per image; the ratio is the
-median over rounds of old by new, measured one after the other. People walk at paper width: 60 pictures and a
-reconstruction each, no video. The process keeps the memory that it frees, as the stages' processes do.
+Weights are untrained, since the time does not depend on them. Times are wall-clock medians, in ms per image; the ratio
+is the median, over rounds, of the old time divided by the new one, measured one after the other. Walks are timed at
+paper width: 60 pictures and a reconstruction per person, no video. The process retains freed memory, as the stages'
+processes do.
 """
 
 import argparse
@@ -37,7 +38,7 @@ RANGE_DEG, STEPS = 45.0, 15
 
 
 def compare(name: str, old: Callable[[], object], new: Callable[[], object], *, rounds: int, count: int) -> None:
-    """Time two ways of doing the same for `count` images, and print a line."""
+    """Time two ways of doing the same work on `count` images, and print a line of results."""
     times_ms: dict[Callable[[], object], list[float]] = {old: [], new: []}
     for number in range(rounds + 1):  # the first warms up
         for way in (old, new) if number % 2 else (new, old):

@@ -1,14 +1,15 @@
-"""Pairs per second compared with the released way of loading them, on a CPU, interleaved in one run.
+"""Pairs loaded per second, compared with the released way of loading, interleaved in one run on a CPU.
 
     python benchmarks/loader.py [--cache warm cold] [--blocks 10] [--workers 2]
 
-store       both sides read strips of random pairs from their own file and deliver batches of uint8 (B, H, W, 3)
+store       each side reads strips of random pairs from its own file and delivers batches of uint8 (B, H, W, 3)
 equalised   the same, delivered as network input: equalised, float32 (B, 3, H, W) in [-1, 1]
-memory      ours gathers uint8 from strips in memory; the released side cannot do this and reads its file
+memory      our side gathers uint8 from strips in memory; the released side cannot do this and reads its file
 
-The other side is benchmarks/baselines/loader.py with worker processes; ours is the training's own feed, with as many
-threads. Its batches are in memory that is reused once the caller releases them; a caller that keeps them gets new
-memory. Both sides contain the same strips, which is checked. Cold: before each block the kernel drops both files.
+The other side is benchmarks/baselines/loader.py with worker processes; our side is the feed that training uses, with as
+many threads. The feed reuses a batch's memory once the caller releases the batch; a caller that keeps batches gets new
+memory. A check ensures that both sides contain the same strips. Cold: before each block, the kernel drops both files
+from its page cache.
 """
 
 import argparse
@@ -43,7 +44,7 @@ HOST = torch.device("cpu")
 
 
 def strips(seed: int) -> NDArray[np.uint8]:
-    """Return soft shadows with the noise of a camera, which hardly compress."""
+    """Return strips of soft shadows with camera noise, which hardly compress."""
     random = np.random.default_rng(seed)
     found = np.empty((ENTRIES, HEIGHT, WIDTH, 3), np.uint8)
     for strip in found:
@@ -53,7 +54,7 @@ def strips(seed: int) -> NDArray[np.uint8]:
 
 
 def write(folder: Path) -> tuple[Path, Path]:
-    """Write our file and the other side's, of the same people."""
+    """Write our file and the other side's, with the same people."""
     random = np.random.default_rng(0)
     people = {f"{i:05d}": (strips(i), random.normal(0, 0.2, (ENTRIES, 4)).astype(np.float32)) for i in range(PEOPLE)}
     ours, theirs = folder / "ours.h5", folder / "theirs.h5"
@@ -67,7 +68,7 @@ def write(folder: Path) -> tuple[Path, Path]:
 
 
 def forget(paths: tuple[Path, ...]) -> None:
-    """Let the kernel drop these files' pages."""
+    """Make the kernel drop these files from its page cache."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -75,7 +76,7 @@ def forget(paths: tuple[Path, ...]) -> None:
 
 
 class Ours:
-    """Return feeds of our side; each call gives the next batches of one."""
+    """Our side: its feeds, and the functions that return a feed's next batches."""
 
     def __init__(self, path: Path, batch: int) -> None:
         values = read_yaml(DEFAULTS)
@@ -92,7 +93,7 @@ class Ours:
         self._step = 0
 
     def feed(self, row: str) -> Feed:
-        """Load like the training, except for the final form of the strips."""
+        """Return a feed that loads strips as training does, except for their final form."""
         trained, share = build_feed(self.people, self._setup), self._setup.share
         if row == "equalised":
             return trained
@@ -102,7 +103,7 @@ class Ours:
         return Feed(indices, cache(self.people, HOST).gather_pairs, trained.transfer, ())
 
     def batches(self, feed: Feed, count: int) -> Callable[[], Iterator[dict]]:
-        """Return the next batches of a feed at each call."""
+        """Return a function that returns the next `count` batches of a feed at each call."""
 
         def play() -> Iterator[dict]:
             self._step += count
@@ -112,7 +113,7 @@ class Ours:
 
 
 def check_same(samples: baseline.PairSamples, batch: Mapping[str, torch.Tensor], ours: Ours) -> None:
-    """Check that the other side has the strips and labels of a batch of ours, in the same form."""
+    """Check that the other side returns the strips and labels of one of our batches, in the same form."""
     pairs = PairIndices(ours.people.counts, BatchShare(0, len(batch["person"])))[0]
     first = np.cumsum([0, *ours.people.counts])
     for row in range(0, len(pairs["person"]), 7):
@@ -125,7 +126,7 @@ def check_same(samples: baseline.PairSamples, batch: Mapping[str, torch.Tensor],
 
 
 def seconds_per_pair(play: Callable[[], Iterator[dict]]) -> float:
-    """Time one block of batches."""
+    """Time one block of batches; return the seconds per pair."""
     began, pairs = time.perf_counter(), 0
     for batch in play():
         pairs += len(batch["image_a"])

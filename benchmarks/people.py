@@ -1,10 +1,11 @@
-"""Cost of rendering measured people, compared with simple ones: CPU time of one thread, person by person in turn.
+"""Cost of rendering `measured` people, compared with `simple` ones: CPU time of one thread, person by person.
 
     OMP_NUM_THREADS=1 python benchmarks/people.py --people 24
     OMP_NUM_THREADS=1 PYTHONPATH=another/checkout python benchmarks/people.py --people 2 --frames 150
 
-Both kinds of one person have the same seed. Drawing and rendering are timed, not writing files. What is painted once
-for a person counts, so frames per second of one core are those of the default at its 150 frames.
+Both kinds of a person have the same seed. Sampling and rendering are timed; writing files is not. The time includes
+what is painted once per person, so the frames per second of one core match the default's only with its 150 frames per
+person.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from faze.data.synthetic.people import Role, render_frames, sample_frames, use_o
 
 
 def main() -> None:
-    """Print milliseconds per frame of both kinds, and their ratio with its interval over people."""
+    """Print the milliseconds per frame for both kinds, and their ratio with its interval over people."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--people", type=int, default=24, help="of each data set")
     parser.add_argument("--frames", type=int, default=12)

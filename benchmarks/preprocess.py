@@ -1,18 +1,18 @@
-"""Preprocessing compared with the released procedure and with JPEG decoding alone, on a CPU, interleaved in one run.
+"""Preprocessing timed against the released procedure and JPEG decoding alone, interleaved in one run on a CPU.
 
     python benchmarks/preprocess.py stages compare command memory
 
-stages   milliseconds per frame of each stage in one process: ours, and the released procedure's.
+stages   milliseconds per frame for each stage in one process: our stages and the released procedure's.
 compare  on 1280 x 720 JPEGs of 153 kB: the released procedure in one process with OpenCV's default threads; ours in
          --processes processes of one thread, decoding whole frames or only the rows that a strip needs; and the floor,
-         cv2.imdecode of the same frames in as many processes, with and without keeping freed memory. All stay alive
-         between blocks. Ours reads files and writes its strips, the floor does neither.
-command  the whole commands on --frames frames, with their start: `python -m faze preprocess` and the baseline.
+         cv2.imdecode of the same frames in as many processes, with and without keeping freed memory. All processes stay
+         alive between blocks. Our side reads files and writes strips; the floor does neither.
+command  the whole commands on --frames frames, including startup: `python -m faze preprocess` and the baseline.
 memory   the command's peak memory on 1,000 and 20,000 frames: the sum of its processes' peaks, so shared memory counts
          more than once.
 
-Frames are of rendered people, with grain that brings them to the size of real ones. Ratios are of adjacent blocks,
-with t intervals on logarithms.
+Frames show rendered people, with grain that makes the files as large as real ones. Ratios are between adjacent blocks,
+with t intervals computed on logarithms.
 """
 
 import argparse
@@ -53,13 +53,13 @@ BLOCK = 256  # frames that StripMaker is given at once, at most
 
 
 def frames_of(folder: Path) -> list[list[Frame]]:
-    """Frames by person."""
+    """Return the frames of each person."""
     reader = open_mpiifacegaze(folder / "raw", folder / "supplementary.h5")
     return [list(reader.entries(person)) for person in reader.persons()]
 
 
 class Share:
-    """The work of one process in every block: its people, and the data that it must read in advance."""
+    """The work of one process in every block: its people, and the encoded frames that it reads in advance."""
 
     def __init__(self, people: list[list[Frame]], scratch: Path) -> None:
         self._blocks = [person[at : at + BLOCK] for person in people for at in range(0, len(person), BLOCK)]
@@ -67,7 +67,7 @@ class Share:
         self._scratch = scratch / f"{os.getpid()}.strips"
 
     def ours(self, partial_decode: bool) -> None:
-        """Process files to strips on disk."""
+        """Convert image files to strips on disk."""
         # If the header does not state the size, all rows are decoded.
         whole = mock.patch.object(EncodedFrame, "size_px", None)
         for frames in self._blocks:
@@ -78,13 +78,13 @@ class Share:
             pixels.tofile(self._scratch)
 
     def floor(self) -> None:
-        """Decode bytes in memory to frames."""
+        """Decode frames from bytes in memory."""
         for data in self._encoded:
             cv2.imdecode(data, cv2.IMREAD_COLOR)
 
 
 def begin(folder: Path, scratch: Path) -> None:
-    """Prepare a worker process; each piece of work names the people of the process."""
+    """Prepare a worker process; each piece of work that it receives specifies its people."""
     global _people, _scratch, _shares
     _people, _scratch, _shares = frames_of(folder), scratch, {}
     cv2.setNumThreads(1)
@@ -105,7 +105,7 @@ def at_once(pool: Executor, what: str, processes: int) -> None:
 
 @contextlib.contextmanager
 def sides(folder: Path, scratch: Path, processes: int) -> Iterator[dict[str, Callable[[], object]]]:
-    """Return, by name, functions that process all frames once, in processes that stay alive during the block."""
+    """Yield functions by name; each processes all frames once, in processes that stay alive until the context ends."""
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(worker_processes(processes, begin, folder, scratch))
         plain = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn"), begin, (folder, scratch)))
@@ -121,7 +121,7 @@ def sides(folder: Path, scratch: Path, processes: int) -> Iterator[dict[str, Cal
 
 
 def compare(folder: Path, scratch: Path, blocks: int, processes: int) -> None:
-    """Print frames per second of every side, and ratios."""
+    """Print the frames per second of every side, and their ratios."""
     seconds: dict[str, list[float]] = defaultdict(list)
     with sides(folder, scratch, processes) as compared:
         for block in range(-1, blocks):  # the first warms up
@@ -147,26 +147,26 @@ def compare(folder: Path, scratch: Path, blocks: int, processes: int) -> None:
 
 
 class StageClock:
-    """Seconds by stage."""
+    """A clock that adds up the seconds of each stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
 
     @contextlib.contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Add the time of the block to the stage."""
+        """Add the duration of the block to the stage."""
         began = time.perf_counter()
         yield
         self.seconds[stage] += time.perf_counter() - began
 
     def print(self, title: str, count: int) -> None:
-        """Return milliseconds per frame."""
+        """Print the milliseconds per frame for each stage."""
         ms = {stage: 1e3 * seconds / count for stage, seconds in self.seconds.items()}
         print(f"{title}: " + ", ".join(f"{stage} {value:.3f}" for stage, value in ms.items()) + " ms per frame")
 
 
 def stages(folder: Path, scratch: Path, repeats: int) -> None:
-    """Print milliseconds per frame of each stage, in this process; the first round is not counted."""
+    """Print the milliseconds per frame for each stage in this process; the first round is not counted."""
     cv2.setNumThreads(1)
     people = frames_of(folder)
     count = sum(map(len, people))
@@ -183,7 +183,7 @@ def stages(folder: Path, scratch: Path, repeats: int) -> None:
 
 
 def time_stages(frames: Sequence[Frame], clock: StageClock, scratch: Path) -> list[float]:
-    """Process a block like StripMaker, stage by stage; return the shares of rows that were decoded."""
+    """Process a block as StripMaker does, stage by stage; return the share of rows decoded for each frame."""
     reader, shares = FrameReader(), []
     with clock("geometry"):
         fields = ("rotation_vector", "translation_mm", "inner_eye_corners_mm", "gaze_target_mm")

@@ -1,4 +1,4 @@
-"""The whole preprocess command, with its start: seconds compared with the released procedure, and memory."""
+"""The whole preprocess command, including startup: time compared with the released procedure, and memory."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from faze.data.store.supplementary import supplementary_persons
 
 @contextlib.contextmanager
 def many_frames(source: Path, count: int) -> Iterator[Path]:
-    """Make a folder of this many frames next to the source, since hard links do not cross file systems."""
+    """Yield a folder with this many frames next to the source, since hard links cannot cross file systems."""
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
         folder = Path(name)
         multiply(source, folder, supplementary_persons(source / "supplementary.h5"), count)
@@ -45,7 +45,7 @@ def run(command: Sequence[str]) -> None:
 
 
 def command(folder: Path, frames: int, blocks: int, processes: int) -> None:
-    """Print seconds of the whole commands, and their ratio."""
+    """Print the seconds that the whole commands take, and their ratio."""
     seconds: dict[str, list[float]] = defaultdict(list)
     with many_frames(folder, frames) as many:
         for block in range(blocks):
@@ -75,7 +75,7 @@ def memory(folder: Path, counts: Sequence[int], processes: int) -> None:
 
 
 def peak_mib(words: Sequence[str]) -> list[float]:
-    """Return the peak memory of each process of a command, MiB, observed while they run."""
+    """Run a command; return the peak memory, in MiB, of each of its processes, observed while they run."""
     peaks: dict[int, float] = {}
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(

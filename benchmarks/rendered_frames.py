@@ -1,4 +1,4 @@
-"""Camera frames of rendered people, as large as real ones, for benchmarks of their readers."""
+"""Camera frames of rendered people, in files as large as real ones, for benchmarks of frame readers."""
 
 import dataclasses
 import os
@@ -24,19 +24,19 @@ SIZE_BYTES = 153_000  # of the 1280 x 720 frames that the released procedure was
 
 
 def encode(image: NDArray[np.uint8], grain: NDArray, strength: float) -> bytes:
-    """Encode an RGB frame as JPEG, with sensor noise: without noise it is far smaller than a real one."""
+    """Encode an RGB frame as JPEG with sensor noise, without which it would be far smaller than a real one."""
     grainy = np.clip(image[..., ::-1] + strength * grain, 0, 255).astype(np.uint8)
     return cv2.imencode(".jpg", grainy, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
 
 
 def grain_of(shape: tuple[int, ...], seed: int) -> NDArray:
-    """Return (H, W, 3) of unit variance, a pixel or two wide, as a camera's own processing leaves it."""
+    """Return grain (H, W, 3) of unit variance, one or two pixels wide, as a camera's own processing leaves it."""
     noise = cv2.GaussianBlur(np.random.default_rng(seed).normal(size=shape), (0, 0), 1.0)
     return noise / noise.std()
 
 
 def fitting_strength(image: NDArray[np.uint8], grain: NDArray) -> float:
-    """Return the grey levels of grain that make the JPEG SIZE_BYTES large; 0 if it is larger without grain."""
+    """Return the grain's strength, in grey levels, that makes the JPEG SIZE_BYTES large; 0 if it is larger without."""
     low, high = 0.0, 40.0
     for _ in range(8):
         middle = (low + high) / 2
@@ -70,7 +70,7 @@ def render(folder: Path, people: int, frames: int) -> None:
 
 
 def multiply(source: Path, folder: Path, people: Collection[str], frames: int) -> None:
-    """Make more frames by hard links to the same files under other names, with the same people and annotation."""
+    """Make more frames for the same people: hard links to the same files under other names, with their annotation."""
 
     def person(name: str, count: int) -> Supplementary:
         entries = read_supplementary(source / "supplementary.h5", name)

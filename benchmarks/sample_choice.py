@@ -1,12 +1,12 @@
-"""Which k samples to request from a person: random ones, one in each cell of a grid, or those that the learner chooses.
+"""Three ways to choose the k samples to request from a person: at random, one per grid cell, or by the learner.
 
     python benchmarks/sample_choice.py results/default/baseline/seed0 --k 3 9
 
-Reads the run's codes and the files of its learners that report an uncertainty, and adapts each to the same test people
-with samples chosen in three ways, --repeats times each. `random` and `grid` draw from the whole pool, as
-fewshot.person_codes does. `chosen` knows no label: from a random half of the pool the learner takes what lowers its
-mean variance the most; half, so that repeats differ. Differences are paired by person, with intervals over people
-(Student's t), each by itself.
+The script reads the run's codes and the files of those learners that report an uncertainty. It adapts each learner to
+the same test people with samples chosen in the three ways, --repeats times each. `random` and `grid` draw from the
+whole pool, as fewshot.person_codes does. `chosen` uses no labels: from a random half of the pool, the learner takes the
+samples that lower its mean variance the most. It is offered only half of the pool, so that repeats differ. Differences
+are paired by person. Each has its own interval over people (Student's t), not adjusted for the number of comparisons.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ALPHA = 0.05
 
 
 def main() -> None:
-    """Print a table of errors by data set, learner, k and way, and of the paired differences."""
+    """Print a table of the errors by data set, learner, k and method, and of the paired differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="folder of one tier and seed")
     parser.add_argument("--k", type=int, nargs="+", default=[3, 9])
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def difference(paired: NDArray[np.float64]) -> str:
-    """Format −0.05 (−0.10 to +0.01), degrees, of differences (P,)."""
+    """Format the mean of differences (P,), in degrees, with its interval, such as −0.05 (−0.10 to +0.01)."""
     found = compare(paired, margin=1.0, alpha=ALPHA / 2)  # half the level: a two-sided interval
     return f"{signed(found.difference)} ({signed(found.low)} to {signed(found.high)})"
 
@@ -75,7 +75,7 @@ def errors_deg(people: list[PersonCodes], learned: Learned, k: int, way: str, re
 
 
 def chosen(people: list[PersonCodes], learned: Learned, k: int, repeats: int) -> Iterator[Calibration]:
-    """Let the learner choose k samples of random halves of each person's pool."""
+    """Let the learner choose k samples from random halves of each person's pool."""
     learner = LEARNERS[learned.learner]
     for person in people:
         pool = len(person.code) - learned.fewshot.query_entries

@@ -1,9 +1,9 @@
-"""Measure how the time of a step grows with batch, image size and processes, in interleaved blocks.
+"""Measure, in interleaved blocks, how the time of a step grows with batch size, image size and processes.
 
     python benchmarks/scaling.py --configfile config/width.yaml --batches 4 8 16 --heights 32 64 --processes 1 2
 
 Sizes: step = a + b x pixels x pairs, fitted by least squares in each block; intervals are t intervals over the blocks.
-Processes: several processes compute a share of one batch each and exchange gradients. The compute time is that of a
+Processes: several processes each compute a share of one batch, and exchange gradients. The compute time is that of a
 single process with one share of the batch and of the threads. The rest of a step is communication: exchange, waiting,
 and contention. Strips are noise.
 """
@@ -39,7 +39,7 @@ ASPECT = 4  # width over height of a strip
 
 @dataclass(frozen=True)
 class Case:
-    """One point of a scaling."""
+    """One measured combination of engine, batch size, image height and threads."""
 
     name: str
     engine: Engine
@@ -53,7 +53,7 @@ def size_cases(engine: Engine, batches: Sequence[int], heights: Sequence[int], t
 
 
 def process_cases(engine: Engine, processes: Sequence[int], pairs: int, height: int) -> list[Case]:
-    """Return, for each number of processes, a case with all of them, and one with a single process and one share."""
+    """For each number of processes, return a case with all of them, and one with a single process and one share."""
     cases = []
     for count in processes:
         together = {"parallel": "ddp", "processes": count} if count > 1 else {"parallel": "single"}
@@ -65,7 +65,7 @@ def process_cases(engine: Engine, processes: Sequence[int], pairs: int, height: 
 
 
 def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benchmark) -> dict[str, list[float]]:
-    """Return the milliseconds of a step for every case and block."""
+    """Return the milliseconds per step for every case and block."""
     jobs = {case.name: case_job(case, values) for case in cases}
     with fork_servers(jobs.values()) as servers, benchmark_processes(servers, jobs) as tiers:
         results = measure(tiers, benchmark, RooflineRates())
@@ -92,7 +92,7 @@ def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fit_sizes(cases: Sequence[Case], blocks_ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Return a (ms) and b (ns per pixel of one image of a pair) with intervals, and the share of explained variance."""
+    """Return a (ms) and b (ns per pixel of one image of a pair) with intervals, and the share of variance explained."""
     work = np.array([case.pairs * ASPECT * case.height**2 for case in cases], dtype=float)  # pixels x pairs
     times = np.array([blocks_ms[case.name] for case in cases])  # cases x blocks
     a, b = np.linalg.lstsq(np.stack([np.ones_like(work), work], axis=1), times, rcond=None)[0]
@@ -105,7 +105,7 @@ def fit_sizes(cases: Sequence[Case], blocks_ms: Mapping[str, Sequence[float]]) -
 def communication(
     processes: Sequence[int], blocks_ms: Mapping[str, Sequence[float]], gradient_bytes: int
 ) -> list[dict[str, Any]]:
-    """Return compute and communication times by number of processes p; each sends 2 (p - 1) / p of all gradients."""
+    """Return compute and communication times by number of processes p; each sends 2 (p - 1) / p times all gradients."""
     rows = []
     for count in processes:
         together = np.asarray(blocks_ms[f"together{count}"])

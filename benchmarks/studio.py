@@ -1,10 +1,10 @@
-"""Pictures per second of the studio's page, in a real browser without a window.
+"""Pictures per second on the studio's page, measured in a real, headless browser.
 
     python benchmarks/studio.py          # the default's size and the paper's
     python benchmarks/studio.py --seconds 10
 
-Untrained weights; the time does not depend on them. Sliders move as soon as a picture is on the canvas, so that
-only codes, decoder and canvas take time. Needs Chromium, and `make studio` once.
+Weights are untrained, since the time does not depend on them. The slider moves again as soon as a picture is on the
+canvas, so that only codes, decoder and canvas take time. Requires Chromium, and that `make studio` has been run once.
 """
 
 import argparse

@@ -4,7 +4,8 @@
     python benchmarks/timeline.py --draw docs/timeline/before.csv docs/timeline/after.csv --svg docs/timeline.svg
 
 The times come from Snakemake's log of that one run, to the second. Snakemake's records of output files
-(.snakemake/metadata) describe whichever run made each file last. A run with `--quiet rules` leaves no such log.
+(.snakemake/metadata) are unsuitable, since each describes the run that last made the file. A run with `--quiet rules`
+leaves no such log.
 """
 
 import argparse
@@ -34,7 +35,7 @@ LETTERS = 170  # of a bar's name that would fill the axis
 
 
 def main() -> None:
-    """Read a log into a table, or draw tables."""
+    """Convert a log to a table, or plot tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=Path, help="of a run: .snakemake/log/DATE.snakemake.log")
     parser.add_argument("--out", type=Path, help="table of its jobs, to write")
@@ -53,9 +54,9 @@ def main() -> None:
 
 
 def read_log(text: str) -> pd.DataFrame:
-    """List the finished jobs of one run in the order of their start: rule, tier, cores, start_s, end_s.
+    """List the finished jobs of one run in the order in which they started: rule, tier, cores, start_s, end_s.
 
-    Seconds count from the first job's start. Jobs that write config files are left out, since they take no time.
+    Seconds are counted from the first job's start. Jobs that write config files are left out, since they take no time.
     """
     jobs: dict[str, dict[str, object]] = {}
     now, job = datetime.min, {}
@@ -84,7 +85,7 @@ def read_log(text: str) -> pd.DataFrame:
 
 
 def lanes(table: pd.DataFrame) -> list[int]:
-    """Assign each job the lowest free adjacent lanes, one for each of its cores; return the first lane of each."""
+    """Assign each job the lowest free adjacent lanes, one for each of its cores; return each job's first lane."""
     free_at_s: list[float] = []
     found = []
     for start_s, end_s, cores in table[["start_s", "end_s", "cores"]].itertuples(index=False):
@@ -98,7 +99,7 @@ def lanes(table: pd.DataFrame) -> list[int]:
 
 
 def draw(tables: dict[str, pd.DataFrame], svg: Path) -> None:
-    """Draw runs below each other on one axis of minutes; a bar is as high as it has cores."""
+    """Plot runs below each other on one axis in minutes; the height of a bar is its job's number of cores."""
     longest_s = max(table["end_s"].max() for table in tables.values())
     heights = [max(lanes_of + table["cores"]) for table in tables.values() for lanes_of in [pd.Series(lanes(table))]]
     with drawing():
@@ -114,7 +115,7 @@ def draw(tables: dict[str, pd.DataFrame], svg: Path) -> None:
 
 
 def draw_run(axes: Axes, name: str, table: pd.DataFrame, height: int, longest_s: float) -> None:
-    """Draw one run, the busy share of its cores in the title."""
+    """Plot one run, with the busy share of its cores in the title."""
     family_of = {rule: family for family, rules in FAMILIES.items() for rule in rules}
     took_s = table["end_s"].max()
     busy = (table["cores"] * (table["end_s"] - table["start_s"])).sum() / (took_s * height)

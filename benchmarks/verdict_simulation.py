@@ -1,12 +1,12 @@
-"""How often a verdict is wrong, and how often it is reached: simulated ablations in which no tier changes anything.
+"""How often a verdict is wrong, and how often one is reached: simulated ablations where no tier has any effect.
 
     python benchmarks/verdict_simulation.py
 
-Each ablation goes through the code of the page (tables.changes, verdict.overall, statistics.design_power). Trainings
-differ by chance alone: every training has a common error for all people, and another one for every person. Data sets
+Each ablation goes through the page's code (tables.changes, verdict.overall, statistics.design_power). Training runs
+differ by chance alone: every run has one error that is common to all people, and another one for each person. Data sets
 and k have independent errors, so the four comparisons of a tier are as likely to err as they can be. The standard
-deviations are those of six trainings of the default experiment (docs/explanation/verdict.md): 0.34 to 0.85 degrees
-between the differences of a person, 0 to 0.18 degrees between those of seeds.
+deviations are those of six training runs of the default experiment (docs/explanation/verdict.md): 0.34 to 0.85 degrees
+for the difference of one person, 0 to 0.18 degrees for that of one seed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SEED_DEG = (0.0, 0.1, 0.18)  # of a difference of one seed, over all people
 
 
 def ablations(count: int, seeds: int, people: int, seed_deg: float) -> Iterator[pd.DataFrame]:
-    """Draw the errors of every test person in each of some ablations."""
+    """Draw the errors of every test person in each of `count` ablations."""
     rng = np.random.default_rng([seeds, people, round(1000 * seed_deg)])
     rows = [
         {"tier": tier, "seed": seed, "dataset": dataset, "person": f"p{person:02d}", "learner": learner, "k": k}
@@ -47,11 +47,12 @@ def ablations(count: int, seeds: int, people: int, seed_deg: float) -> Iterator[
 
 
 def simulate(count: int, seeds: int, people: int, seed_deg: float, evaluate: Evaluate) -> dict[str, float]:
-    """Compute verdicts of simulated ablations.
+    """Compute the rates of verdicts in simulated ablations.
 
     Returns:
         different: share of ablations in which any tier is called different; verdicts: share of tiers with a verdict
-        word; shown: share of comparisons that are shown to be equivalent; power: what the page prints for that.
+        word; shown: share of comparisons that are shown to be equivalent; power: the value that the page prints for
+        this share.
     """
     ablation = Ablation(ResultPaths("simulated"), TIERS, range(seeds), ("maml",), 60)
     words, equivalent = [], []
@@ -70,7 +71,7 @@ def simulate(count: int, seeds: int, people: int, seed_deg: float, evaluate: Eva
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table of simulated and printed rates."""
+    """Print a table of simulated rates, and of the power that the page prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ablations", type=int, default=500)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 3, 5, 10])

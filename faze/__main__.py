@@ -24,7 +24,7 @@ KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # these compute networks
 
 
 def main() -> int:
-    """Pass the arguments to the module of the stage or command; report if it was asked to stop."""
+    """Run the stage or command; return its exit code, after a message if it was asked to stop."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nuser commands: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2

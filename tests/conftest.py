@@ -38,7 +38,7 @@ FINISHED = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """With --dist loadfile, let one worker run all files that share the finished ablation, so that it runs once."""
+    """With --dist loadfile, let one worker run all files that share the finished ablation, which then runs once."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -65,7 +65,7 @@ def nothing_shared() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Make numbers independent of other load and of the number of cores."""
+    """Make results independent of other load and of the number of cores."""
     torch.set_num_threads(1)
 
 
@@ -111,11 +111,11 @@ def golden_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def golden(golden_dir: Path) -> Callable[[str], dict[str, np.ndarray]]:
-    """Return golden("normalize"), the arrays of normalize.npz by key, for arrays that tests/golden does not contain."""
+    """Return golden("normalize") -> the arrays in normalize.npz by key, for arrays that are not in tests/golden."""
     return lambda name: arrays_of(golden_dir / f"{name}.npz")
 
 
 @pytest.fixture(scope="session", params=FOLDERS.values(), ids=FOLDERS)
 def numbers(request: pytest.FixtureRequest) -> Callable[[str], dict[str, np.ndarray]]:
-    """Return the same from tests/golden, without ever skipping, and then from the larger files if they exist."""
+    """Return the same function for tests/golden, which is never skipped, and for the larger files, if they exist."""
     return lambda name: arrays_of(request.param / f"{name}.npz")

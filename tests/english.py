@@ -35,7 +35,7 @@ def files(paths: list[str]) -> list[Path]:
 
 
 def main(paths: list[str]) -> int:
-    """Print every match; return how many there are."""
+    """Print every match, and return the number of matches."""
     found = 0
     for path in files(paths):
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):

@@ -1,15 +1,14 @@
-"""How many small faults the tests notice: mutation testing by cosmic-ray, whose operators make the mutants.
+"""Mutation testing with cosmic-ray, whose operators make the mutants: how many small faults the tests notice.
 
     .venv/bin/pip install cosmic-ray==8.7.0 "pytest-cov<7"
     .venv/bin/python tests/mutants.py --out results/mutants
 
-It tries every mutant of the modules in WHOLE and as many random ones of the packages in SAMPLED, each in a copy of the
-tracked files: the working tree is not changed. First all tests run once, and coverage records which test reaches which
-line, including the processes that it starts. A mutant is killed if a test that reaches its line fails: the fastest
-ones run first, for at most a minute, up to the first failure. Strings, docstrings, annotations and the flags of
-dataclasses are not changed. Each try is a line of OUT/mutants.jsonl, and killed mutants are not tried again;
-OUT/survivors.md lists, with file and line, what no test noticed. It takes an hour or two, so it is not part of
-`make test`.
+It tries every mutant of the modules in WHOLE and a random sample of those in the packages in SAMPLED, each in a copy of
+the tracked files: the working tree is not changed. First, all tests run once, and coverage records which lines each
+test reaches, also in processes that it starts. A mutant is killed if a test that reaches its line fails: the fastest
+tests run first, for at most a minute, until one fails. Strings, docstrings, annotations and the flags of dataclasses
+are not changed. Each try adds a line to OUT/mutants.jsonl, and killed mutants are not tried again; OUT/survivors.md
+lists the mutants that no test noticed, with file and line. It takes an hour or two, so it is not part of `make test`.
 """
 
 import argparse
@@ -71,7 +70,7 @@ Place = tuple[int, int]  # line from 1, column from 0
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change at one place."""
+    """One change in one place of the source."""
 
     module: str
     operator: str
@@ -80,7 +79,7 @@ class Mutant:
 
 
 def silent_spans(source: str) -> list[tuple[Place, Place]]:
-    """List places whose changes do not tell anything about the tests: annotations, strings, effects of decorators."""
+    """List the places where a change reveals nothing about the tests: annotations, strings, class decorators."""
     nodes: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(source)):
         nodes.append(getattr(node, "annotation", None))
@@ -117,13 +116,13 @@ def modules_of(parts: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Reach:
-    """Map each line to the tests that reach it."""
+    """The tests that reach each line, and their times."""
 
     contexts: dict[str, dict[int, list[str]]]  # module -> line -> "test|run", "test|setup", "" at import
     seconds: dict[str, float]  # of each test
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that reach the mutant's statement, the fastest first, up to BUDGET_S."""
+        """Return the tests that reach the mutant's statement, fastest first, up to a total of BUDGET_S."""
         lines = self.contexts.get(mutant.module, {})
         contexts = {c for line in statement_lines(mutant) for c in lines.get(line, ())}
         if "" in contexts:  # it runs at import: all that reach the module
@@ -138,7 +137,7 @@ class Reach:
 
 
 def statement_lines(mutant: Mutant) -> range:
-    """Return the lines of the innermost statement around a mutant; of a compound one, those before its body."""
+    """Return the lines of a mutant's innermost statement; for a compound statement, only those before its body."""
     tree = ast.parse((ROOT / mutant.module).read_text(encoding="utf-8"))
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     around = [node for node in statements if node.lineno <= mutant.line <= node.end_lineno]
@@ -150,7 +149,7 @@ def statement_lines(mutant: Mutant) -> range:
 
 
 def measure_reach(copy: Path, modules: Sequence[str], jobs: int) -> Reach:
-    """Run the unchanged code's tests once under coverage."""
+    """Run the tests of the unchanged code once under coverage, and return which lines they reach."""
     options = ["-n", str(jobs), "-m", MARKED, "-p", "no:cacheprovider", "--junitxml", "tests.xml"]
     options += ["--cov", "faze", "--cov-context", "test", "--cov-report="]
     environment = os.environ | {"PYTHONPATH": str(copy)}
@@ -166,9 +165,9 @@ def measure_reach(copy: Path, modules: Sequence[str], jobs: int) -> Reach:
 
 
 def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[str, float]:
-    """Run tests in the copy: survived, killed (also at the time limit) or broken, and the seconds.
+    """Run tests in the copy, and return survived, killed (also at the time limit) or broken, and the seconds taken.
 
-    They run in a fork of this process, which has imported IMPORTED_ONCE.
+    The tests run in a fork of this process, which has already imported the modules in IMPORTED_ONCE.
     """
     began = time.monotonic()
     process = multiprocessing.get_context("fork").Process(target=_run_pytest, args=(copy, tests))
@@ -187,7 +186,7 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[
 
 
 def _run_pytest(copy: Path, tests: Sequence[str]) -> None:
-    """Run as the process that runs tests in the copy."""
+    """Run tests in the copy, as the main function of the forked process."""
     os.setsid()
     os.chdir(copy)
     sys.path.insert(0, str(copy))
@@ -200,7 +199,7 @@ def _run_pytest(copy: Path, tests: Sequence[str]) -> None:
 
 
 def copied(folder: Path) -> Path:
-    """Copy the tracked files."""
+    """Copy the tracked files to a folder."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +208,7 @@ def copied(folder: Path) -> Path:
 
 
 def try_mutant(copies: queue.SimpleQueue, reach: Reach, mutant: Mutant) -> dict:
-    """Change, test and restore a private copy."""
+    """Apply a mutant to a private copy, run its tests, and restore the copy."""
     tests = reach.tests_of(mutant)
     limit_s = SLOWER * sum(reach.seconds[test] for test in tests) + 60
     copy = copies.get()
@@ -228,7 +227,7 @@ def try_mutant(copies: queue.SimpleQueue, reach: Reach, mutant: Mutant) -> dict:
 
 
 def report(results: Sequence[dict]) -> str:
-    """Write score and survivors."""
+    """Format the score and the list of survivors."""
     killed, survivors = (
         sum(r["outcome"] == "killed" for r in results),
         [r for r in results if r["outcome"] != "killed"],
@@ -297,7 +296,7 @@ def main() -> None:
 
 
 def key_of(record: dict) -> tuple:
-    """Return the identity of a mutant, as long as its module stays the same."""
+    """Return a mutant's identity, which is valid as long as its module does not change."""
     return record["module"], record["operator"], record["occurrence"], record["line"]
 
 

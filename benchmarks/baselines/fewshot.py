@@ -1,6 +1,6 @@
-"""The released few-shot procedure, rewritten from its description (FACTS F): one network, task after task, autograd.
+"""The released few-shot procedure, rewritten from its description (FACTS F): one network, task by task, autograd.
 
-It does not batch over tasks, people, repeats or k, and uses nothing of faze.fewshot. It is fastest with one thread.
+It does not batch over tasks, people, repeats or k, and uses nothing from faze.fewshot. It is fastest with one thread.
 """
 
 import copy
@@ -16,19 +16,19 @@ CLIP = 1e-6
 
 
 class Samples(NamedTuple):
-    """The samples of a person: code (n, 6), gaze (n, 3) unit vectors."""
+    """A person's samples: codes (n, 6), and gaze as unit vectors (n, 3)."""
 
     code: Tensor
     gaze: Tensor
 
     def take(self, entries: Sequence[int]) -> "Samples":
-        """Return some of the samples."""
+        """Return the samples at the given indices."""
         index = torch.tensor(entries)
         return Samples(self.code[index], self.gaze[index])
 
 
 class GazeNetwork(nn.Module):
-    """The network 6 -> 64, SELU -> 3, normalised."""
+    """A gaze network: 6 -> 64 (SELU) -> 3, with normalised output."""
 
     def __init__(self, inputs: int = 6, hidden: int = 64) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def mean_angle_deg(gaze_hat: Tensor, gaze: Tensor) -> Tensor:
 
 
 def exact_mean_angle_deg(gaze_hat: Tensor, gaze: Tensor) -> Tensor:
-    """Compute without the clip, which gives angles below 0.081 degrees no gradient, for fair comparison."""
+    """Compute the mean angle without clipping, for fairness: clipped angles below 0.081 degrees have no gradient."""
     sine = torch.linalg.vector_norm(torch.linalg.cross(gaze_hat, gaze), dim=-1)
     return torch.atan2(sine, (gaze_hat * gaze).sum(-1)).rad2deg().mean()
 
@@ -60,7 +60,7 @@ def adapt(
     every: int,
     loss: Callable[[Tensor, Tensor], Tensor] = mean_angle_deg,
 ) -> tuple[GazeNetwork, list[float]]:
-    """Fine-tune a copy on the support; return the query's mean angles before, every `every` steps and after."""
+    """Fine-tune a copy on the support; return it and the query's mean angles before, every `every` steps, and after."""
     network, errors = copy.deepcopy(network), []
     optimizer = torch.optim.SGD(network.parameters(), lr=lr)
     for step in range(steps + 1):
@@ -87,11 +87,11 @@ def meta_train(
     outer_lr: float = 1e-3,
     validate_every: int = 100,
 ) -> None:
-    """Change the network by `steps` outer steps of the released MAML.
+    """Train the network for `steps` outer steps of the released MAML.
 
-    Gradients of the tasks' supports accumulate in the shared weights, the inner step of the last task uses all of them,
-    and only its query loss is backpropagated, through the inner step. Val people are measured on a query after an
-    inner step, every `validate_every` steps.
+    Gradients on the tasks' supports accumulate in the shared weights. The inner step of the last task uses all of them,
+    and only the last task's query loss is backpropagated, through that inner step. Every `validate_every` steps, val
+    people are measured on a query set after one inner step.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=outer_lr)
     parameters = dict(network.named_parameters())

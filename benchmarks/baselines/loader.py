@@ -1,7 +1,8 @@
-"""The released way of loading pairs, rewritten from its description: one sample at a time, everything by name.
+"""The released way of loading pairs, rewritten from its description: one sample at a time, all looked up by name.
 
-Strips are stored with lzf in chunks of one. Each sample looks up its person and datasets, draws the second entry from
-a list of all others, and is equalised and scaled alone in float64; torch's DataLoader makes the batches.
+Strips are stored with lzf compression, one per chunk. For each sample, the person and datasets are looked up, the
+second entry is drawn from a list of all others, and each strip is equalised and scaled individually in float64. torch's
+DataLoader forms the batches.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 
 def write(path: Path, people: dict[str, tuple[NDArray, NDArray]]) -> None:
-    """Write strips (n, H, W, 3) uint8 and labels (n, 4) by person."""
+    """Write each person's strips (n, H, W, 3) uint8 and labels (n, 4)."""
     with h5py.File(path, "w", libver="latest") as file:
         for person, (pixels, labels) in people.items():
             group = file.create_group(person)
@@ -24,7 +25,7 @@ def write(path: Path, people: dict[str, tuple[NDArray, NDArray]]) -> None:
 
 
 class PairSamples(Dataset):
-    """Item i: entry i and another entry of the same person."""
+    """A dataset of pairs: item i is entry i with another entry of the same person."""
 
     def __init__(self, path: Path, equalised: bool) -> None:
         self._path, self._equalised, self._file = path, equalised, None
@@ -35,7 +36,7 @@ class PairSamples(Dataset):
         return len(self._index)
 
     def __getitem__(self, number: int) -> dict[str, NDArray]:
-        """Return both strips and labels: images uint8 (H, W, 3), or float32 (3, H, W) in [-1, 1]."""
+        """Return both strips and their labels; images are uint8 (H, W, 3), or float32 (3, H, W) in [-1, 1]."""
         person, i = self._index[number]
         entries = len(self.file[person]["labels"])
         j = int(np.random.choice(np.delete(list(range(entries)), i)))
@@ -45,7 +46,7 @@ class PairSamples(Dataset):
 
     @property
     def file(self) -> h5py.File:
-        """Open the file in the process that reads."""
+        """Return the file, opened in the process that reads it."""
         if self._file is None:
             self._file = h5py.File(self._path, "r", libver="latest", swmr=True)
         return self._file
@@ -59,7 +60,7 @@ class PairSamples(Dataset):
 
 
 def equalise(strip: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Convert (H, W, 3) uint8 to (3, H, W) in [-1, 1]."""
+    """Equalise a strip (H, W, 3) uint8 and convert it to (3, H, W) in [-1, 1]."""
     ycrcb = cv2.cvtColor(strip, cv2.COLOR_RGB2YCrCb)
     ycrcb[:, :, 0] = cv2.equalizeHist(ycrcb[:, :, 0])
     image = np.transpose(cv2.cvtColor(ycrcb, cv2.COLOR_YCrCb2RGB), [2, 0, 1])
@@ -67,13 +68,13 @@ def equalise(strip: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def batches(samples: PairSamples, *, batch: int, count: int, workers: int) -> "Epochs":
-    """Batches in random order, as many as requested; the workers stay alive."""
+    """Return a source of `count` batches in random order at each call; its workers stay alive."""
     sampler = RandomSampler(samples, replacement=count * batch > len(samples), num_samples=count * batch)
     return Epochs(DataLoader(samples, batch, sampler=sampler, num_workers=workers, persistent_workers=workers > 0))
 
 
 class Epochs:
-    """Return some batches at each call."""
+    """A source that returns an iterator over the next batches at each call."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader

@@ -1,11 +1,11 @@
-"""The released preprocessing procedure, rewritten from its description (FACTS D, H 21, H 22, H 30), frame by frame.
+"""The released preprocessing, rewritten from its description (FACTS D, H 21, H 22, H 30), frame by frame.
 
     python benchmarks/baselines/preprocess.py RAW SUPPLEMENTARY OUT
 
-Each frame is read, undistorted as a whole, converted from BGR to RGB by a view with negative strides, and warped in
-perspective; its labels are looked up in the HDF5 file field by field. A person's strips are stacked in memory and
-written in chunks of one strip with lzf. One process, with OpenCV's default number of threads; without
-faze.data.normalization.
+Each frame is read, undistorted as a whole, converted from BGR to RGB by a view with negative strides, and warped by a
+perspective transform; its labels are looked up in the HDF5 file field by field. A person's strips are stacked in memory
+and written with lzf compression in chunks of one strip. It runs in one process with OpenCV's default number of threads,
+and does not use faze.data.normalization.
 """
 
 import argparse
@@ -25,18 +25,18 @@ Clock = Callable[[str], contextlib.AbstractContextManager]
 
 
 def untimed(_stage: str) -> contextlib.AbstractContextManager:
-    """Replace the clock if no stage is timed."""
+    """Return a context that measures nothing, used as the clock if no stage is timed."""
     return contextlib.nullcontext()
 
 
 class Undistortion:
-    """Compute the map of a whole frame, again whenever the camera changes."""
+    """Undistortion of whole frames; the map is recomputed whenever the camera changes."""
 
     def __init__(self) -> None:
         self._parameters: NDArray | None = None
 
     def __call__(self, image: NDArray, parameters: NDArray, distortion: NDArray) -> NDArray:
-        """Undistort a frame with the matrix of its camera."""
+        """Undistort a frame with its camera's matrix."""
         everything = np.concatenate([parameters, distortion])
         if self._parameters is None or not np.array_equal(everything, self._parameters):
             self._parameters, matrix = everything, camera_matrix(parameters)
@@ -51,7 +51,7 @@ def camera_matrix(parameters: NDArray) -> NDArray:
 
 
 def geometry(parameters: NDArray, head_pose: NDArray, target: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the perspective matrix (3, 3) from frame to strip, and gaze and head pitch, yaw (4,)."""
+    """Return the perspective matrix (3, 3) from frame to strip, and the pitch and yaw of gaze and head (4,)."""
     head = cv2.Rodrigues(head_pose[:3].astype(np.float64))[0]
     origin = (head @ EYES_MM.T + head_pose[3:, None]).mean(axis=1)
     distance = np.linalg.norm(origin)
@@ -71,7 +71,7 @@ def geometry(parameters: NDArray, head_pose: NDArray, target: NDArray) -> tuple[
 
 
 def preprocess(raw: Path, supplementary: Path, out: Path, clock: Clock = untimed) -> int:
-    """Process all people of the supplementary file; return the number of frames."""
+    """Process all people in the supplementary file; return the number of frames."""
     undistort, count = Undistortion(), 0
     with h5py.File(supplementary, "r") as annotation, h5py.File(out, "w") as store:
         for person in sorted(annotation):

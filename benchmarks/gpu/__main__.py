@@ -1,16 +1,16 @@
-"""The effect of every switch on a CUDA machine: is it the same experiment, and what does it gain at the paper's size?
+"""Effects of every switch on a CUDA machine: is it the same experiment, and what is gained at the paper's size?
 
     benchmarks/gpu.sh --budget-s 500
 
 Units run in this order (units.plan), so that a short lease is spent on the most important ones:
 
-    switch/VALUE   a small run with only this value of a switch: how it moves the weights, against the baseline
+    switch/VALUE   a small run with only this value of a switch: how it moves the weights, compared with the baseline
     check/TIER     the same with all changes up to a tier
-    tier/TIER      the speed of steps of 256 pairs per device, beside the baseline's, in fresh processes
-    step/TIER      the second step of some chunks of 256 pairs, in parts, against the baseline's in one
-    without/TIER   the speed of the last tier without the change of this one, beside that of the last tier
+    tier/TIER      the speed of steps of 256 pairs per device, compared with the baseline's, in fresh processes
+    step/TIER      the second step on several chunks of 256 pairs, in parts, compared with the baseline's in one part
+    without/TIER   the speed of the last tier without the change of this tier, compared with the last tier's
 
-Each result is recorded at once, with the code, the machine and the sizes; the next call continues.
+Each result is recorded at once, with the code, the machine and the sizes; the next call runs the remaining units.
 Exit code 0: everything is done and passed; 1: a check failed; 3: another call is needed.
 """
 
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def perform(unit: Unit, c: dict, args: argparse.Namespace, limit_s: float, records: Records) -> bool:
-    """Run a unit and record it; False if the budget ended it."""
+    """Run a unit and record its result; return False if the budget ran out during the unit."""
     print(f"{unit.name} ...", file=sys.stderr, flush=True)
     started = time.monotonic()
     result = run(unit, c, args.out, limit_s, made_by=records.identity, tiny=args.tiny)
@@ -80,7 +80,7 @@ def perform(unit: Unit, c: dict, args: argparse.Namespace, limit_s: float, recor
 
 
 def conclude(waiting: list[Unit], units: list[Unit], records: Records) -> int:
-    """Print the next step in the last lines."""
+    """Print failed units and the next step; return the exit code."""
     failed = [unit.name for unit in units if records.failed(unit.name)]
     for name in failed:
         print(f"{name} failed: {records[name]['failed']}")

@@ -1,4 +1,4 @@
-"""Every value of every switch alone: its changes from the baseline for a proof. The rows of docs/switches.md."""
+"""Changes from the baseline to prove every value of every switch on its own: the rows of docs/switches.md."""
 
 LOW = {"precision": "bf16"}
 DDP = {"parallel": "ddp", "processes": 0}

@@ -1,4 +1,4 @@
-"""Processes that run a unit: forked ones for proofs, from one that has already imported torch; otherwise fresh ones."""
+"""Processes that run a unit: for proofs, forks of a process that has imported torch; otherwise fresh processes."""
 
 import contextlib
 import multiprocessing
@@ -18,10 +18,10 @@ HERE = Path(__file__).resolve().parent
 
 
 def prepare(caches: Path, *, tiny: bool) -> None:
-    """Set what all processes inherit; the forking process starts at the first proof.
+    """Set the environment that all processes inherit; the fork server starts with the first proof.
 
     Args:
-        caches: folder of compiled kernels, kept for the next call.
+        caches: folder of compiled kernels, reused by the next call.
         tiny: compile nothing.
     """
     kept = {f"{name}_CACHE_DIR": str(caches.absolute() / name.lower()) for name in ("TORCHINDUCTOR", "TRITON")}
@@ -33,14 +33,14 @@ def prepare(caches: Path, *, tiny: bool) -> None:
 
 
 def prove(wanted: proof.Proof, words: Path, processes: int, limit_s: float, *, few: bool) -> int | None:
-    """Prove in separate processes.
+    """Run a proof in separate processes.
 
     Args:
         wanted: the proof.
         words: file for their output.
         processes: number of processes that train together.
         limit_s: time limit in seconds.
-        few: let them see at most two GPUs.
+        few: make at most two GPUs visible to them.
 
     Returns:
         The exit code; None if they were stopped at the limit.
@@ -85,7 +85,7 @@ def _end(group: int) -> None:
 
 
 def _places(processes: int, few: bool) -> list[dict[str, str]]:
-    """Set for each process the variables of torchrun, and the GPUs that it sees."""
+    """For each process, return the variables of torchrun, and the GPUs that it sees."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

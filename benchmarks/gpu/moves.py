@@ -1,7 +1,8 @@
 """How a few steps move the weights, and how much of that is rounding.
 
-Losses stay close to each other even if no weight moves. So the changes of the weights are compared for each part of
-the network: the distance from the baseline's change, relative to its length, is 1 if nothing moves.
+Losses stay close to each other even if no weight moves. Therefore, the changes in the weights are compared for each
+part of the network. The distance from the baseline's change, relative to the length of that change, is 1 if nothing
+moves.
 """
 
 import copy
@@ -51,14 +52,14 @@ def take_steps(
     nudge: tuple[float, int] = (0.0, 0),
     settled: Callable[[], None] = lambda: None,
 ) -> Moved:
-    """Settle the step, restore its beginning, and train on the batches, the later ones at a higher rate.
+    """Settle the step, restore its initial state, and train on the batches, later ones at a higher learning rate.
 
     Args:
         step: the step as built; its graph, if any, is captured and replayed before anything is compared.
         batches: the first one also settles the step.
         sections: sections of the configuration.
         world: this process's position among those that train together.
-        nudge: each initial weight moves by up to this share of itself; the seed, where 0 means no change.
+        nudge: largest change of an initial weight, as a share of the weight; and the seed, where 0 means no change.
         settled: called once the step has settled.
     """
     train, loss = sections
@@ -94,7 +95,7 @@ def take_steps(
 
 
 def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: str) -> dict:
-    """Compare a result with the expected one, and with the noise of rounding; add `failed` if it is too far away.
+    """Compare a result with the expected one and with rounding noise; add `failed` if it differs too much.
 
     Args:
         found: result of the engine under test.
@@ -128,7 +129,7 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
 
 
 def _distances(found: Moved, wanted: Moved) -> tuple[dict[str, float], float]:
-    """Return the distance of two changes relative to the expected one's length, by part of the network and in total."""
+    """Return the distance between two changes, relative to the expected one's length, by network part and in total."""
     lengths = {part: float(change.norm()) for part, change in wanted.weights.items()}
     gaps = {part: float((found.weights[part] - change).norm()) for part, change in wanted.weights.items()}
     whole = math.hypot(*lengths.values())
@@ -139,7 +140,7 @@ def _distances(found: Moved, wanted: Moved) -> tuple[dict[str, float], float]:
 
 
 def _gap(found: float, wanted: float) -> float:
-    """Return the relative difference; infinite if it is nan."""
+    """Return the relative difference, or infinity if it is nan."""
     gap = abs(found - wanted) / max(abs(wanted), 1e-30)
     return gap if math.isfinite(gap) else math.inf
 
@@ -158,7 +159,7 @@ def _set_scale(step: Step) -> None:
 
 
 def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], state: dict) -> None:
-    """Reset weights, optimiser and loss scale to their initial values, in place, where a captured graph finds them."""
+    """Reset weights, optimiser and loss scale to their initial values, in place, so that captured graphs see them."""
     with torch.no_grad():
         for parameter, value in zip(parameters, first, strict=True):
             parameter.copy_(value)
@@ -173,7 +174,7 @@ def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor],
 
 
 def _momentum(step: Step, parameters: Sequence[Tensor]) -> Tensor:
-    """Return all momentum in one vector; nan if an optimiser has none."""
+    """Return all momentum buffers as one vector; nan if an optimiser has none."""
     buffers = [step.optimizer.state[p].get("momentum_buffer") for p in parameters]
     if any(buffer is None for buffer in buffers):
         return torch.tensor([math.nan], dtype=torch.float64)

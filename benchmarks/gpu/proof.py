@@ -35,7 +35,7 @@ THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait
 
 @dataclass(frozen=True)
 class Proof:
-    """What is to be proved, and the files with its parts."""
+    """A proof to run, with the paths of its inputs and its output."""
 
     what: str  # check or step
     config: Path  # resolved, with two engines: the one to compare with, and the one to prove
@@ -45,7 +45,7 @@ class Proof:
     tiny: bool = False  # two steps, whatever it is
 
     def run(self) -> None:
-        """Prove, and write the answer; the first process reports for all."""
+        """Run the proof and write its result; the first process reports for all."""
         config = load(self.config, "benchmark")
         against, engine = config.engines.values()
         rank = int(os.environ.get("RANK", 0))
@@ -71,7 +71,7 @@ class Proof:
             temporary.write_text(json.dumps(whole), encoding="utf-8")
 
     def _references(self, config: Resolved, against: Engine, dtype: str, number_format: str) -> Sequence[Moved]:
-        """Compute the reference of a comparison and its noise; stored in files, since most units share them."""
+        """Return the reference for a comparison and its noise, stored in files since most units share them."""
         share = ROUNDING["float64" if dtype == "float64" else number_format]
         found = [self._reference(config, against, dtype, (0.0, 0))]
         found += [self._reference(config, against, dtype, (share, seed)) for seed in NUDGES]
@@ -122,15 +122,15 @@ class Proof:
 
 
 def kind_of(engine: Engine) -> str:
-    """Return its number format."""
+    """Return an engine's number format."""
     return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
 
 
 def perform(proof: Proof, words: Path, place: Mapping[str, str]) -> None:
-    """Prove in this process, which has just been forked.
+    """Run a proof in this process, which has just been forked.
 
     Args:
-        proof: what to prove.
+        proof: the proof to run.
         words: file for its output.
         place: torchrun's variables for the process, and others that it needs.
     """

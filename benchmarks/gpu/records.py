@@ -34,7 +34,7 @@ class Records:
         return found["result"] if found and found["identity"] == self.identity else None
 
     def failed(self, unit: str) -> bool:
-        """Return whether a unit ended in an error, or in a difference that is too large."""
+        """Return whether a unit ended with an error or with too large a difference."""
         return "failed" in (self[unit] or {})
 
     def add(self, unit: str, result: dict, seconds: float) -> None:
@@ -45,6 +45,6 @@ class Records:
             temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
 
     def expected_s(self, kind: str) -> float:
-        """Return the seconds that a unit of this kind may take."""
+        """Return how many seconds a unit of this kind is expected to take at most."""
         seen = [r["seconds"] for name, r in self._all.items() if name.startswith(f"{kind}/")]
         return MARGIN * max(seen) if seen else FIRST_GUESS_S[kind]

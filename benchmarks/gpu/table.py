@@ -13,7 +13,7 @@ PROOF = ("distance of tolerance", "in", "cosine", "length", "terms and gradient"
 
 
 def page(records: Records, units: Sequence[Unit]) -> str:
-    """Write tiers, leave-one-outs and proofs, as far as they are done."""
+    """Format the tiers, leave-one-out runs and proofs that are done so far."""
     exact = [f"float64: {PROOF[0]}", *(f"float32: {words}" for words in PROOF)]
     parts = [
         _measured(records, units),
@@ -28,7 +28,7 @@ def page(records: Records, units: Sequence[Unit]) -> str:
 
 
 def _measured(records: Records, units: Sequence[Unit]) -> str:
-    """Write the ledger's rows; each tier was interleaved with the one it is compared with, in a separate run."""
+    """Format the ledger's rows; each tier was interleaved with the tier it is compared with, in a separate run."""
     found = {unit.subject: records[unit.name] for unit in units if unit.kind == "tier"}
     found = {name: result for name, result in found.items() if result and "tiers" in result}
     if not found:
@@ -48,7 +48,7 @@ def _measured(records: Records, units: Sequence[Unit]) -> str:
 
 
 def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[str, dict, str]]:
-    """Yield name, result and verdict of the finished units of a kind."""
+    """Yield the name, result and verdict of each finished unit of a kind."""
     for unit in units:
         result = records[unit.name]
         if unit.kind == kind and result is not None:

@@ -56,12 +56,12 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Return the unit as it is recorded."""
+        """Return the name under which the unit is recorded."""
         return f"{self.kind}/{self.subject}"
 
 
 def settings(tiny: bool) -> dict:
-    """Read the configuration: the paper's with one chunk on each device, or toy sizes."""
+    """Read the configuration: the paper's sizes with one chunk on each device, or toy sizes."""
     paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
     c = merge(merge(paper, PAPER), TINY if tiny else {})
     everything = {"run": {"tiers": list(MEASURED_TINY) if tiny else list(c["tiers"])}}
@@ -70,7 +70,7 @@ def settings(tiny: bool) -> dict:
 
 
 def devices() -> int:
-    """Count the devices that a tier of several processes trains on: GPUs, or two processes of a CPU."""
+    """Count the devices on which a multi-process tier trains: the GPUs, or two processes on a CPU."""
     return torch.cuda.device_count() or 2
 
 
@@ -107,7 +107,7 @@ def plan(c: dict) -> Iterator[Unit]:
 
 
 def make_data(path: Path, c: dict) -> None:
-    """Write strips of noise once: measurements do not depend on their content."""
+    """Write strips of noise, unless they exist: measurements do not depend on the strips' content."""
     if path.exists():
         return
     random = np.random.default_rng(0)
@@ -141,7 +141,7 @@ def run(unit: Unit, c: dict, out: Path, limit_s: float, *, made_by: str, tiny: b
         tiny: use fewer steps.
 
     Returns:
-        Its answer; None if the limit ended it, {'failed': reason} if it ended otherwise.
+        The unit's answer; None if it was stopped at the limit; {'failed': reason} if it failed.
     """
     answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def run(unit: Unit, c: dict, out: Path, limit_s: float, *, made_by: str, tiny: b
 
 
 def _resolve(unit: Unit, c: dict) -> list[str]:
-    """Write a configuration of the stage `benchmark` with two engines: `against`, then the unit's own."""
+    """Return a configuration of the `benchmark` stage with two engines: `against`, then the unit's own."""
     engines = {name: dataclasses.asdict(engine) for name, engine in unit.engines.items()}
     if unit.kind == "step":
         parts = step_parts(c)
@@ -174,7 +174,7 @@ def _resolve(unit: Unit, c: dict) -> list[str]:
 
 
 def step_parts(c: dict) -> int:
-    """Count the parts of a step of the proof: two on a CPU, else those whose size fits into the memory of each GPU."""
+    """Return the number of parts of a proof's step: two on a CPU, else as many as fit into each GPU's memory."""
     if not torch.cuda.is_available():
         return 2
     fit = SHARE * torch.cuda.get_device_properties(0).total_memory / 2**30 / PAIR_GIB / c["loss"]["chunk_pairs"]

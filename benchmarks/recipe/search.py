@@ -1,16 +1,16 @@
-r"""Search a recipe: train variants of the baseline over seeds, side by side; evaluate each on val people.
+r"""Search for a recipe: train variants of the baseline with several seeds in parallel; evaluate each on val people.
 
     python benchmarks/recipe/search.py --data results/default/data/gazecapture.h5 \
         --estimator results/default/estimator/estimator.pt --out results/recipe --only default
 
-The numbers are the gaze error, redirected strips (L1, spread, right person: faze/model/reconstruction.py), how far gaze
-and head turn per requested degree (faze/evaluation/redirected_angles.py), the noise between seeds, and CPU time of a
-training. A variant is an entry of variants.yaml: overrides of the default by dotted keys; other people are another
---data. Finished trainings are read from --out, so an interrupted search resumes, and one more variant costs only its
-own trainings.
+The results are the gaze error, measures of redirected strips (L1, spread, right person: faze/model/reconstruction.py),
+how far gaze and head turn per requested degree (faze/evaluation/redirected_angles.py), the noise between seeds, and the
+CPU time of a training run. A variant is an entry in variants.yaml that overrides the default by dotted keys. For other
+people, pass another --data. Finished training runs are read from --out, so an interrupted search resumes, and an
+additional variant costs only its own training runs.
 
-`noise`: standard deviation of the rest of a person's gaze error after the person's mean over seeds and the seed's
-mean over people are subtracted. Verdicts on tiers must exceed it.
+`noise`: standard deviation of what remains of the gaze errors when each person's mean over seeds and each seed's mean
+over people are subtracted. Differences between tiers must exceed it to support a verdict.
 """
 
 import argparse
@@ -49,7 +49,7 @@ STRIPS = 60  # of each val person, redirected
 
 
 def main() -> None:
-    """Train what is missing, then print a row per variant."""
+    """Train the missing runs, and print a table with a row per variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="store of strips with train and val people")
     parser.add_argument("--estimator", type=Path, required=True, help="that sees how far gaze and head turn")
@@ -84,7 +84,7 @@ def train_and_judge(args: argparse.Namespace, name: str, overrides: dict[str, ob
 
 
 def judge(folder: Path, data: Path, estimator: Path) -> None:
-    """Train with the folder's train.yaml, and write the numbers of its val people."""
+    """Train with the folder's train.yaml, and write the results on its val people."""
     command = [sys.executable, "-m", "faze", "train", "--config", folder / "train.yaml", "--data", data]
     command += ["--out", folder / "checkpoint.pt", "--run-log", folder / "run.jsonl"]
     with (folder / "train.log").open("w") as log:
@@ -123,7 +123,7 @@ def judge(folder: Path, data: Path, estimator: Path) -> None:
 
 
 def table(out: Path, variants: dict[str, dict], seeds: list[int]) -> pd.DataFrame:
-    """Average the numbers of each variant over its seeds."""
+    """Average the results of each variant over its seeds."""
     rows = {}
     for name in variants:
         paths = [path for seed in seeds if (path := out / name / f"seed{seed}" / "judged.json").exists()]

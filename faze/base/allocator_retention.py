@@ -1,4 +1,4 @@
-"""Allocator retention: glibc keeps freed memory in the process instead of returning it to the kernel, in huge pages.
+"""Allocator retention: glibc keeps freed memory, in huge pages, instead of returning it to the kernel.
 
 A training step allocates and frees the same hundreds of MiB. By default, glibc maps that memory again in every
 step, and the kernel clears every page. Glibc reads its settings when a process starts, so a process without them

@@ -1,6 +1,6 @@
 """Hash the code that produces an output, by its syntax trees: comments, docstrings and layout have no effect.
 
-`sources` returns the files that a module runs, with their hashes, which are params of the workflow's rules.
+`sources` returns the files that a module runs and their hashes; the workflow's rules have these as params.
 `fingerprint` combines all of them in one hash, which outputs record. Standard library only.
 """
 
@@ -36,7 +36,7 @@ def is_neutral(module: str) -> bool:
 
 
 def module_hash(path: Path | str) -> str:
-    """Hash the syntax tree of a source file, docstrings left out, or the bytes of any other file: 8 hex digits.
+    """Hash the syntax tree of a source file without its docstrings, or the bytes of any other file: 8 hex digits.
 
     A tree's hash depends on the Python version, whose parser determines the tree.
     """
@@ -44,17 +44,18 @@ def module_hash(path: Path | str) -> str:
 
 
 def fingerprint(module: str) -> str:
-    """Hash the code of a module and of all that it imports: 12 hex digits.
+    """Hash the code of a module and of everything that it imports: 12 hex digits.
 
-    It does not depend on the modules that a process has loaded.
+    The hash does not depend on the modules that a process has loaded.
     """
     return hashlib.sha256("\n".join(sources(module)).encode()).hexdigest()[:12]
 
 
 def sources(module: str) -> list[str]:
-    """Return `path@hash` of a module and of all that it imports, transitively, in the order of their paths.
+    """Return `path@hash` for each file of a module and of all that it imports, transitively, sorted by path.
 
-    This includes the packages of each module, since Python runs their __init__ first, and their data files.
+    This includes the packages that contain each module, since Python runs their __init__ first, and the data files of
+    these packages.
     """
     paths = (path for name in _closure(module) for path in _files(name))
     return sorted(f"{path.relative_to(ROOT)}@{module_hash(path)}" for path in paths)
@@ -76,7 +77,7 @@ def _closure(module: str) -> set[str]:
 
 @functools.cache
 def _files(name: str) -> tuple[Path, ...]:
-    """Return the files of a module (for a package, __init__.py and its data files), if there is such a module."""
+    """Return the files of a module (for a package, __init__.py and its data files), or none if it does not exist."""
     path = ROOT.joinpath(*name.split("."))
     if (path / "__init__.py").exists():
         return (path / "__init__.py", *(p for p in path.iterdir() if p.is_file() and p.suffix in DATA))

@@ -1,4 +1,4 @@
-"""The command line of a stage or command, declared by a decorator of its main function, and shared arguments.
+"""Shared arguments, and the command line of a stage or command, declared by a decorator of its main function.
 
 @command(__doc__, CONFIG, needed("--data", "store of normalised strips"), threads(), needed("--out", "file to write"))
 def main(args: Namespace) -> None:
@@ -28,12 +28,12 @@ def argument(name: str, **options: Any) -> Argument:
 
 
 def needed(name: str, words: str, **options: Any) -> Argument:
-    """Declare a required path."""
+    """Declare a required path argument."""
     return argument(name, type=Path, required=True, help=words, **options)
 
 
 def threads(words: str = "CPU threads", default: int | None = None) -> Argument:
-    """Declare a number of threads, at least 1; the default is the number of CPU cores, unless specified."""
+    """Declare the number of threads, at least 1; its default is the number of CPU cores unless `default` is given."""
     return argument("--threads", type=at_least_one, default=default or os.cpu_count(), help=words)
 
 
@@ -60,7 +60,7 @@ def at_least_one(text: str) -> int:
 
 
 def port_number(least: int) -> Callable[[str], int]:
-    """Return the type of a port argument: a number of at least 1, or 0 for any free port."""
+    """Return the argparse type of a port number of at least `least`; port 0 means any free port."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= 65535:
@@ -91,13 +91,14 @@ CONFIGFILE = argument(
 
 
 def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namespace], None]], Callable[[], int]]:
-    """Parse the command line, call the main function, and return its exit code.
+    """Make a main function a command that parses its command line and returns an exit code.
 
-    It is 1, after a one-sentence message, if the user can fix the error: a UserError, or a file's OSError. Any other
-    error shows its traceback and is reported as a bug in faze; with --traceback, every error shows its traceback.
+    The exit code is 1, after a one-sentence message, if the user can fix the error: a UserError, or a file's OSError.
+    Any other error shows its traceback and is reported as a bug in faze; with --traceback, every error shows its
+    traceback.
 
     Args:
-        doc: describes the command; line breaks are kept.
+        doc: description of the command; line breaks are kept.
         arguments: its arguments, in addition to --traceback.
     """
     # Without abbreviations, so that --traceback is found by its name.
@@ -145,7 +146,7 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
 
 
 def _check_own_names(args: Namespace) -> None:
-    """Refuse an --out that is also the path of another argument, or is given twice: a file would be overwritten."""
+    """Refuse an --out path that is also another argument's, or that is given twice: a file would be overwritten."""
     paths = {name: [path for path in _listed(value) if isinstance(path, Path)] for name, value in vars(args).items()}
     listed = paths.pop("out", [])
     outputs = {path.resolve() for path in listed}

@@ -1,8 +1,9 @@
 """The C kernels: setup.py compiles them when faze is installed, and `library` loads them.
 
-Each kernel becomes plain shared libraries next to its C file: one for any processor, and on x86-64 one for each of the
-higher `LEVELS`, so that different machines can share an installation. The name of a library contains a hash of its
-source and flags: after a change of either, the old library is not loaded. Standard library only: setup.py imports this.
+Each kernel is compiled to plain shared libraries next to its C file: one for any processor and, on x86-64, one for each
+of the higher `LEVELS`, so that different machines can share an installation. The name of a library contains a hash of
+its source and flags: after a change to either, the old library is not loaded. Standard library only: setup.py imports
+this.
 """
 
 import ctypes
@@ -37,15 +38,15 @@ def library_name(kernel: str, level: int) -> str:
 
 @functools.cache
 def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
-    """Load the compiled form of a kernel; calls of its functions release Python's global lock.
+    """Load a compiled kernel; calls to its functions release Python's global interpreter lock.
 
     Args:
         kernel: path of the C file in the package, from `KERNELS`.
         otherwise: description of what is used without it.
 
     Returns:
-        The library for the highest level that this processor supports. None if there is none, after one line on
-        stderr, which worker processes do not repeat.
+        The library for the highest level that this processor supports. None if there is none, after a one-line message
+        on stderr, which worker processes do not repeat.
     """
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     paths = {level: (PACKAGE / kernel).with_name(library_name(kernel, level) + suffix) for level in LEVELS}
@@ -61,7 +62,7 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
 
 
 def processor_features() -> str:
-    """Describe the processor features from which numpy and OpenCV choose their code."""
+    """Describe the processor features by which numpy and OpenCV choose their code."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

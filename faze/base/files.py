@@ -32,7 +32,7 @@ def reason_of(error: OSError) -> str | None:
 
 
 def open_plain(path: Path | str) -> IO[bytes]:
-    """Open a foreign file for reading, unbuffered, but not a pipe or device, where reading might never end.
+    """Open a foreign file for unbuffered reading; refuse a pipe or device, where reading might never end.
 
     Raises:
         OSError: it cannot be opened, is not a regular file, or is larger than any file of its kind.
@@ -63,10 +63,10 @@ def parse_json(text: str | bytes) -> Any:
 
 @contextlib.contextmanager
 def as_written(path: Path, remedy: str) -> Iterator[None]:
-    """Report a file that faze wrote as corrupt if the block finds a missing key or a value of the wrong type.
+    """Report that a file written by faze is corrupt if the block finds a missing key or a value of the wrong type.
 
     Raises:
-        UserError: contains the file, the error and the remedy.
+        UserError: the message contains the file, the error and the remedy.
     """
     try:
         yield
@@ -108,7 +108,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @contextlib.contextmanager
 def full_disk_named(path: Path | str) -> Iterator[None]:
-    """Add the file's name to a disk-full error, which lacks it if the file is open."""
+    """Add the file's name to a disk-full error, which lacks it if the file was already open."""
     try:
         yield
     except OSError as error:
@@ -138,14 +138,14 @@ def whole_file(path: Path | str) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path, names: Collection[str]) -> None:
-    """Refuse to replace a folder by an output, unless the folder is absent, empty or an earlier version of the output.
+    """Refuse to replace a folder with an output unless the folder is absent, empty or an earlier version of it.
 
     Args:
         folder: the output.
         names: files that identify such an output.
 
     Raises:
-        UserError: it contains the working directory, or files that would be lost.
+        UserError: the folder contains the working directory, or files that would be lost.
     """
     here = Path.cwd()
     if folder.resolve() in (here, *here.parents):
@@ -162,7 +162,7 @@ def check_replaceable(folder: Path, names: Collection[str]) -> None:
 def whole_folder(path: Path | str) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; it replaces `path` and its content when the block succeeds.
 
-    Call `check_replaceable` first if a person chooses `path`.
+    Call `check_replaceable` first if the user chooses `path`.
     """
     path = Path(path).resolve()
     temporary, former = _temporary(path), _temporary(path)

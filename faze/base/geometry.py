@@ -1,7 +1,7 @@
 """Angles, vectors and rotations: the only place that defines faze's sign convention.
 
 A gaze or head direction is a unit vector or (pitch, yaw) in radians, in the normalised camera frame: x right, y down,
-z away from the camera, gaze vectors pointing toward the camera with their sign flipped, so that
+z away from the camera. Gaze vectors, which point toward the camera, have their sign flipped, so that
 
     v(p, y) = (cos p sin y, sin p, cos p cos y).
 
@@ -9,7 +9,7 @@ The latent frame of the codes rotates with R(p, y) = R_y(y) R_x(p). R e_z = (cos
 gaze vector mirrored in y; the paper's code does the same, consistently. Do not mix the two.
 
 Functions take an array namespace `xp`, numpy or torch, which must match their arguments. Results are float64 unless the
-input is float32. Readers of data with a different sign convention convert it when they read it.
+input is float32. Readers of data with a different sign convention convert the data when they read it.
 """
 
 from typing import Any
@@ -90,12 +90,12 @@ def mean_angle_deg(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def pitchyaw_difference(first: ArrayLike, second: ArrayLike) -> NDArray:
-    """Return first minus second (pitch, yaw), (..., 2) radians, with the yaw wrapped to [-pi, pi)."""
+    """Return `first` minus `second`, (pitch, yaw) (..., 2) in radians, with the yaw wrapped to [-pi, pi)."""
     difference = np.asarray(first) - np.asarray(second)
     difference[..., 1] = wrapped(difference[..., 1])
     return difference
 
 
 def wrapped(angle_rad: ArrayLike) -> NDArray:
-    """Return the same angles in [-pi, pi)."""
+    """Return the same angles, wrapped to [-pi, pi)."""
     return np.remainder(np.asarray(angle_rad) + np.pi, 2 * np.pi) - np.pi

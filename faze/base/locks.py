@@ -1,7 +1,7 @@
 """Locks between processes: on outputs, on the machine (which keeps benchmarks and other jobs apart), and on GPUs.
 
-Each lock is a `flock` on a file that contains the id of the process that holds it. The kernel releases it when that
-process ends, even by kill -9. All checkouts and users share the locks of a machine and of its GPUs.
+Each lock is a `flock` on a file that records the ID of the process that holds the lock. The kernel releases it when
+that process ends, even by kill -9. All checkouts and users share the locks of a machine and of its GPUs.
 
     python -m faze.base.locks 2 COMMAND ...
 
@@ -61,7 +61,7 @@ def machine_exclusive() -> Iterator[None]:
     """Keep training runs and other benchmarks from starting on this machine during the block.
 
     Raises:
-        UserError: one of them is running; the message contains its process.
+        UserError: one of them is running; the message identifies its process.
     """
     gate, path = _of_machine(""), lock_path()
     with contextlib.ExitStack() as stack:
@@ -114,7 +114,7 @@ def gpus() -> list[str]:
 
 
 def check_gpus(wanted: int) -> None:
-    """Raise UserError if this machine has fewer GPUs."""
+    """Raise UserError if this machine has fewer GPUs than wanted."""
     if wanted > (count := len(gpus())):
         source = f"{VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else "by NVIDIA's driver"
         raise UserError(f"{wanted} GPUs are requested, but this machine has {count} ({source}): request fewer")
@@ -129,7 +129,7 @@ def take_gpus(wanted: int) -> dict[str, FileLock]:
         GPU -> its lock, which is kept when this process executes another program (`exec`).
 
     Raises:
-        UserError: this machine has fewer GPUs.
+        UserError: this machine has fewer GPUs than wanted.
     """
     check_gpus(wanted)
     taken: dict[str, FileLock] = {}
@@ -199,7 +199,7 @@ def _of_machine(suffix: str, *, inheritable: bool = False) -> FileLock:
 
 
 def _wait(lock: FileLock, message: str) -> AbstractContextManager:
-    """Acquire a lock; while another process holds it, print a message with that process, and wait."""
+    """Acquire a lock; while another process holds it, print a message that identifies that process, and wait."""
     try:
         return lock.acquire(BRIEF_S)
     except Timeout:
@@ -208,7 +208,7 @@ def _wait(lock: FileLock, message: str) -> AbstractContextManager:
 
 
 def _holder(path: str, *, command: bool = False) -> str:
-    """Return the process in a lock's file, optionally with its command line if known."""
+    """Describe the process that a lock's file records, optionally with its command line, if known."""
     with contextlib.suppress(OSError, ValueError), open_plain(path) as file:
         process = int(file.read(20))
         words = ""

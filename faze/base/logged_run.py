@@ -49,7 +49,7 @@ def read_ended_run(path: Path) -> LoggedRun:
 
 
 def read_logged_run(path: Path) -> LoggedRun:
-    """Read a run log. It does not contain steps that a killed run made after its last checkpoint.
+    """Read a run log, which does not contain steps that a killed run took after its last checkpoint.
 
     Raises:
         UserError: the log does not begin with a start event.

@@ -1,7 +1,7 @@
-"""Reuse outputs that were made before from the same inputs. Standard library only.
+"""Reuse outputs that were made earlier from the same inputs. Standard library only.
 
 `output_cache` copies what another run has made: identical training runs within an ablation, rendered frames and
-preprocessed strips between ablations. Its folder contains records, not data: <folder>/<key>.json names the outputs of
+preprocessed strips across ablations. Its folder contains records, not data: <folder>/<key>.json names the outputs of
 up to four runs and their hashes. A file that has been removed or changed is not copied. While one run makes an output,
 other runs that need the same one wait. `existing_output` leaves a stage's own output as it is if its inputs have not
 changed.
@@ -32,9 +32,9 @@ class _Changed(Exception):
 
 
 def key_of(stage: str, *parts: object) -> str:
-    """Return a key of everything that determines an output: the parts, the stage's code, torch's and numpy's versions.
+    """Return a key for all that determines an output: the parts, the stage's code, and the torch and numpy versions.
 
-    A part that represents a file is its content, never its path or time.
+    A part that represents a file is the file's content, never its path or modification time.
     """
     versions = [importlib.metadata.version(package) for package in ("torch", "numpy")]
     decisive = (code_hash.fingerprint(f"faze.stages.{stage}"), versions, *parts)
@@ -42,7 +42,7 @@ def key_of(stage: str, *parts: object) -> str:
 
 
 def content(path: Path) -> str:
-    """Hash a file, or names and contents of all files in a folder except hidden ones, which belong to the workflow."""
+    """Hash a file, or the names and contents of a folder's files except hidden ones, which belong to the workflow."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         return hashlib.sha256(repr([(str(f.relative_to(path)), content(f)) for f in files]).encode()).hexdigest()
@@ -51,7 +51,7 @@ def content(path: Path) -> str:
 
 
 def content_within(path: Path, most_bytes: int) -> str | None:
-    """Hash like `content`; return None for a file or folder with more bytes."""
+    """Hash as `content` does; return None for a file or folder of more than `most_bytes`."""
     size = 0
     for file in path.rglob("*") if path.is_dir() else [path]:
         size += file.stat().st_size
@@ -92,7 +92,7 @@ def output_cache(
     made but not recorded.
 
     Args:
-        folder: folder of the records; None: nothing is copied.
+        folder: folder of the records; None if nothing is to be copied.
         key: key of everything that determines the outputs (`key_of`).
         outputs: files or folders that exist when the block has ended.
         copies: destination of the other run's outputs, if not `outputs`. Copies are not recorded.
@@ -125,7 +125,7 @@ def output_cache(
 
 @contextlib.contextmanager
 def existing_output(key: str, outputs: Sequence[Path], keep: bool) -> Iterator[bool]:
-    """Keep outputs that a former run made under the same key and that have not changed since; else let the block run.
+    """Keep outputs that an earlier run made under the same key and that are unchanged; otherwise let the block run.
 
     Kept outputs are touched, so that Snakemake does not consider them older than their inputs. A hidden file beside the
     first output records the key and the hashes. Without `keep`, it is neither read nor written.
@@ -151,7 +151,7 @@ def existing_output(key: str, outputs: Sequence[Path], keep: bool) -> Iterator[b
 
 
 def _read(record: Path) -> list[Run]:
-    """Read a record; its paths are relative to the folder above, since results may be moved."""
+    """Read a record; its paths are relative to the parent of the records' folder, since results may be moved."""
     root = record.resolve().parents[1]
     try:
         runs = parse_json(record.read_text(encoding="utf-8"))
@@ -171,7 +171,7 @@ def _write(record: Path, runs: Sequence[Run]) -> None:
 
 
 def _copied(run: Run, targets: Sequence[Path]) -> bool:
-    """Copy a run's outputs, each completely or not at all; not as links, since each has its own time of writing."""
+    """Copy a run's outputs, each completely or not at all; not as links, since each copy has its own timestamp."""
     if len(run) != len(targets):
         return False
     for (source, digest), target in zip(run.items(), targets, strict=True):

@@ -1,6 +1,6 @@
-"""Preemption: a training that a cluster asks to leave writes a checkpoint and exits with a code of its own.
+"""Preemption: a training run that the cluster asks to stop writes a checkpoint and exits with a distinct code.
 
-SLURM sends SIGTERM before it ends a job, and SIGUSR1 or SIGUSR2 where `--signal` says so. Standard library only.
+SLURM sends SIGTERM before it ends a job, and SIGUSR1 or SIGUSR2 if `--signal` requests it. Standard library only.
 """
 
 import os
@@ -16,7 +16,7 @@ OVERDUE_S = 3  # after a signal the main thread has ended, or is in code where P
 
 
 class Preempted(BaseException):
-    """This process was asked to leave and can resume later; not an Exception, so that no handler of errors catches it.
+    """This process was asked to stop and can resume later; not an Exception, so that no error handler catches it.
 
     The message is for the user; it is empty if another process prints it.
     """
@@ -29,7 +29,7 @@ class _State:
 
 
 def install_handlers() -> None:
-    """Raise `Preempted` at a signal from now on; there is no result yet that would have to be saved."""
+    """Raise `Preempted` on any signal from now on: there is no result yet that must be saved."""
     _State.signal_name, _State.deferred, _State.interrupted = None, False, False
     for number in SIGNALS:
         signal.signal(number, _note)
@@ -38,7 +38,7 @@ def install_handlers() -> None:
 
 
 def defer() -> None:
-    """Only record signals from now on, for `received_signal`: there is work to save."""
+    """Record signals for `received_signal` from now on, without raising: there is work to save."""
     _State.deferred = True
 
 
@@ -46,7 +46,7 @@ def received_signal() -> str | None:
     """Return the name of the last signal, if any.
 
     Raises:
-        KeyboardInterrupt: one was raised before and lost, as Python loses exceptions raised in a finaliser.
+        KeyboardInterrupt: one was raised earlier and lost, since Python drops exceptions raised in a finaliser.
     """
     if _State.interrupted:
         raise KeyboardInterrupt
@@ -54,9 +54,9 @@ def received_signal() -> str | None:
 
 
 def ignore_signals() -> None:
-    """Ignore all signals from now on. The results are written, and ending by a signal would make Snakemake delete them.
+    """Ignore all signals from now on: Snakemake would delete the results, now written, if a signal ended the process.
 
-    Python's own handlers do not run while it exits.
+    Python's own signal handlers do not run while the interpreter exits.
     """
     for number in (*SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -70,10 +70,10 @@ def ignore_in_worker(worker: int) -> None:
 
 
 class SignalWatch:
-    """Show another thread the signals that should end this process.
+    """A watch for signals that should end this process, read by another thread.
 
-    Python runs signal handlers only between two of its own instructions. A main thread that waits in C++ for a process
-    that is gone runs none. Must be entered in the main thread.
+    Python runs signal handlers only between bytecode instructions, so a main thread that waits in C++ for a process
+    that is gone runs none. The context must be entered in the main thread.
     """
 
     def __enter__(self) -> Self:
@@ -86,13 +86,13 @@ class SignalWatch:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Remove the pipe; no other thread may call `overdue` any more."""
+        """Remove the pipe; no other thread may call `overdue` afterwards."""
         signal.set_wakeup_fd(-1)
         os.close(self._write)
         os.close(self._read)
 
     def overdue(self) -> tuple[int, str] | None:
-        """Return exit code and message if the main thread should have ended long ago."""
+        """Return an exit code and a message if the main thread should have ended by now."""
         try:
             numbers = os.read(self._read, 64)
         except BlockingIOError:

@@ -14,9 +14,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
 def load_ahead(*modules: str) -> None:
-    """Start a fork server that imports modules in the background; the workers of `worker_processes` then have them.
+    """Start a fork server that imports modules in the background, for the workers of `worker_processes`.
 
-    The first call decides which modules: later ones have no effect.
+    The first call determines which modules are imported; later calls have no effect.
     """
     # Snakemake sets the job's threads for every process, and those of several workers would spin against each other.
     # OpenBLAS reads the variable when numpy is imported.
@@ -55,6 +55,6 @@ def _start(start: Callable[..., None], arguments: tuple[object, ...]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent has: the worker of a killed parent would wait for work for ever."""
+    """Exit when the parent has exited: the worker of a killed parent would wait for work forever."""
     multiprocessing.parent_process().join()
     os._exit(1)

@@ -1,8 +1,8 @@
-"""Progress for people to read, of a stage and of a whole run of the workflow; no output depends on it.
+"""Human-readable progress of a stage and of a whole workflow run; no output depends on it.
 
-`RunProgress` is a handler of Snakemake's log, which reads the events of its logger interface
-(snakemake_interface_logger_plugins): jobs done, jobs running and the time left, one plain line at a time, so that
-terminals and log files show the same. Standard library only.
+`RunProgress` is a log handler for Snakemake. It reads the events of Snakemake's logger interface
+(snakemake_interface_logger_plugins) and prints jobs done, jobs running and the time left, one plain line at a time, so
+that terminals and log files show the same. Standard library only.
 """
 
 import csv
@@ -17,7 +17,7 @@ from typing import TextIO
 
 
 class Progress:
-    """Report rate and time left: redrawn on a terminal, one plain line every half minute in a log."""
+    """A report of rate and time left: redrawn on a terminal, one plain line every half minute in a log."""
 
     def __init__(self, what: str, total: int, unit: str, done: int = 0, stream: TextIO | None = None) -> None:
         self._what, self._total, self._unit = what, total, unit
@@ -41,7 +41,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people: 40 s, 12 min, 2 h 05 min."""
+    """Format a duration for people to read: 40 s, 12 min, 2 h 05 min."""
     if seconds < 59.5:
         return f"{round(seconds)} s"
     minutes = round(seconds / 60)
@@ -54,8 +54,9 @@ EVERY_S = 60.0  # the longest silence while jobs run
 class RunProgress(logging.Handler):
     """Print a line when a job ends and every minute, from `begin` on.
 
-    The time left is the sum over jobs to come of their rule's mean time, in this run or else in the last one, divided
-    by how many jobs have run at the same time so far. If a rule has never run, the line says "at least".
+    The time left is the sum, over the remaining jobs, of the mean time of a job's rule, in this run or else in the last
+    one. It is divided by the mean number of jobs that have run at the same time so far. If a rule has never run, the
+    line says "at least".
     """
 
     def __init__(self, name: str, results: Path, stream: TextIO | None = None) -> None:
@@ -70,7 +71,7 @@ class RunProgress(logging.Handler):
         self._ended = threading.Event()
 
     def begin(self) -> None:
-        """Start to print: the run is neither a dry run nor a job's own Snakemake."""
+        """Start to print; call this only if the run is neither a dry run nor a job's own Snakemake."""
         for file in self._results.rglob("benchmarks/*.tsv"):
             if (seconds := read_seconds(file)) is not None:
                 self._last_s.setdefault(_rule_of(file, self._to_come), []).append(seconds)
@@ -133,12 +134,12 @@ class RunProgress(logging.Handler):
 
 
 def _rule_of(file: Path, rules: Counter[str]) -> str:
-    """Return the rule of a benchmark file, whose name may end with a data set."""
+    """Return the rule to which a benchmark file belongs; the file's name may end with a data set."""
     return next((rule for rule in rules if file.stem == rule or file.stem.startswith(f"{rule}_")), file.stem)
 
 
 def read_seconds(file: Path) -> float | None:
-    """Return the wall seconds in a benchmark file of Snakemake; None if it cannot be read."""
+    """Return the wall-clock seconds in one of Snakemake's benchmark files; None if it cannot be read."""
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             return float(next(csv.DictReader(lines, delimiter="\t"))["s"])

@@ -11,7 +11,7 @@ DATASETS = ("mpiigaze", "gazecapture")
 
 @dataclass(frozen=True)
 class ResultPaths:
-    """Path of results/<name>/."""
+    """The paths under results/<name>/."""
 
     root: Path
 
@@ -20,7 +20,7 @@ class ResultPaths:
         return self.root / "data" / f"{dataset}.h5"
 
     def inspection(self, dataset: str) -> Path:
-        """Return the folder of the data set's page."""
+        """Return the folder of a data set's page."""
         return self.root / "inspection" / dataset
 
     def run(self, tier: str, seed: int) -> Path:
@@ -44,11 +44,11 @@ class ResultPaths:
         return self.run(tier, seed) / "fewshot" / f"{learner}.pt"
 
     def codes(self, tier: str, seed: int, dataset: str) -> Path:
-        """Return the store of codes of every strip."""
+        """Return the store of all strips' codes."""
         return self.run(tier, seed) / "codes" / f"{dataset}.h5"
 
     def errors(self, tier: str, seed: int, learner: str) -> Path:
-        """Return the table of adapted errors, one row per person, k and repeat."""
+        """Return the table of errors after adaptation, one row per person, k and repeat."""
         return self.run(tier, seed) / "fewshot" / f"{learner}_errors.parquet"
 
     def walks(self, tier: str, seed: int) -> Path:
@@ -56,7 +56,7 @@ class ResultPaths:
         return self.run(tier, seed) / "walks"
 
     def redirection(self, tier: str, seed: int) -> Path:
-        """Return the table of similarity between redirected strips and the person, one row per person."""
+        """Return the table of the similarity between redirected strips and their person, one row per person."""
         return self.run(tier, seed) / "redirection.parquet"
 
     def redirected_pairs(self, tier: str, seed: int) -> Path:
@@ -70,7 +70,7 @@ class ResultPaths:
 
     @property
     def estimator_errors(self) -> Path:
-        """Return the errors of the estimator."""
+        """Return the file of the estimator's errors."""
         return self.root / "estimator" / "errors.json"
 
     def oracle(self, dataset: str) -> Path:
@@ -79,20 +79,20 @@ class ResultPaths:
 
     @property
     def benchmark(self) -> Path:
-        """Speed and memory of every tier."""
+        """Return the file of every tier's speed and memory."""
         return self.root / "benchmark" / "benchmark.json"
 
     @property
     def evaluation(self) -> Path:
-        """Folder of tables."""
+        """Return the folder of tables."""
         return self.root / "evaluation"
 
     @property
     def sweep(self) -> Path:
-        """Folder of the page that compares a sweep's points."""
+        """Return the folder of the page that compares a sweep's points."""
         return self.root / "sweep"
 
     @property
     def report(self) -> Path:
-        """Folder of the page."""
+        """Return the folder of the page."""
         return self.root / "report"

@@ -83,7 +83,7 @@ def is_whole(path: Path | str) -> bool:
 
 
 def finite(value: Any) -> Any:
-    """Replace numbers that JSON cannot represent (nan, inf) by null."""
+    """Replace numbers that JSON cannot represent (nan, inf) with null."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
@@ -101,7 +101,7 @@ def acting(switches: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def changed_switches(
     switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
 ) -> list[Mapping[str, str]]:
-    """Return the `switch` events that differ from another run's; without another run, those that have no effect."""
+    """Return the `switch` events that differ from another run's; without another run, those of ineffective switches."""
     old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
     if not old:
         return [switch for switch in switches if switch["reason"]]

@@ -51,7 +51,7 @@ class Request:
         return cls(rule, partition, threads, number("mem_mb"), number("gpu"), number("runtime"))
 
     def fits(self, node: Node) -> bool:
-        """Return whether a node fits the request."""
+        """Return whether a node satisfies the request."""
         return (
             self.threads <= node.threads
             and self.memory_mb <= node.memory_mb
@@ -76,11 +76,11 @@ def read_nodes() -> list[Node]:
 
 
 def check(requests: Iterable[Request], nodes: list[Node]) -> None:
-    """Check that every job fits a node of its partition.
+    """Check that every job fits on a node of its partition.
 
     Raises:
-        UserError: no node fits a rule's request; the message names rule, request and the largest node. If there are
-            several such rules, it names the one that requests the most.
+        UserError: no node satisfies a rule's request; the message names rule, request and the largest node. If there
+            are several such rules, it names the one that requests the most.
     """
     refused: dict[str, str] = {}
     for request in sorted(requests, key=lambda one: (one.gpus, one.memory_mb, one.threads, one.minutes), reverse=True):
@@ -140,7 +140,7 @@ def _gpus(gres: str) -> int:
 
 
 def _minutes(limit: str) -> float:
-    """Read a time limit such as `infinite`, `1-12:00:00`, `02:30:00`, `30:00`."""
+    """Return the minutes in a time limit such as `infinite`, `1-12:00:00`, `02:30:00`, `30:00`."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
     if not found:
         return NO_LIMIT

@@ -9,14 +9,14 @@ VIRIDIS = ("#440154", "#482878", "#3e4a89", "#30698e", "#25848e", "#1fa088", "#3
 
 
 def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each tier, grey for the baseline; for many tiers, an ordered scale."""
+    """Return a colour for each tier, grey for the baseline; many tiers get colours from an ordered scale."""
     count = len(tiers) - 1
     found = DISTINCT[:count] if count <= len(DISTINCT) else [_between(tier / (count - 1)) for tier in range(count)]
     return dict(zip(tiers, (BASELINE, *found), strict=True))
 
 
 def _between(share: float) -> str:
-    """Return a colour of the ordered scale, from 0, dark, to 1, light."""
+    """Return a colour from the ordered scale, from dark (0) to light (1)."""
     left = min(int(share * (len(VIRIDIS) - 1)), len(VIRIDIS) - 2)
     part = share * (len(VIRIDIS) - 1) - left
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in VIRIDIS[left : left + 2]]

@@ -1,4 +1,4 @@
-"""Read files that faze did not write: limited in size, isolated where a C library may crash, with clear errors.
+"""Read files that faze did not write: with a size limit, clear errors, and isolation where a C library may crash.
 
 Standard library only, so that the process of `read_isolated` starts quickly.
 """
@@ -61,13 +61,13 @@ def read_untrusted(path: Path | str, parse: Callable[[bytes], T], remedy: str = 
 
 
 def read_isolated(path: Path | str, read: Callable[..., T], *arguments: object, cpu_s: int = CPU_S) -> T:
-    """Call `read(path, *arguments)` in an isolated process, with limits of processor time and memory.
+    """Call `read(path, *arguments)` in an isolated process, with limits on processor time and memory.
 
     Args:
         path: Path of the file, or of the folder that contains the files; passed as text.
-        read: A module-level function, which that process imports. It returns JSON values.
+        read: A module-level function that the process imports and that returns JSON values.
         arguments: JSON values.
-        cpu_s: Limit of processor time.
+        cpu_s: Limit on processor time.
 
     Raises:
         UserError: The function raised it, or its process crashed, took too long or needed too much memory.

@@ -1,1 +1,1 @@
-"""Interleaved measurement of speed, memory and energy, and the roofline that the numbers are compared with."""
+"""Interleaved measurements of speed, memory and energy, and the roofline with which they are compared."""

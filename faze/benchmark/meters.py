@@ -1,8 +1,8 @@
-"""Meters of a training step: peak memory, and energy where the device counts it.
+"""Meters for a training step: peak memory, and energy where the device counts it.
 
-The energy counters are NVML of NVIDIA's driver and RAPL of x86 processors. Both count the total energy of the board or
-processor package, including idle power and other programs. NVML needs the package nvidia-ml-py; it also reports clocks,
-temperature, power limit and the reasons for throttling.
+The energy counters are those of NVML in NVIDIA's driver and of RAPL in x86 processors. Both count the total energy of
+the board or processor package, including idle power and other programs. NVML needs the package nvidia-ml-py; it also
+reports clocks, temperature, power limit and the reasons for throttling.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ class MemoryPeak:
         self._reset()
 
     def read(self) -> dict[str, float]:
-        """Return peak_gib; on a GPU also reserved_gib, and after `settle` warmup_peak_gib."""
+        """Return peak_gib; on a GPU, also reserved_gib; after `settle`, also warmup_peak_gib."""
         if not self._devices:
             return {"peak_gib": (status_bytes("VmHWM") - self._before) / 2**30} | self._warm_up
         allocated = sum(map(torch.cuda.max_memory_allocated, self._devices)) + _idle_graph_bytes()
@@ -72,7 +72,8 @@ class MemoryPeak:
 def _idle_graph_bytes() -> int:
     """Return the bytes that captured graphs reserve for their replays.
 
-    A replay allocates nothing, so the allocator's peak excludes the memory that it writes to, the pool of the capture.
+    A replay allocates nothing, so the allocator's peak excludes the memory that a replay writes to, the pool of the
+    capture.
     """
     pools = (segment for segment in torch.cuda.memory_snapshot() if tuple(segment["segment_pool_id"]) != (0, 0))
     return sum(segment["total_size"] - segment["allocated_size"] for segment in pools)
@@ -103,19 +104,19 @@ class EnergyMeter:
 
 
 def build_energy_meter(device: torch.device, replicas: int = 1) -> EnergyMeter:
-    """Build the energy meter of a device, or of the first `replicas` GPUs for DataParallel."""
+    """Build the energy meter for a device, or for the first `replicas` GPUs with DataParallel."""
     if device.type == "cuda":
         return _nvml([torch.device("cuda", i) for i in range(replicas)] if replicas > 1 else [device])
     return _rapl(POWERCAP)
 
 
 def steps_lasting(least_s: float, steps: int, seconds: float) -> int:
-    """Return how many steps make a block last at least `least_s`, where `steps` take `seconds`; at least `steps`."""
+    """Return how many steps make a block last at least `least_s`, if `steps` take `seconds`; at least `steps`."""
     return max(steps, math.ceil(steps * least_s / seconds))
 
 
 def _rapl(folder: Path) -> EnergyMeter:
-    """Return the sum of the counters of all processor packages. Each counter wraps around to 0 at its maximum."""
+    """Return a meter that adds the counters of all processor packages; each wraps around to 0 at its maximum."""
     # The folder also has the parts of each package and, on many laptops, the whole platform (psys) around them.
     packages = sorted(
         name.parent for name in folder.glob("intel-rapl:*/name") if name.read_text().startswith("package")
@@ -145,7 +146,7 @@ def _rapl(folder: Path) -> EnergyMeter:
 
 
 def _nvml(devices: Sequence[torch.device]) -> EnergyMeter:
-    """Return the energy in mJ that the GPUs have used since the driver was loaded (Volta and later)."""
+    """Return a meter of the GPUs' energy counters, in mJ since the driver was loaded (Volta and later)."""
     try:
         import pynvml
     except ImportError:

@@ -1,12 +1,12 @@
 """Fresh processes for the benchmark, which run blocks of steps on request.
 
-Each tier has its own processes, and so has the roofline. One tier at a time runs, so that drift of the machine affects
-all tiers equally; the other processes wait for their next request.
+Each tier has its own processes, and so does the roofline. One tier at a time runs, so that any drift of the machine
+affects all tiers equally; the other processes wait for their next request.
 
-Importing torch takes seconds, longer than measuring many a tier. Therefore the processes of a round are forked from a
-fork server, which has imported torch but computed nothing: it has no threads and no tensors. Each round has new fork
-servers, so the addresses of libraries and memory differ between rounds, but not between the tiers of a round. glibc
-reads its allocator settings when a process starts, so each allocator setting has its own fork server.
+Importing torch takes seconds, longer than many tiers take to measure. Therefore the processes of a round are forked
+from a fork server, which has imported torch but computed nothing: it has no threads and no tensors. Each round has new
+fork servers, so the addresses of libraries and memory differ between rounds, but not between the tiers of a round.
+glibc reads its allocator settings when a process starts, so each allocator setting has its own fork server.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Job:
 
     @property
     def retains_memory(self) -> bool:
-        """Whether the processes' allocator retains freed memory."""
+        """Return whether the processes' allocator retains freed memory."""
         return self.engine is not None and self.engine.allocator == "keep"
 
 
@@ -55,7 +55,7 @@ def answer_requests(connection: Connection, description: Mapping[str, Any], answ
 
 
 class ForkServer:
-    """A fork server, which runs until its context is left.
+    """A fork server, which runs until its context is exited.
 
     Args:
         environment: variables that its processes have in addition to those of this process.
@@ -146,7 +146,7 @@ def _run(
     connection: Connection,
     others: Iterable[Connection],
 ) -> None:
-    """Run as a process of a job."""
+    """Run as one of a job's processes."""
     for other in others:  # inherited; an end is closed only when no process has it open
         other.close()
     os.environ.update(environment)
@@ -184,7 +184,7 @@ class TierProcesses:
         return self._receive()
 
     def dismiss(self) -> None:
-        """Close the connections: the processes then end."""
+        """Close the connections, so that the processes end."""
         for connection in self._connections:
             connection.close()
 
@@ -206,7 +206,7 @@ class TierProcesses:
 
 @contextlib.contextmanager
 def fork_servers(jobs: Iterable[Job]) -> Iterator[Mapping[bool, ForkServer]]:
-    """Start the fork servers that jobs need, by whether their allocator retains memory."""
+    """Yield the fork servers that jobs need, keyed by whether their allocator retains memory."""
     retaining = {VARIABLE: with_allocator_retention(os.environ.get(VARIABLE, ""))}
     with contextlib.ExitStack() as stack:
         yield {

@@ -1,6 +1,6 @@
 """The work of a step, the roofline of its device, and how close the step comes to it.
 
-The roofline peaks are the rates of a copy and of a matrix product. The work is counted once, on the plain formulation
+The roofline peaks are the rates of a copy and of a matrix product. The work is counted once, for the plain formulation
 in float32, whatever the tier: recomputed activations do not count as work. A tier that fuses operations or halves its
 number format moves fewer bytes than are counted, so its share of the copy peak may exceed 1.
 """
@@ -33,7 +33,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class PhaseClock:
-    """Seconds for each phase of a step, summed. Synchronises around each phase, so the sum exceeds a normal step."""
+    """A clock that adds up the seconds of each phase of a step; it synchronises, so the sum exceeds a normal step."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -58,7 +58,7 @@ class Work:
 
 
 class Traffic(TorchDispatchMode):
-    """Sum of the bytes of each operation's inputs and outputs: an estimate, since it ignores caches."""
+    """The sum of the bytes of each operation's inputs and outputs: an estimate, since it ignores caches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> object:
-        """Run an operation and count its bytes; views move none."""
+        """Run an operation and count its bytes; views move no bytes."""
         out = func(*args, **(kwargs or {}))
         name = func._schema.name
         self.of[name] += 0
@@ -105,7 +105,7 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
 
 
 def number_format(switches: Iterable[Mapping[str, str]]) -> str:
-    """Return the format of a tier's matrix products, fp32, tf32, fp16 or bf16, from the state of its switches."""
+    """Return the number format of a tier's matrix products (fp32, tf32, fp16 or bf16) from its switches' state."""
     active = {switch["switch"]: switch["wanted"] for switch in switches if not switch["reason"]}
     precision = active.get("precision", "fp32")
     return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
@@ -123,7 +123,7 @@ class Roofline:
         self._arrays: dict[str, tuple[Tensor, Tensor]] = {}
 
     def copy(self) -> dict[str, float]:
-        """Time a copy; return its rate, bytes read and written per second."""
+        """Time a copy; return its rate in bytes read and written per second."""
         if "copy" not in self._arrays:
             source = torch.ones(self.copy_mib * 2**18, device=self._device)
             self._arrays["copy"] = source, torch.empty_like(source)
@@ -131,7 +131,7 @@ class Roofline:
         return {"rate": 2 * source.nbytes * self._calls_per_second(lambda: target.copy_(source))}
 
     def matmul(self, number_format: str) -> dict[str, float]:
-        """Time a product of square matrices in a number format; return its rate, FLOP per second."""
+        """Time a product of square matrices in a number format; return its rate in FLOP per second."""
         if number_format not in self._arrays:
             a, b = torch.randn(2, self.order, self.order, device=self._device).to(DTYPES[number_format])
             self._arrays[number_format] = a, b
@@ -163,8 +163,8 @@ def peak_shares(work: Work, step_ms: float, copy: float, matmul: float, devices:
     Args:
         work: work of the step.
         step_ms: duration of the step.
-        copy: peak of one device's copy, bytes per second.
-        matmul: peak of one device's matrix product, FLOP per second.
+        copy: peak copy rate of one device, in bytes per second.
+        matmul: peak matrix-product rate of one device, in FLOP per second.
         devices: number of devices that compute the step.
     """
     flop, traffic = work.flop / step_ms * 1e3, work.bytes / step_ms * 1e3

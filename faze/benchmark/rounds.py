@@ -1,8 +1,8 @@
-"""Rounds of the benchmark: each starts fresh processes of every tier, in random order, and times them in turn.
+"""Rounds of the benchmark: each starts fresh processes for every tier, in random order, and times them in turn.
 
 Processes that do the same work differ in memory layout, allocator state and memory peak. With fresh processes in each
-round, the measured variation includes these differences. Within a round, the tiers and the roofline run one block each
-in turn, in alternating order. See docs/explanation/measurement.md.
+round, the measured variation includes these differences. Within a round, the tiers and the roofline take turns, one
+block at a time, in alternating order. See docs/explanation/measurement.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,13 +48,13 @@ class TierRound:
 
 @dataclass(frozen=True)
 class RooflineRates:
-    """Rates by block: of a copy (bytes per second), and of matrix products (FLOP per second) by number format."""
+    """Rates in each block: copies in bytes per second, and matrix products in FLOP per second by number format."""
 
     copy: list[float] = field(default_factory=list)
     matmul: dict[str, list[float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return medians and quartiles for benchmark.json."""
+        """Return the medians and quartiles for benchmark.json."""
 
         def summary(rates: Sequence[float], unit: float) -> dict[str, float]:
             first, median, third = map(float, np.percentile(rates, [25, 50, 75]) / unit)
@@ -83,7 +83,7 @@ def measure_rounds(
     one_at_a_time: bool = False,
     leave_out: Callable[[Descriptions], Same] = lambda _: {},
 ) -> Rounds:
-    """Measure every tier in benchmark.rounds rounds.
+    """Measure every tier in each of the benchmark.rounds rounds.
 
     Args:
         jobs: tier -> the job of its processes.
@@ -91,7 +91,7 @@ def measure_rounds(
         roofline: job that measures the roofline; if given, the phases of the steps are timed too.
         one_at_a_time: measure one tier after the other instead of interleaving them, so that each has the machine's
             whole memory.
-        leave_out: finds the tiers that need no further round, from descriptions in the first round.
+        leave_out: finds the tiers that need no further rounds, based on the descriptions from the first round.
     """
     random = np.random.default_rng(0)
     found = Rounds({tier: [] for tier in jobs}, {})
@@ -113,7 +113,7 @@ def measure_rounds(
 def _measure_group(
     servers: Mapping[bool, ForkServer], jobs: Mapping[str, Job], benchmark: Benchmark, found: Rounds, *, phases: bool
 ) -> None:
-    """Measure tiers, and the roofline if it is among the jobs, in turns; add the results to `found`."""
+    """Measure the tiers in turn, and the roofline too if it is among the jobs; add the results to `found`."""
     with benchmark_processes(servers, jobs) as started:
         tiers = [processes for processes in started if processes.name != ROOFLINE]
         roofline = next((processes for processes in started if processes.name == ROOFLINE), None)
@@ -135,7 +135,7 @@ def measure(
     Args:
         tiers: processes of each tier.
         benchmark: number of blocks.
-        rates: the roofline's blocks are appended to it; its number formats are those of the tiers so far.
+        rates: the roofline's rates are appended to it; it has the number formats of all tiers measured so far.
         roofline: processes of the roofline, timed in turn with the tiers.
         phases: also time the phases of a step.
 
@@ -163,7 +163,7 @@ def measure(
 
 
 def warm_up(tier: TierProcesses, benchmark: Benchmark) -> WarmUp:
-    """Run blocks until the last three take the same time, but at most warmup_blocks."""
+    """Run blocks until the last three take about the same time, but no more than warmup_blocks."""
     first = tier.description["settling_steps"] + benchmark.warmup_steps
     seconds = [_seconds(tier.ask("block", steps=first))]
     steady = False
@@ -178,12 +178,12 @@ def warm_up(tier: TierProcesses, benchmark: Benchmark) -> WarmUp:
 def _finish(
     tier: TierProcesses, warmed: WarmUp, blocks: Sequence[Sequence[dict]], steps: int, phases: bool
 ) -> TierRound:
-    """Read memory and phases, and combine the answers of a tier's processes.
+    """Read the memory use and the phase times, and combine the answers from a tier's processes.
 
     Args:
         tier: processes of the tier.
         warmed: warm-up of the tier.
-        blocks: for each block the answers of all processes.
+        blocks: the answers of all processes, for each block.
         steps: number of steps in a block.
         phases: also time the phases of a step.
     """

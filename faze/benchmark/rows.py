@@ -35,10 +35,10 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], con
 
 
 def rounds_interval(numerator: Sequence[Sequence[float]], denominator: Sequence[Sequence[float]]) -> dict:
-    """Compute the ratio of two series of rounds, each of fresh processes that ran their blocks in turn.
+    """Compute the ratio between two series of rounds; in each round, fresh processes ran their blocks in turn.
 
     Each round contributes one value: the ratio of the medians of its blocks. The interval is over rounds. With fewer
-    than ENOUGH_ROUNDS rounds it is over the blocks within each round, and excludes differences between processes.
+    than ENOUGH_ROUNDS rounds, it is over the blocks within each round and excludes differences between processes.
 
     Args:
         numerator: blocks of each round.
@@ -60,7 +60,7 @@ def rounds_interval(numerator: Sequence[Sequence[float]], denominator: Sequence[
 
 
 def tier_rows(found: Rounds, *, work: Work, global_batch: int) -> dict[str, Any]:
-    """Compute the row of every tier, compared with the baseline."""
+    """Compute a row for every tier that compares it with the baseline."""
     baseline = next(iter(found.tiers.values()))
     same = same_steps({tier: rounds[0].description for tier, rounds in found.tiers.items()}, as_first=True)
     return {
@@ -99,7 +99,7 @@ def _tier_row(
 
 
 def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, global_batch: int) -> dict[str, Any]:
-    """Describe the first round's warm-up, whose compiled code later rounds reuse, and count the unsteady rounds."""
+    """Describe the first round's warm-up, whose compiled code later rounds reuse, and count unsteady rounds."""
     first = rounds[0].warm_up
     extra_s = first.seconds - first.steps * step_ms / 1e3
     gained_ms = baseline_ms - step_ms
@@ -115,7 +115,7 @@ def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, gl
 
 
 def compare(rounds: Sequence[TierRound], reference: Sequence[TierRound]) -> dict[str, Any]:
-    """Compute time and memory of a step, with ratios above 1 if the tier is faster, or needs less memory.
+    """Compute the time and memory of a step; a ratio above 1 means that the tier is faster or needs less memory.
 
     The ratio is the quotient of two values of step_ms. Each is the geometric mean, over rounds, of the median over
     blocks.
@@ -143,21 +143,21 @@ def _step_ms(rounds: Sequence[TierRound]) -> float:
 
 
 def about_rounds(rounds: int) -> dict[str, Any]:
-    """Return the number of rounds, and the nominal level and the unit of the intervals of speed-ups."""
+    """Return the number of rounds, and the nominal level and unit (rounds or blocks) of the speed-up intervals."""
     over = "rounds" if rounds >= ENOUGH_ROUNDS else "blocks"
     return {"rounds": rounds, "speed_interval": {"confidence": CONFIDENCE, "over": over}}
 
 
 def leave_one_out_rows(found: Rounds) -> dict[str, Any]:
-    """Compute the rows of the leave-one-outs.
+    """Compute the rows for the leave-one-out variants.
 
     Args:
-        found: rounds of the top tier, then of the top tier without each other tier's change, named by `without_tier`;
-            `same` contains the variants whose step is the same.
+        found: rounds of the top tier, then of each of its variants without another tier's change (`without_tier`);
+            `same` contains the variants whose step is the same as the top tier's.
 
     Returns:
-        `of`: name of the top tier; `full`: its row; `left_out`: for each tier that is left out either the reason why
-        its step is the `same`, or time and memory compared with the top tier: a ratio below 1 means that the tier's
+        `of`: name of the top tier; `full`: its row; `left_out`: for each tier left out, either the reason why the step
+        stays the `same`, or the time and memory compared with the top tier. A ratio below 1 means that the tier's
         change makes the top tier faster, or saves memory.
     """
     (name, full), *variants = found.tiers.items()
@@ -168,12 +168,12 @@ def leave_one_out_rows(found: Rounds) -> dict[str, Any]:
 
 
 def without_tier(top: str, tier: str) -> str:
-    """Return the name of the top tier without another tier's change."""
+    """Return the variant name for the top tier without another tier's change."""
     return f"{top} without {tier}"
 
 
 def paper_width_rows(found: Rounds) -> dict[str, Any]:
-    """Compute time and memory of every tier relative to the baseline.
+    """Compute the time and memory of every tier relative to the baseline.
 
     For a tier whose step is the same as another tier's, return that tier and the reason.
     """
@@ -183,7 +183,7 @@ def paper_width_rows(found: Rounds) -> dict[str, Any]:
 
 
 def same_steps(descriptions: Descriptions, *, as_first: bool = False) -> Same:
-    """Find the tiers whose step is the same on this machine as that of an earlier tier, or of the first one only."""
+    """Find tiers whose step on this machine is the same as an earlier tier's, or as the first tier's if `as_first`."""
     found: Same = {}
     for position, tier in enumerate(descriptions):
         earlier = [other for other in list(descriptions)[:position] if other not in found]

@@ -1,6 +1,6 @@
-"""Repeated steps of one tier for measurement, and the process that times them in blocks.
+"""Repeated training steps of one tier for measurement, and the process that times them in blocks.
 
-The steps are the first batches of the tier's training, with stored strips or with noise.
+The steps use the first batches of the tier's training, which contain stored strips or noise.
 """
 
 import functools
@@ -92,7 +92,7 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
         people: training people.
 
     Raises:
-        UserError: the global batch cannot be shared in whole chunks.
+        UserError: the global batch cannot be divided into shares of whole chunks.
     """
     setup = TrainingSetup(config.model, config.loss, engine, config.train, world, seed=0)
     step = build_step(setup)
@@ -102,7 +102,7 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
 
 
 def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> PeopleStrips:
-    """Read the training people of a store at the network's size; without a store, generate four people of noise.
+    """Read a store's training people at the network's image size; without a store, generate four people of noise.
 
     As in training, the processes of a tier on this machine share data.memory_gib.
     """
@@ -117,7 +117,7 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
 
 
 def tier_config(overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> Resolved:
-    """Read the configuration for training a tier: the defaults, files of overrides, then individual changes."""
+    """Read the configuration for training a tier: the defaults, override files, then individual changes."""
     values = merge(read_config(overrides), changes or {})
     return build_config(resolve(values, "train", tier, seed=0), "train", DEFAULTS)
 
@@ -153,7 +153,7 @@ def measure_tier(connection: Connection, config: Resolved, engine: Engine, data:
         config: configuration of the benchmark.
         engine: switches of the tier.
         data: store of normalised strips; None for noise.
-        threads: CPU threads, over all processes of the tier.
+        threads: total number of CPU threads for all processes of the tier.
     """
     with join(engine, share(threads, engine)) as world:
         people = read_people(data, config, world.processes_here)
@@ -177,7 +177,7 @@ def measure_tier(connection: Connection, config: Resolved, engine: Engine, data:
 
 
 def measure_roofline(connection: Connection, device: torch.device, threads: int) -> None:
-    """Time copies and matrix products on request, on a device and with as many threads as a tier uses."""
+    """Time copies and matrix products on a device on request, using as many threads as a tier does."""
     torch.set_num_threads(threads)
     roofline = Roofline(device)
     answer_requests(connection, {}, _without_debugging({"copy": roofline.copy, "matmul": roofline.matmul}))
@@ -216,7 +216,7 @@ class TierBlocks:
         return {"seconds": seconds, "joules": joules, "boards": [*boards, *self.energy.boards()]}
 
     def phases(self, steps: int) -> dict:
-        """Time the phases of steps; return the seconds that each phase takes per step."""
+        """Time the phases of several steps; return the seconds that each phase takes per step."""
         clock = PhaseClock(self.tier.setup.world.device)
         batches = self.tier.begin(steps, clock)
         self.tier.setup.world.wait()

@@ -13,7 +13,7 @@ WIDE = ("tier", "step ms", "speed x", "peak GiB (min to max)", "memory")
 
 
 def markdown_tables(benchmark: Mapping[str, Any]) -> str:
-    """Format the machine, the tiers, and the leave-one-outs and the paper's width if they were measured."""
+    """Format the machine and the tiers and, if measured, the leave-one-out variants and the paper's width."""
     about = f"{_machine(benchmark)} {_about_rounds(benchmark)}"
     parts = [about, markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
     if left_out := benchmark.get("leave_one_out"):
@@ -73,7 +73,7 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
 
 
 def _throttled(tier: Mapping[str, Any]) -> str:
-    """Format the reasons for throttling of the tier's GPU before or after a block."""
+    """Format the reasons why the tier's GPU was throttled before or after a block."""
     return f", throttled: {', '.join(tier['throttled'])}" if tier.get("throttled") else ""
 
 
@@ -94,7 +94,7 @@ def _number(tier: Mapping[str, Any], name: str) -> str:
 
 
 def _pays_off(tier: Mapping[str, Any]) -> str:
-    """Format the pairs after which a faster step has made up for the longer warm-up."""
+    """Format the number of pairs after which a faster step has made up for the longer warm-up."""
     pairs = tier["pays_off_after_pairs"]
     return "never" if pairs is None else f"{pairs:,.0f}"
 
@@ -107,7 +107,7 @@ def _change(switches: Sequence[Mapping[str, str]], before: Sequence[Mapping[str,
 
 
 def _compared(rows: Mapping[str, Mapping[str, Any]], full: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the cells of tiers compared with the full one, or the reason why a tier was not measured."""
+    """Yield the cells for each tier, compared with the full tier, or the reason why it was not measured."""
     for name, row in rows.items():
         if "same" in row:
             yield [name, "", row["same"], "", ""]

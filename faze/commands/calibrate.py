@@ -50,7 +50,7 @@ from faze.fewshot.residual_model import ResidualModel
     needed("--out", "calibration to write"),
 )
 def main(args: Namespace) -> None:
-    """Read codes and learner, adapt, measure the error, and write the calibration."""
+    """Read the codes and the learner, adapt, measure the error, and write the calibration."""
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
     read_isolated(args.codes, read_all)
@@ -76,7 +76,7 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     """Read the learner's file and check that it was trained for this k; return None for `offset`, which needs no file.
 
     Raises:
-        UserError: it belongs to another learner, was not trained for this k, or is required but missing.
+        UserError: the file belongs to another learner, was not trained for this k, or is required but missing.
     """
     if path is None:
         if learner in (None, "offset"):
@@ -93,7 +93,7 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
 
 
 def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
-    """Read the named person, or the only one.
+    """Read the named person, or the only person if none is named.
 
     Raises:
         UserError: the store does not contain the person, or contains several and none is named.

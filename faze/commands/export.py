@@ -8,8 +8,8 @@ The copy is half as large. It contains what encode and walk need, but not the st
 like any other checkpoint: weights are converted back to float32, and codes are computed in float32. The printed angles
 show the effect of rounding the weights, with and without computing in that precision (autocast).
 
-The decoder computes an image from an appearance, a gaze and a head code; `faze.model.onnx_decoder` documents their
-layout. Its output in onnxruntime is compared with the network's before the file is written.
+The decoder computes an image from an appearance code, a gaze code and a head code; `faze.model.onnx_decoder` documents
+their layout. Its output in onnxruntime is compared with the network's before the file is written.
 """
 
 import functools
@@ -83,14 +83,14 @@ def write_decoder(dted: DTED, out: Path) -> None:
 
 
 def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
-    """Describe the mean and largest angle between the gaze of two models over strips (N, H, W, 3)."""
+    """Describe the mean and largest angle between two models' gaze estimates for strips (N, H, W, 3)."""
     gaze = [torch.from_numpy(encode_strips(dted, pixels)["gaze_hat"]) for dted in (trained, copy)]
     angles = angle_deg(*gaze)
     return f"mean {float(angles.mean()):.4f} degrees, largest {float(angles.max()):.4f} degrees"
 
 
 def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
-    """Return strips (N, H, W, 3), evenly spaced over all people of a store; all strips if there are fewer."""
+    """Return `wanted` strips (N, H, W, 3), evenly spaced over all people in a store; all strips if there are fewer."""
     with StripStore(path) as strips:
         entries = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
         if not entries:

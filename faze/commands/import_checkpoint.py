@@ -1,6 +1,6 @@
 """`faze import-checkpoint`: convert a published DT-ED state dictionary to a checkpoint for encode and walk.
 
-The model section of the weights comes from the configuration files, which override config/config.yaml:
+The `model` section that describes the weights comes from the configuration files, which override config/config.yaml:
 
     faze import-checkpoint published.pth.tar --configfile config/paper.yaml --out results/published/checkpoint.pt
 """

@@ -3,10 +3,10 @@
     faze largest-batch --tier recompute --memory-gib 4
     faze largest-batch --tier recompute --configfile config/width.yaml    (a GPU: until it is full)
 
-Every size is tried in a fresh process, with two steps after the warm-up steps (a graph is captured in the last of
-those); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory
-is the maximum over all steps: the larger of peak_gib and warmup_peak_gib of the benchmark. All pairs form one chunk;
-accumulation is off.
+Every size is tried in a fresh process, with two steps after the warm-up steps (a graph is captured in the last warm-up
+step); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. The
+reported memory is the maximum over all steps, which corresponds to the larger of the benchmark's peak_gib and
+warmup_peak_gib. All pairs form one chunk; accumulation is off.
 """
 
 import bisect
@@ -42,7 +42,7 @@ MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations f
     argument("--pairs", type=int, help=SUPPRESS),
 )
 def main(args: Namespace) -> None:
-    """Search, or try one size for a search."""
+    """Search for the largest size, or try one size on behalf of a search."""
     if args.most < args.multiple:
         raise UserError("--most must be no less than --multiple")
     if args.pairs:
@@ -65,7 +65,7 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
     Args:
         fits: tests whether a number fits; expensive.
         most: upper bound.
-        multiple: only its multiples are tried.
+        multiple: only multiples of this number are tried.
 
     Returns:
         0 if not even `multiple` fits.
@@ -82,7 +82,7 @@ def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
     """Try one size in a fresh process; record its peak if it fits.
 
     Raises:
-        UserError: it failed for a reason other than lack of memory.
+        UserError: the process failed for a reason other than lack of memory.
     """
     command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -132,7 +132,7 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
 
 
 def _slope(peaks: dict[int, float]) -> str:
-    """Describe the memory of each additional pair, from the smallest and the largest size that ran."""
+    """Describe the memory needed per additional pair, computed from the smallest and the largest size that ran."""
     few, many = min(peaks), max(peaks)
     if few == many:
         return ""

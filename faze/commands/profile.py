@@ -4,9 +4,9 @@
     faze profile --tier recompute --configfile config/width.yaml --data results/width/data/gazecapture.h5
 
 It writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the slowest operations as operations.txt and
-operations.json: time, share of the step, rates, and share of the device's roofline peak, which a copy and a matrix
-product measure in the same process. Operations are those that autograd dispatches; their times include everything that
-they call. Their bytes are an estimate: inputs read and outputs written once each.
+operations.json: time, share of the step, rates, and share of the device's roofline peak, which is measured with a copy
+and a matrix product in the same process. Operations are those that autograd dispatches; their times include everything
+that they call. The byte counts are estimates, which assume that each input is read once and each output written once.
 """
 
 import json
@@ -59,7 +59,7 @@ class ProfiledOperation:
 
 
 def count_operations(tier: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
-    """Count FLOP and bytes of each operation of one step; compiled or captured operations are not visible."""
+    """Count the FLOP and bytes of each operation in one step; compiled or captured operations are not visible."""
     with FlopCounterMode(display=False) as counter, Traffic() as traffic:
         tier.run(tier.feed(range(1)))
     flop = {f"aten::{op.__name__}": count for op, count in counter.get_flop_counts()["Global"].items()}
@@ -92,7 +92,7 @@ def operations(
 
 
 def _owner(event: torch.autograd.profiler_util.FunctionEvent, known: Iterable[str]) -> str:
-    """Return the name of the outermost known operation around an event; without one, the event's own name."""
+    """Return the name of the outermost known operation around an event; if there is none, the event's own name."""
     owner, ancestor = event.name, event
     while ancestor is not None:
         if ancestor.name in known:
@@ -145,7 +145,7 @@ def main(args: Namespace) -> None:
 
 
 def write(tier: TierSteps, steps: int, out: Path) -> None:
-    """Profile some steps, and write trace and tables into a folder."""
+    """Profile some steps, and write the trace and the tables into a folder."""
     world = tier.setup.world
     tier.run(tier.feed(range(max(WARMUP_STEPS, tier.step.settling_steps))))
     switches = [asdict(switch) for switch in tier.switches]

@@ -1,4 +1,4 @@
-"""`faze studio`: a local page to change gaze, head pose and appearance of a strip, decoded in the browser.
+"""`faze studio`: a local page for changing a strip's gaze, head pose and appearance, decoded in the browser.
 
     faze studio
     faze studio --checkpoint results/default/baseline/seed0/checkpoint.pt results/default/recompute/seed0/checkpoint.pt
@@ -69,7 +69,7 @@ def main(args: Namespace) -> None:
 
 
 def choose(strips: StripStore, count: int, path: Path) -> list[str]:
-    """Choose evenly spaced test people, or people of the whole store if there is no such split."""
+    """Choose evenly spaced people from the test split, or from the whole store if there is no such split."""
     names = [name for name in strips.persons("test") or strips.persons() if strips.count(name)]
     if not names:
         raise UserError(f"{path}: contains no strips")
@@ -77,7 +77,7 @@ def choose(strips: StripStore, count: int, path: Path) -> list[str]:
 
 
 def name_of(path: Path, paths: list[Path]) -> str:
-    """Return the name of a network for the page: its tier in a results tree, else its file, its path if ambiguous."""
+    """Return a network's name for the page: its tier in a results tree, else its file name; its path if ambiguous."""
     names = [each.parts[-3] if each.name == "checkpoint.pt" and len(each.parts) > 2 else each.stem for each in paths]
     name = names[paths.index(path)]
     return name if names.count(name) == 1 else str(path)

@@ -1,4 +1,4 @@
-"""`faze ui`: MLflow's page for the results, including training runs in progress.
+"""`faze ui`: MLflow's page of results, including training runs in progress.
 
 faze ui                                      the ablation of config/config.yaml
 faze ui --configfile config/smoke.yaml       another one

@@ -1,1 +1,1 @@
-"""The parameters, and their way from config.yaml to a stage. Standard library and yaml."""
+"""The parameters, and how they get from config.yaml to a stage. Uses only the standard library and yaml."""

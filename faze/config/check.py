@@ -1,6 +1,7 @@
 """Check a mapping and build a frozen dataclass from it. All errors are reported at once, by YAML key.
 
-It does not depend on faze's parameters, which `faze.config.parameters` declares. Standard library only.
+This module does not depend on faze's parameters, which `faze.config.parameters` declares. It uses only the standard
+library.
 """
 
 import contextlib
@@ -20,12 +21,12 @@ _LONGEST_GUESSED = 100  # characters of a name for which a similar one is sugges
 
 
 class ConfigError(UserError):
-    """All errors in a configuration, one line each."""
+    """All errors in a configuration, one per line."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Inclusive bounds of a number; None is unbounded."""
+    """Inclusive bounds of a number; None means unbounded."""
 
     low: float | None = None
     high: float | None = None
@@ -82,7 +83,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
 
 
 def _check_union(key: str, value: Any, kinds: Sequence[Any]) -> Iterator[Fault]:
-    """Check a value that may be of a type, None, or one of some words."""
+    """Check a value that may be of a given type, None, or one of several words."""
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if (value is None and type(None) in kinds) or (isinstance(value, str) and value in words):
         return
@@ -138,7 +139,7 @@ def shown(value: Any) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Format a value so that different values have different texts."""
+    """Format a value as text, so that different values yield different texts."""
     try:
         return str(value)
     except ValueError:

@@ -3,7 +3,8 @@
     python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml
 
 It is generated from the dataclasses of `faze.config.parameters` and the comments of config/config.yaml; a test compares
-file and source. It is for editors only: `faze.config.validation` checks configurations, including combinations.
+the file with its source. It is for editors only: `faze.config.validation` checks configurations, including
+combinations.
 """
 
 import sys

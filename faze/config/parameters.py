@@ -1,6 +1,6 @@
 """The parameters of faze, section by section: their types and bounds, and the sections of each stage.
 
-Meaning, unit and default of each parameter are in config/config.yaml; `faze.config.validation` checks the values.
+The meaning, unit and default of each parameter are in config/config.yaml; `faze.config.validation` checks the values.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class StripCamera:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Head pose of raw GazeCapture."""
+    """Estimation of head poses for raw GazeCapture."""
 
     python: str | None
     model: str | None
@@ -163,7 +163,7 @@ class ImageSize:
 
 @dataclass(frozen=True)
 class Loss:
-    """Weights of the loss terms, and the pairs over which they compare samples."""
+    """Weights of the loss terms, and the number of pairs over which they compare samples."""
 
     reconstruction_l1: NonNegative
     embedding_consistency: NonNegative
@@ -179,7 +179,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Train:
-    """The schedule, counted in pairs."""
+    """The training schedule, counted in pairs."""
 
     pairs: Positive
     global_batch: Positive
@@ -240,7 +240,7 @@ class Fewshot:
 
 @dataclass(frozen=True)
 class FewshotAdapt(Fewshot):
-    """Additionally, the keys of adaptation alone, which do not re-run meta-training."""
+    """The same, plus the keys used only by adaptation; changing these does not re-run meta-training."""
 
     min_entries: Positive
     predictions: bool

@@ -31,10 +31,10 @@ def resolve(
     seed: int | None = None,
     dataset: str | None = None,
 ) -> dict[str, Any]:
-    """Return all values on which a stage may depend, as flat dotted keys: its input, provenance and MLflow params.
+    """Return all values on which a stage may depend, by dotted key: its input, provenance and MLflow params.
 
-    `engine` contains the switches of the tier, or of the baseline for a noise control. A sweep point overrides values
-    in any section. The paths of other data sets are None, so that changing them does not re-run this data set's
+    `engine` contains the switches of the tier or, for a noise control, those of the baseline. A sweep point overrides
+    values in any section. The paths of other data sets are None, so that changing them does not re-run this data set's
     preprocessing.
     """
     of_sweep = points(config) if tier is not None or "points" in STAGES[stage] else {}
@@ -65,7 +65,7 @@ def resolve(
 
 
 def other_seed(seeds: Sequence[int]) -> int:
-    """Choose the seed of the noise control `seed`, which is not among the seeds of the ablation."""
+    """Choose a seed for the noise control `seed` that is not among the seeds of the ablation."""
     return next(seed for seed in itertools.count(seeds[0] + 1000) if seed not in seeds)
 
 
@@ -75,7 +75,7 @@ def to_lines(flat: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    r"""Format a value as ASCII JSON, with \U0001f600 instead of surrogate pairs, which YAML does not support."""
+    r"""Format a value as ASCII JSON, writing \U0001f600 instead of surrogate pairs, which YAML does not support."""
     return re.sub(
         r"\\u(d[89ab]..)\\u(d[c-f]..)",
         lambda pair: f"\\U{ord(bytes.fromhex(pair[1] + pair[2]).decode('utf-16-be')):08x}",
@@ -97,7 +97,7 @@ def write(path: Path, lines: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A stage's own configuration: identity, its sections as frozen dataclasses, and all values flat."""
+    """A stage's own configuration: its identity, its sections as frozen dataclasses, and all values by dotted key."""
 
     stage: str
     name: str | None
@@ -130,7 +130,7 @@ def load(path: Path | str, stage: str) -> Resolved:
     """Read and check the resolved configuration of one stage.
 
     Raises:
-        ConfigError: the file is for another stage, was modified, or a key is missing, unknown or invalid.
+        ConfigError: the file is for another stage or was modified, or a key is missing, unknown or invalid.
     """
     flat = flatten(read_yaml(path))
     first, _, rest = Path(path).read_text(encoding="utf-8").partition("\n")

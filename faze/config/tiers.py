@@ -12,7 +12,7 @@ from faze.config.yaml_files import merge, unflatten
 
 
 def resolve_tier(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
-    """Return the switches of a tier: the changes of all tiers from the first to this one."""
+    """Return the switches of a tier: the combined changes of all tiers from the first to this one."""
     switches: dict[str, Any] = {}
     for name, change in tiers.items():
         switches.update(change)
@@ -22,12 +22,12 @@ def resolve_tier(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
 
 
 def leave_one_out(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> dict[str, Engine]:
-    """Return the switches of a tier without the change of one other tier, for each tier after the first.
+    """Return a tier's switches with one tier's change left out, for each tier from the second up to this one.
 
-    If a later tier sets the same switch, its value remains, and the variant is the tier itself.
+    If a later tier sets the same switch, the later value remains, and the variant equals the tier itself.
 
     Returns:
-        Tier whose change is left out -> switches, in ablation order; the last is the tier itself.
+        Tier whose change is left out -> switches, in ablation order; the last entry is for the tier itself.
     """
     resolve_tier(tiers, tier)  # raises an error if it is not defined
     names = list(tiers)[: list(tiers).index(tier) + 1]
@@ -42,7 +42,7 @@ MOST_SOBOL_KEYS = 10
 
 
 def points(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each point's values by dotted key; empty if nothing is swept."""
+    """Return the values of each sweep point by dotted key; an empty dictionary if nothing is swept."""
     sweep = config["sweep"]
     if not sweep["grid"] and not sweep["sobol"]:
         return {}
@@ -54,7 +54,7 @@ def points(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a point: the first tier's with the point's values, as a tier of the point's name."""
+    """Return a point's configuration: the first tier's with the point's values, as a tier named after the point."""
     sections = unflatten(values)
     change = sections.pop("engine", {})
     first = dataclasses.asdict(resolve_tier(config["tiers"], config["run"]["tiers"][0]))
@@ -62,7 +62,7 @@ def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -
 
 
 def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield the errors in keys and bounds; values are checked with the rest of the configuration."""
+    """Yield the errors in a sweep's keys and bounds; its values are checked with the rest of the configuration."""
     for part in ("grid", "sobol"):
         for key in sweep[part]:
             if key not in KINDS:
@@ -101,7 +101,7 @@ def _is_bound(end: Any) -> bool:
 
 
 def _sobol_points(sobol: Mapping[str, Sequence[Any]], count: int) -> Iterator[dict[str, Any]]:
-    """Yield points between bounds, without the first of the sequence, which is the lower bound of every key."""
+    """Yield the points of a Sobol sequence between the bounds, except the first, which is every key's lower bound."""
     from scipy.stats import qmc  # takes a second, which only a sweep with a Sobol sequence spends
 
     sequence = qmc.Sobol(len(sobol), scramble=False)

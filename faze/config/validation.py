@@ -1,4 +1,4 @@
-"""Check a whole configuration: every value, the tiers and combinations; report all errors at once."""
+"""Check a whole configuration: every value, the tiers and combinations of values; report all errors at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ RESERVED = (
 
 
 def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
-    """Read the defaults and the files of overrides, and check the merged configuration."""
+    """Read the defaults and the override files, and check the merged configuration."""
     paths = [DEFAULTS, *overrides]
     return validate(read_yaml(*paths), paths)
 
@@ -60,7 +60,7 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
 
 
 def _check_tiers(tiers: Any, run: Any) -> Iterator[Fault]:
-    """Check that the first tier sets every switch, and that run.tiers are defined."""
+    """Check that the first tier sets every switch, and that all of run.tiers are defined."""
     if not isinstance(tiers, Mapping) or not tiers:
         return
     for position, (tier, change) in enumerate(tiers.items()):
@@ -134,7 +134,7 @@ def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fa
 def _check_people(
     synthetic: Mapping[str, Any], fewshot: Mapping[str, Any], data: Mapping[str, Any], rendered: bool
 ) -> Iterator[Fault]:
-    """Check that rendered people have enough frames for calibration, query and meta-training."""
+    """Check that rendered people have enough frames for calibration, queries and meta-training."""
     frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
     of_tasks = META_LEARNERS & set(fewshot["learners"])
     key = "frames_per_person" if synthetic["gazecapture_train_frames"] is None else "gazecapture_train_frames"
@@ -158,7 +158,7 @@ def _check_people(
 
 
 def check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
-    """Check the inner steps of the learner reference, and that steps are recorded within the adaptation."""
+    """Check the inner steps of the learner `reference`, and that all recorded steps are within the adaptation."""
     if "reference" in fewshot.get("learners", ()) and fewshot["inner_steps"] != 1:
         yield Fault("fewshot.inner_steps", f"{fewshot['inner_steps']} is not 1, as the learner reference needs")
     late = [step for step in fewshot["record_steps"] if step > fewshot["adapt_steps"]]

@@ -64,7 +64,7 @@ def _keys_below(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Override one mapping by another: mappings merge key by key, everything else is replaced."""
+    """Override one mapping with another: nested mappings merge key by key, everything else is replaced."""
     merged = dict(base)
     for key, value in override.items():
         both = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)

@@ -1,1 +1,1 @@
-"""From raw frames to the images of pairs that the network sees."""
+"""From raw frames to the pairs of images that the network sees."""

@@ -59,11 +59,11 @@ class Inspection:
 
     @property
     def strips(self) -> int:
-        """Number of strips of all people."""
+        """Number of strips, summed over all people."""
         return sum(person.strips for person in self.people)
 
     def labels_deg(self, split: str | None = None) -> NDArray[np.float32]:
-        """Collect the usable labels (N, 4), degrees, of one split or of all people."""
+        """Collect the usable labels (N, 4), in degrees, for one split or for all people."""
         chosen = [person.labels_deg for person in self.people if split in (None, person.split)]
         labels = np.concatenate([np.empty((0, 4), np.float32), *chosen])
         return labels[_usable(labels)]
@@ -82,14 +82,14 @@ def inspect(
     verify: bool = False,
     tick: Callable[[int], object] = lambda done: None,
 ) -> Inspection:
-    """Read everything in a store except its pixels, of which only one strip is read.
+    """Read everything in a store except its pixels; only one strip's pixels are read.
 
     Args:
         strips: Open store.
-        store: Its path.
+        store: Path of the store.
         sidecar: Path of the list of rejects; None if there is none.
         rejects: Content of that list.
-        verify: Whether to verify every person's checksum, reading all pixels.
+        verify: Whether to verify every person's checksum, which reads all pixels.
         tick: Called with the number of processed people.
 
     Raises:
@@ -159,7 +159,7 @@ def summarise(inspection: Inspection) -> dict:
 
 
 def _in_order(names: Sequence[str], counters: Iterable[Counter[str]]) -> dict[str, int]:
-    """Add counters, ordered by the given names with other keys last; zero counts are omitted."""
+    """Add up counters, ordered by the given names, with other keys last; omit zero counts."""
     total = sum(counters, Counter())
     return {name: total[name] for name in dict.fromkeys([*names, *sorted(total)]) if total[name]}
 

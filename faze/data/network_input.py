@@ -64,7 +64,7 @@ TOGETHER = 4
 
 
 def shrink(strips: Tensor, height: int, width: int) -> Tensor:
-    """Shrink strips by area, to the network's size.
+    """Shrink strips to the network's size by area averaging.
 
     Args:
         strips: (B, H, W, 3) uint8.
@@ -83,7 +83,7 @@ def shrink(strips: Tensor, height: int, width: int) -> Tensor:
 
 
 def to_network(strips: Tensor, height: int, width: int) -> Tensor:
-    """Shrink by area, equalise, and scale to the network's input.
+    """Shrink strips by area averaging, equalise them, and scale them to the network's input.
 
     Args:
         strips: (B, H, W, 3) uint8.
@@ -109,7 +109,7 @@ def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
 
 
 def _to_network_opencv(strips: Tensor) -> Tensor:
-    """Convert (B, H, W, 3) uint8 on a CPU to (B, 3, H, W) float32."""
+    """Equalise uint8 strips (B, H, W, 3) on a CPU, and convert them to float32 network input (B, 3, H, W)."""
     batch, height, width, channels = strips.shape
     out = np.empty((batch, channels, height, width), np.float32)
     source = strips.contiguous().numpy()
@@ -152,7 +152,7 @@ def from_network(image: Tensor) -> Tensor:
 
 
 def _halve(strips: NDArray[np.uint8]) -> Tensor:
-    """Halve strips, (B, 2 h, 2 w, 3) -> (B, h, w, 3); only for this factor does OpenCV round as we do."""
+    """Halve the size of strips, (B, 2 h, 2 w, 3) -> (B, h, w, 3); only for this factor does OpenCV round as we do."""
     batch, height, width, channels = strips.shape
     halves = np.empty((batch, height // 2, width // 2, channels), np.uint8)
 
@@ -181,7 +181,7 @@ def shrink_factor(stored: tuple[int, int], size: tuple[int, int]) -> int:
 
 
 def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
-    """Compute rounded means over squares, (B, 3, H, W) int32 -> (B, 3, height, width) int32."""
+    """Compute rounded means over squares of pixels, (B, 3, H, W) int32 -> (B, 3, height, width) int32."""
     batch, channels, full_height, full_width = planes.shape
     factor = shrink_factor((full_height, full_width), (height, width))
     if factor == 1:
@@ -191,7 +191,7 @@ def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
 
 
 def _equalize(planes: Tensor) -> Tensor:
-    """Equalise (B, 3, H, W) int32 in 0..255."""
+    """Equalise RGB images (B, 3, H, W), int32 in 0..255."""
     red, green, blue = planes.unbind(dim=1)
     luma = (red * Y_FROM_RGB[0] + green * Y_FROM_RGB[1] + blue * Y_FROM_RGB[2] + HALF) >> SHIFT
     cr = (((red - luma) * CR_FROM_R + HALF) >> SHIFT).clamp(-128, 127)
@@ -204,7 +204,7 @@ def _equalize(planes: Tensor) -> Tensor:
 
 
 def _equalize_luma(luma: Tensor) -> Tensor:
-    """Equalise (B, H, W) int32 in 0..255; the darkest level becomes 0, and a constant plane is unchanged."""
+    """Equalise luma planes (B, H, W), int32 in 0..255; the darkest level becomes 0; constant planes are unchanged."""
     flat = luma.flatten(1).long()
     pixels = flat.shape[1]
     histogram = torch.zeros(len(flat), 256, dtype=torch.int32, device=luma.device)

@@ -1,11 +1,11 @@
-"""Pairs of strips of one person, in an order that depends only on seed and pair number, and their rows.
+"""Pairs of one person's strips, in an order that depends only on seed and pair number, and access to their rows.
 
 Which pairs make up a step does not depend on the number of processes or loader workers, or on whether a run was
 resumed. A store contains a person's strips in one uncompressed block, so that several threads can read rows at their
 positions in the file, without HDF5. Rows of other files are read through `StripStore.pixels`.
 
-Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. An index is a strip's number among the
-strips of all people, one person after the other.
+Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. An index is a strip's position among the
+strips of all people, concatenated person by person.
 """
 
 import functools
@@ -50,7 +50,7 @@ class TableRows:
 
 @dataclass(frozen=True, eq=False)
 class StoreRows:
-    """Rows that are read through HDF5, consecutive ones of a person together, since a chunk contains several."""
+    """Rows read through HDF5; a person's consecutive rows are read together, since a chunk contains several."""
 
     strips: StripStore
     persons: Sequence[str]
@@ -68,10 +68,10 @@ class StoreRows:
 
 
 class FileRows:
-    """Rows at known positions of a file."""
+    """Rows at known positions in a file."""
 
     def __init__(self, path: Path, offsets: NDArray[np.int64], shape: tuple[int, int, int]) -> None:
-        """Open a file with (N,) byte offsets of its rows, which have the shape (H, W, 3)."""
+        """Open a file, given the (N,) byte offsets of its rows, which have the shape (H, W, 3)."""
         self.path, self.offsets, self.shape = path, offsets, shape
         self._descriptor = os.open(path, os.O_RDONLY)  # reads are positional, so forked processes can share it
         weakref.finalize(self, os.close, self._descriptor)
@@ -114,7 +114,7 @@ def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
     """Return the rows of some people, read by position if the file stores them uncompressed, else through HDF5.
 
     Raises:
-        UserError: their strips have several sizes.
+        UserError: their strips differ in size.
     """
     pieces = [strips.location(person) for person in persons]
     sizes = {strips.size(person): person for person in persons}
@@ -151,14 +151,14 @@ class BatchShare:
 
 
 class PairIndices(Dataset):
-    """Item `step` contains a process's pairs of that step: `person`, `index_a` and `index_b`, each (B,) int64.
+    """Item `step` contains a process's pairs for that step: `person`, `index_a` and `index_b`, each (B,) int64.
 
     In an epoch, every entry is member a once, in random order; member b is drawn uniformly from the person's other
     entries.
     """
 
     def __init__(self, counts: Sequence[int], share: BatchShare) -> None:
-        """Prepare the pairs of people with these numbers of entries, each at least 2, for this process's share."""
+        """Prepare this process's share of the pairs, given the number of entries per person, each at least 2."""
         self._counts, self._share = np.asarray(counts), share
         self._first = np.cumsum([0, *counts])
         self._person = np.repeat(np.arange(len(counts)), counts)
@@ -202,7 +202,7 @@ class PeopleStrips:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all strips."""
+        """Total size of all strips, in bytes."""
         return sum(self.counts) * 3 * self.size[0] * self.size[1]
 
     @property
@@ -224,7 +224,7 @@ class PeopleStrips:
         return torch.from_numpy(np.concatenate(self.labels)).to(self.rows.table.device if self.cached else HOST)
 
     def gather_pairs(self, batch: Batch) -> Batch:
-        """Replace the indices in a batch by strips and labels.
+        """Replace the indices in a batch with strips and labels.
 
         Args:
             batch: an item of PairIndices, on the device of the strips; other tensors are passed through.
@@ -248,7 +248,7 @@ def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: i
         path: store of normalised strips.
         split: train, val or test.
         size: height and width to which strips are shrunk, px.
-        min_entries: fewest entries of a person.
+        min_entries: smallest number of entries that a person must have.
 
     Raises:
         UserError: no person has enough entries, or strips cannot be shrunk to the size.
@@ -284,7 +284,7 @@ def cache(people: PeopleStrips, device: torch.device = HOST) -> PeopleStrips:
 
 
 def cache_what_fits(groups: Sequence[PeopleStrips], memory_gib: float) -> list[PeopleStrips]:
-    """Cache each of these groups in memory, in order, if it fits into the remaining memory."""
+    """Cache these groups in memory, in order, each only if it fits into the remaining memory."""
     left, found = memory_gib * 2**30, []
     for people in groups:
         fits = people.nbytes <= left

@@ -1,4 +1,4 @@
-"""The sidecar of a store: the annotated frames without a strip, with reasons. Similar reasons are counted together."""
+"""The sidecar of a store: annotated frames without a strip, with reasons. Similar reasons are counted together."""
 
 import csv
 import io
@@ -54,7 +54,7 @@ def _parse(content: bytes, path: Path) -> Iterator[Reject]:
 
 
 def kinds(rejects: Iterable[Reject]) -> list[Kind]:
-    """Group rejects by kind of reason, sorted by falling number of frames."""
+    """Group rejects by kind of reason, in descending order of the number of frames."""
     groups: dict[str, list[Reject]] = defaultdict(list)
     for reject in rejects:
         groups[_NUMBERED.sub(DIFFERS, reject.reason)].append(reject)
@@ -77,7 +77,7 @@ def _common(reasons: Sequence[str]) -> str:
 
 
 def by_person(rejects: Iterable[Reject]) -> Counter[str]:
-    """Count the rejected frames of each person; a person without any strip is not counted as a frame."""
+    """Count the rejected frames of each person; a reject for a whole person is not counted as a frame."""
     return Counter(reject.person_id for reject in rejects if reject.file_name)
 
 

@@ -1,4 +1,4 @@
-"""The engine: each module owns a group of switches, and build() composes them.
+"""The engine: each module owns a group of switches, and build() composes a step from them.
 
     precision     number formats, of single operations too, and loss scaling
     execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
@@ -9,8 +9,8 @@
     step          the composed step
     machine machine, versions and commit behind a measurement
 
-It depends neither on gaze code nor on HDF5. A new switch is a field of `faze.config.parameters.Engine`, a value in
-config.yaml, and one line in the module that owns its group.
+The engine depends on neither gaze code nor HDF5. A new switch needs a field in `faze.config.parameters.Engine`, a value
+in config.yaml, and one line in the module that owns its group.
 """
 
 from collections.abc import Callable

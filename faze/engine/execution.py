@@ -38,7 +38,8 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
     Args:
         module: the objective.
         wanted: the configured value; False makes all weights contiguous.
-        recompute: whether the recompute layers are used; they normalise each plane and would convert every tensor.
+        recompute: whether the recompute layers are used; they normalise plane by plane and would have to convert every
+            tensor.
     """
     switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
     module.to(memory_format=torch.channels_last if wanted and switch.active else torch.contiguous_format)
@@ -48,7 +49,7 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
     """Make every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
 
-    Call it after `faze.engine.execution.set_recompute`: recompute parts normalise by themselves.
+    Call it after `faze.engine.execution.set_recompute`: recompute parts do their own normalisation.
     """
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
     ordinary = [part for part in parts if not getattr(part, "recompute", False)]
@@ -72,14 +73,14 @@ def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Swi
 def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, recompute: bool) -> Switch:
     """Compile a module in place at its first call; the names of its parameters do not change.
 
-    Only calls of the module itself are compiled, not those of its parts, so that the model inside an objective accepts
+    Only calls to the module itself are compiled, not calls to its parts, so that the model inside an objective accepts
     validation batches of any size. A graph break is an error, since it would silently undo the gain of compiling.
 
     Args:
         module: the module that a step calls.
         mode: `eager` (not compiled) or a key of COMPILE_OPTIONS.
         device: the module's device.
-        replicas: copies of the module in this process, see `faze.engine.parallel.Wrapper`.
+        replicas: number of copies of the module in this process (see `faze.engine.parallel.Wrapper`).
         recompute: whether the recompute layers are used.
     """
     if mode == "eager":
@@ -129,13 +130,13 @@ def set_recompute(module: nn.Module, wanted: bool) -> Switch:
 def set_checkpointing(
     module: nn.Module, wanted: bool, *, recompute: bool, within: Callable[[], contextlib.AbstractContextManager] | None
 ) -> Switch:
-    """Checkpoint the calls of every network that calls its parts through its attribute `call`.
+    """Checkpoint the calls that networks make to their parts through the attribute `call`.
 
     Args:
         module: the objective.
         wanted: whether to recompute the activations inside a part in the backward pass.
         recompute: whether the recompute layers are used; a recompute block stores only its output, like a checkpoint.
-        within: context that the second computation must enter; torch enters autocast by itself.
+        within: context that the second computation must enter; torch enters autocast automatically.
     """
     parts = [part for part in module.modules() if hasattr(part, "call")]
     reason = "the recompute layers already recompute inner activations" if recompute else ""
@@ -151,7 +152,7 @@ def set_checkpointing(
 
 
 def allocator_switch(wanted: str) -> Switch:
-    """Return the report of `allocator`, which takes effect when a process starts (`faze.base.allocator_retention`)."""
+    """Return the report on `allocator`, which takes effect when a process starts (`faze.base.allocator_retention`)."""
     acted = "keep" if keeps_memory() else "default"
     if wanted == acted:
         return Switch("allocator", wanted, acted)

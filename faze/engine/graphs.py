@@ -49,7 +49,7 @@ def build_launching(engine: Engine, optimizer: torch.optim.Optimizer, replicas: 
 
 
 def _is_capturable(group: Mapping[str, object]) -> bool:
-    """Whether the optimiser reads this group's learning rate, step count and overflow flag from the device."""
+    """Return whether the optimiser reads this group's learning rate, step count and overflow flag from the device."""
     return bool(group.get("fused")) and isinstance(group["lr"], Tensor) and bool(group.get("capturable", True))
 
 
@@ -57,7 +57,7 @@ _graphs: "weakref.WeakSet[Graph]" = weakref.WeakSet()  # all graphs of this proc
 
 
 def drop_captured() -> None:
-    """Destroy all captured graphs; when NCCL shuts down, it waits for graphs that contain its kernels."""
+    """Destroy all captured graphs, because NCCL waits at shutdown for graphs that contain its kernels."""
     for graph in list(_graphs):
         graph.drop()
 
@@ -66,7 +66,7 @@ class Graph:
     """Launch the first steps eagerly, capture the next one, and replay it from then on.
 
     Args:
-        stream: stream of all launches. Gradients remember the stream on which they were created, and libraries keep
+        stream: stream for all launches. Gradients remember the stream on which they were created, and libraries keep
             workspaces per stream, so warm-up and capture must use the same one.
         warm_up: eager steps before the capture.
         whole: whether the optimiser is part of the graph.

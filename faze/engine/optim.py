@@ -1,4 +1,4 @@
-"""Optimisers: SGD, fused SGD and those for large batches; and gradient clipping."""
+"""Optimisers, including fused SGD and optimisers for large batches, and gradient clipping."""
 
 import functools
 import importlib.util
@@ -16,9 +16,9 @@ def build_optimizer(
 ) -> tuple[torch.optim.Optimizer, Switch]:
     """Build an optimiser.
 
-    `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, in more or fewer kernels. The others
-    compute different updates. If the package of such an optimiser is not installed, the tier is trained with SGD and
-    the switch is inactive.
+    `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, but with different numbers of kernels.
+    The others compute different updates. If the package that provides such an optimiser is not installed, the tier is
+    trained with SGD and the switch is inactive.
 
     Args:
         name: a value of `faze.config.parameters.Engine.optimizer`.
@@ -69,8 +69,8 @@ def _apex_has_optimizers() -> bool:
 def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
     """Compare a step of apex's FusedSGD with one of torch's SGD; return the difference, "" if there is none.
 
-    Apex's kernels are built for one torch and one kind of GPU, and are loaded only when they run. They do not update
-    float64 weights.
+    Apex's kernels are built for one version of torch and one kind of GPU, and are loaded only when they run. They do
+    not update float64 weights.
     """
     ones = torch.ones(1, dtype=parameter.dtype, device=parameter.device)
 
@@ -96,8 +96,8 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
     """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
 
-    All come from one package on every device. Apex's versions differ in details (its LAMB clips gradients itself), so
-    the same tier would be a different experiment on another machine.
+    All three come from the same package on every device. Apex's versions differ in details (its LAMB clips gradients
+    itself), so using them would make the same tier a different experiment on another machine.
     """
     if importlib.util.find_spec("pytorch_optimizer") is None:
         return None
@@ -112,9 +112,10 @@ def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimi
 
 
 def build_clip(clip_norm: float, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> Callable[[], None]:
-    """Return a function that scales the whole gradient down to length `clip_norm`; 0 leaves gradients as they are.
+    """Return a function that scales a gradient longer than `clip_norm` down to that length; 0 leaves all as they are.
 
-    Call it between backward pass and step, on averaged gradients, so that all processes compute the same length.
+    Call it between the backward pass and the step, on averaged gradients, so that all processes compute the same
+    length.
     """
     if not clip_norm:
         return lambda: None
@@ -128,7 +129,7 @@ def build_clip(clip_norm: float, optimizer: torch.optim.Optimizer, scaler: torch
 
 
 def move_rates_to_device(optimizer: torch.optim.Optimizer) -> None:
-    """Replace the learning rates of torch's fused kernels by device tensors, which a captured graph can read."""
+    """Replace the learning rates of torch's fused kernels with device tensors, which a captured graph can read."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=group["params"][0].device)

@@ -54,7 +54,7 @@ class World:
         return values
 
     def least(self, value: int) -> int:
-        """Return the minimum over all processes."""
+        """Return the minimum of a value over all processes."""
         values = torch.tensor([value], device=self.device)
         if self.size > 1:
             dist.all_reduce(values, op=dist.ReduceOp.MIN)
@@ -69,7 +69,7 @@ class World:
 class Vote:
     """A vote by which all processes learn, at the same call, whether any of them must stop.
 
-    All processes create one. Votes are sent with gloo, which needs no device.
+    Every process creates one. Votes are sent with gloo, which needs no device.
     """
 
     def __init__(self, world: World) -> None:
@@ -131,9 +131,9 @@ def share(threads: int, engine: Engine) -> int:
 
 
 def launch(engine: Engine, command: Sequence[str]) -> bool:
-    """Run a command with torchrun, one process per device, if the tier needs it and this process is not its worker.
+    """Run a command with torchrun, one process per device, if the tier needs it and this is not already a worker.
 
-    With several nodes, torchrun's variable PET_RDZV_ENDPOINT contains the address of the rendezvous.
+    With several nodes, torchrun's environment variable PET_RDZV_ENDPOINT contains the address of the rendezvous.
 
     Returns:
         Whether the command was run; if not, this process must run it.
@@ -190,7 +190,7 @@ def _exit_as_children(failures: Mapping[int, Any]) -> None:
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
-    """Return the environment variables that torchrun would set in each process of a tier, to start them without it."""
+    """Return the environment that torchrun would set for each process of a tier, so that they can start without it."""
     if engine.parallel != "ddp":
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -202,7 +202,7 @@ def rank_environments(engine: Engine) -> list[dict[str, str]]:
 
 @contextlib.contextmanager
 def join(engine: Engine, threads: int) -> Iterator[World]:
-    """Join the processes that train together, or set up a single process, with `threads` CPU threads."""
+    """Join the processes that train together, or set up a single one; each uses `threads` CPU threads."""
     device = pick_device(engine.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -239,9 +239,10 @@ def _process_group(device: torch.device) -> Iterator[World]:
 
 @contextlib.contextmanager
 def _ending_with_others() -> Iterator[None]:
-    """End this process when its launcher ends, since torchrun's workers survive its kill in their process groups.
+    """End this process when torchrun ends: workers have their own process groups, so they survive if it is killed.
 
-    Also end it at a signal that the main thread does not handle, for example while it waits for a dead process.
+    Also end it after a signal that the main thread does not handle, for example because that thread is waiting for a
+    dead process.
     """
     parent, done = int(os.environ.get(LAUNCHER) or os.getppid()), threading.Event()
 
@@ -278,7 +279,7 @@ class Wrapper:
 
 
 def build_wrapper(engine: Engine, world: World) -> Wrapper:
-    """Choose the wrapper of a tier: none, DataParallel or DistributedDataParallel."""
+    """Choose the wrapper for a tier: none, DataParallel or DistributedDataParallel."""
     cuda, parallel = world.device.type == "cuda", engine.parallel
     devices = torch.cuda.device_count() if cuda else 1
     wrap, replicas, acted, reason = (lambda module: module), 1, "one device", ""
@@ -295,12 +296,12 @@ def build_wrapper(engine: Engine, world: World) -> Wrapper:
 
 
 def build_exchanges(module: nn.Module, parts: int) -> tuple[Context, ...]:
-    """Return the context of each part of a batch: processes exchange gradients in the last part only."""
+    """Return the context for each part of a batch: processes exchange gradients in the last part only."""
     return (*[getattr(module, "no_sync", contextlib.nullcontext)] * (parts - 1), contextlib.nullcontext)
 
 
 def check_chunks(global_batch: int, chunk_pairs: int, shares: int) -> None:
-    """Check that every share of a batch consists of whole chunks, so that the loss does not depend on their number.
+    """Check that each share of a batch has whole chunks, so that the loss does not depend on the number of shares.
 
     Args:
         global_batch: pairs per step.
@@ -308,7 +309,7 @@ def check_chunks(global_batch: int, chunk_pairs: int, shares: int) -> None:
         shares: processes x replicas x accumulated parts.
 
     Raises:
-        UserError: the global batch is not a multiple of shares x chunk.
+        UserError: the global batch is not a multiple of shares x chunk_pairs.
     """
     if global_batch % (shares * chunk_pairs):
         raise UserError(

@@ -1,6 +1,7 @@
 """Number formats: autocast, formats of single operations, dynamic loss scaling, TF32.
 
-O1 of the talk is fp16 autocast with dynamic loss scaling. `apex.amp` left apex in 2025; torch.amp is its successor.
+The talk's O1 is fp16 autocast with dynamic loss scaling. `apex.amp` was removed from apex in 2025; torch.amp is its
+successor.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}
 
 
 class Scaler(torch.amp.GradScaler):
-    """Dynamic loss scaling, with a count of skipped steps on the device, so that no step waits for it."""
+    """Dynamic loss scaling, with a count of skipped steps that stays on the device, so that no step waits for it."""
 
     def __init__(self, device: torch.device, *, enabled: bool) -> None:
         super().__init__(device.type, enabled=enabled)
@@ -43,13 +44,13 @@ class Scaler(torch.amp.GradScaler):
         self._one = torch.ones((), device=device)
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """Adapt the scale; it falls if, and only if, the step was skipped."""
+        """Adapt the scale; it decreases if, and only if, the step was skipped."""
         before = self.scale(self._one)
         super().update(new_scale)
         self._skipped += self.scale(self._one) < before
 
     def counts(self) -> dict[str, float]:
-        """Return the number of skipped steps for the run log, {} if the scaler is off. This waits for the device."""
+        """Return the number of skipped steps for the run log; {} if the scaler is off. This waits for the device."""
         return {"train/skipped_steps": float(self._skipped)} if self.is_enabled() else {}
 
     def state_dict(self) -> dict[str, float]:
@@ -57,7 +58,7 @@ class Scaler(torch.amp.GradScaler):
         return super().state_dict() | ({"skipped": int(self._skipped)} if self.is_enabled() else {})
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Restore the state of a checkpoint."""
+        """Restore the state from a checkpoint."""
         super().load_state_dict(state)
         self._skipped.fill_(state["skipped"])
 
@@ -66,7 +67,8 @@ class OperationFormats(TorchFunctionMode):
     """Run some functions in another number format: inputs are converted, and autocast is off inside.
 
     Functions are intercepted by `torch.overrides.TorchFunctionMode`, so the network needs no change. Operations inside
-    an autograd function, such as the recompute layers' backward pass, are not intercepted. Enter it inside autocast.
+    an autograd function, such as the recompute layers' backward pass, are not intercepted. Enter this context inside
+    autocast.
 
     Args:
         keep_fp32: names of FUNCTIONS that compute in float32.
@@ -94,7 +96,7 @@ class OperationFormats(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Precision:
-    """The precision of a step; if off, a context that does nothing and a scaler that does not scale."""
+    """The precision of a step; a context that is off does nothing, and a scaler that is off does not scale."""
 
     autocast: Context
     operations: Context | None  # formats of single operations; the second computation of a checkpoint must enter it
@@ -123,7 +125,7 @@ def exact(module: nn.Module) -> Iterator[None]:
 
 
 def build_precision(engine: Engine, device: torch.device) -> Precision:
-    """Set TF32, which is process-wide, and build the autocast context and the scaler of a tier."""
+    """Set TF32, which is process-wide, and build the autocast context and the scaler for a tier."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = engine.tf32
     reason = "" if engine.precision == "fp32" or engine.force else _missing_kernels(engine.precision, device)
     effective = "fp32" if reason else engine.precision

@@ -1,7 +1,7 @@
 """One optimisation step. It does not branch on switches, which are resolved when it is built.
 
 It never waits for the device: numbers that change between steps are written to the device, and none is read back. There
-is one exception, in torch: a loss scaler with an optimiser that is not fused reads whether to skip the step.
+is one exception, in torch: with an optimiser that is not fused, the loss scaler reads back whether to skip the step.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class DeviceNumbers:
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set the numbers without waiting for the device; return scalars at addresses that depend on the names only."""
+        """Set the numbers without waiting for the device; return scalars whose addresses depend only on the names."""
         if self._views.keys() != values.keys():
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
@@ -76,7 +76,7 @@ class Step:
     def add_gradients(
         self, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
     ) -> dict[str, Tensor]:
-        """Run forward and backward pass, part by part; return the loss terms and `loss`, detached."""
+        """Run the forward and backward passes, part by part; return the loss terms and `loss`, detached."""
         means: dict[str, Tensor] = {}
         for part, exchange in zip(split_batch(batch, len(self.exchanges)), self.exchanges, strict=True):
             with exchange():
@@ -120,11 +120,11 @@ class Step:
                 group["lr"] = float(np.float32(rate))
 
     def state_dict(self) -> dict:
-        """Return the state of optimiser and scaler for a checkpoint."""
+        """Return the state of the optimiser and the scaler for a checkpoint."""
         return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, dict]) -> None:
-        """Restore the state of a checkpoint."""
+        """Restore the state from a checkpoint."""
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])

@@ -15,7 +15,7 @@ class Switch:
 
     @classmethod
     def of(cls, switch: str, wanted: bool | float | Sequence[str], reason: str = "") -> "Switch":
-        """Return the report of a switch; the reason for no effect is ignored if the value is off (false, 0, [])."""
+        """Return the report on a switch; `reason` is ignored if the configured value is off (false, 0, [])."""
         reason = reason if wanted else ""
         return cls(switch, _text(wanted), _text(type(wanted)() if reason else wanted), reason)
 

@@ -29,7 +29,7 @@ class Transfer:
         return 2 * self.workers
 
     def load(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Tensors]:
-        """Read the items with these indices in order; the indices may be infinite, and items stay on the host."""
+        """Read the items with these indices in order; there may be infinitely many. Items stay on the host."""
         if not self.workers and not self.pin:  # a loader would add 0.1 ms to each batch
             return map(dataset.__getitem__, numbers)
         options = {"num_workers": self.workers, "pin_memory": self.pin, "worker_init_fn": ignore_in_worker}
@@ -41,8 +41,8 @@ class Transfer:
         """Read batches and copy each to the device when it is needed.
 
         Args:
-            dataset: its items are batches on the host.
-            numbers: indices of the items; may be infinite.
+            dataset: data set whose items are batches on the host.
+            numbers: indices of the items, possibly infinitely many.
             to_device: copies a batch to the device asynchronously, and prepares it there.
             clock: times the phases data and copy.
         """
@@ -66,7 +66,7 @@ def build_transfer(*, pin: bool, workers: int, device: torch.device) -> Transfer
 
 
 def resident_switch(wanted: bool, *, size: int, cached: bool, device: torch.device) -> Switch:
-    """Return whether strips fit on the device.
+    """Report whether strips fit on the device.
 
     Args:
         wanted: the configured value.

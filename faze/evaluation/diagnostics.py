@@ -1,4 +1,4 @@
-"""Diagnostics of errors: predictors without pixels, components of a person's error, coverage of predicted regions."""
+"""Diagnostics of errors: pixel-blind predictors, components of a person's error, coverage of predicted regions."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _COVERAGE = re.compile(_PREFIX + r"[0-9]{1,3}(\.[0-9]{1,9})?")
 
 
 def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Compute the mean error of the trained gaze head on a person's query, degrees.
+    """Compute the mean error of the trained gaze head on a person's query entries, degrees.
 
     Args:
         codes: codes of one person: gaze (N, 2) radians, gaze_hat (N, 3).
@@ -32,9 +32,10 @@ def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
 
 
 def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Fit gaze to head pose on a person's calibration pool; return the mean error on the query, degrees.
+    """Regress gaze on head pose over a person's calibration pool; return the mean error on the query, degrees.
 
-    This predictor uses no pixels. Unlike the network, it has the person's mean gaze and its correlation with the head.
+    This predictor uses no pixels. Unlike the network, it knows the person's mean gaze and how their gaze correlates
+    with head pose.
 
     Args:
         codes: codes of one person: gaze and head (N, 2) radians.
@@ -49,7 +50,7 @@ def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float
 
 
 def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Compute the mean error over all permutations of a query's estimates against its labels, degrees.
+    """Compute the mean error between a query's labels and its permuted estimates, over all permutations, degrees.
 
     Args:
         codes: codes of one person: gaze (N, 2) radians, gaze_hat (N, 3).
@@ -72,7 +73,7 @@ CHECKS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
 def pixel_checks(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
     """Compare the network of every run with predictors that do not see the pixels.
 
-    If the network is hardly better than these, the data are too easy.
+    If the network is hardly better than these predictors, the data are too easy.
 
     Args:
         ablation: provides the codes.
@@ -118,7 +119,7 @@ def _checks_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, teste
 def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
     """Decompose the baseline's squared error on all entries of the test people.
 
-    Chen and Shi (arXiv 1905.04451) decompose the error of a subject-independent estimator into a bias of each person
+    Chen and Shi (arXiv 1905.04451) decompose the error of a subject-independent estimator into a bias for each person
     and a variance around it. Here, nested linear models of each person's residual decompose the variance further.
 
     Args:
@@ -145,7 +146,7 @@ def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
 
 
 def residual_squares(codes: Mapping[str, NDArray]) -> NDArray[np.float64]:
-    """Compute one person's squared error without a model and after the first, the second and the third model.
+    """Compute one person's squared error without a model and after fitting the first, the second and the third model.
 
     Each fit also removes some noise by chance, so sums of squares are divided by the degrees of freedom.
 
@@ -153,7 +154,7 @@ def residual_squares(codes: Mapping[str, NDArray]) -> NDArray[np.float64]:
         codes: codes of one person: gaze and head (N, 2) radians, gaze_hat (N, 3).
 
     Returns:
-        (4,) square degrees, pitch and yaw together, unbiased; nan for a person with too few entries.
+        (4,) squared degrees, pitch and yaw together, unbiased; nan for a person with too few entries.
     """
     hat = pitchyaw_from_vector(codes["gaze_hat"].astype(np.float64))
     residual = np.degrees(pitchyaw_difference(codes["gaze"].astype(np.float64), hat))

@@ -1,4 +1,4 @@
-"""Read the parquet tables of other stages, with checks of their columns."""
+"""Read the parquet tables of other stages, and check their columns."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _CELLS, _CELLS_PER_BYTE = 2**22, 100
 
 
 def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFrame:
-    """Read columns of a table.
+    """Read some columns of a table.
 
     Args:
         path: path of the file.
@@ -26,7 +26,7 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
         remedy: how to recreate the file, for the error message.
 
     Raises:
-        UserError: the file cannot be read, is damaged, lacks a column, or a column has the wrong kind.
+        UserError: the file cannot be read, is damaged, lacks a column, or has a column of the wrong kind.
     """
     with _readable(path, remedy), pq.ParquetFile(path, page_checksum_verification=True) as file:
         absent = [name for name in columns if name not in file.schema_arrow.names]
@@ -46,7 +46,7 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
 
 
 def read_metadata(path: Path, remedy: str) -> tuple[list[str], dict[bytes, Any]]:
-    """Read the column names of a table and those of its metadata values that are JSON.
+    """Read a table's column names and its JSON metadata; other metadata values are ignored.
 
     Raises:
         UserError: the file cannot be read.

@@ -1,7 +1,7 @@
 """Measurements of redirected strips and of their controls, computed from the rows of `redirected_pairs.parquet`.
 
 `faze.redirection.evaluator` describes the rows, `faze.redirection.pairs` the variants. All numbers are float64 means
-over the pairs of one person, in degrees. Angles between directions are angles between vectors.
+over the pairs of one person, in degrees. Angles between directions are computed from their vectors.
 
 | number | meaning |
 |---|---|
@@ -10,8 +10,8 @@ over the pairs of one person, in degrees. Angles between directions are angles b
 | gain, bias | least squares: turned = gain x requested + bias, with one gain for both axes and a bias for each |
 | gain_real, gain_rendered | gain of the estimator, from fitting estimate = gain x label + bias to these controls |
 
-`requested` is the change from the labels of strip a to those of strip b; `turned` is the change of the estimate from
-strip a decoded without turning to the redirected strip, both in pitch and yaw.
+`requested` is the change from the labels of strip a to those of strip b; `turned` is the change in the estimate between
+strip a, decoded without turning, and the redirected strip. Both changes are in pitch and yaw.
 """
 
 from pathlib import Path
@@ -125,7 +125,7 @@ def by_angle(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _errors(pairs: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Compute `error` and `to_real` of gaze and head for each row, degrees."""
+    """Compute `error` and `to_real` for gaze and head in each row, degrees."""
     real, found = _of_variant(pairs, "real"), {}
     for factor in FACTORS:
         seen = _directions(pairs, "seen", factor)
@@ -135,7 +135,7 @@ def _errors(pairs: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 
 def _of_variant(pairs: pd.DataFrame, variant: str) -> pd.DataFrame:
-    """Return, for each row, the row of the same pair and the given variant."""
+    """Return, for each row, the row that has the same pair and the given variant."""
     return pairs[pairs["variant"] == variant].set_index(_KEYS).reindex(pd.MultiIndex.from_frame(pairs[_KEYS]))
 
 
@@ -157,7 +157,7 @@ def _angle(first: NDArray, second: NDArray) -> NDArray[np.float64]:
 
 
 def _change(before: pd.DataFrame, after: pd.DataFrame, kind: str, then: str, factor: str) -> NDArray[np.float64]:
-    """Return (N, 2) change of pitch and yaw, degrees."""
+    """Return the (N, 2) changes in pitch and yaw, degrees."""
     return np.degrees(pitchyaw_difference(_angles(after, then, factor), _angles(before, kind, factor)))
 
 

@@ -41,7 +41,7 @@ PAIR = ("dataset", "person", "pair", "variant")  # columns that are equal in eve
 
 
 def read_people(path: Path) -> pd.DataFrame:
-    """Read redirection.parquet, which has a row per person.
+    """Read redirection.parquet, which has one row per person.
 
     Raises:
         UserError: the file cannot be read, lacks a column, or contains a number that is not finite.
@@ -118,7 +118,7 @@ def _check_same_pairs(pairs: pd.DataFrame, first: Set[tuple[object, ...]] | None
 
 
 def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Average over people and seeds: a row with an interval per key and number, unless no person has the number."""
+    """Average over people and seeds; return a row with an interval for each key and number that any person has."""
     options = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
     found = []
     for key, group in rows.groupby(keys, sort=False):
@@ -139,6 +139,6 @@ def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
 
 
 def _matrix(rows: pd.DataFrame, number: str) -> NDArray:
-    """Arrange a number as (seeds, people), for the people who have it with every seed, in alphabetical order."""
+    """Arrange a number as (seeds, people); people are in alphabetical order and have the number for every seed."""
     table = rows.pivot_table(index="seed", columns="person", values=number, aggfunc="mean", dropna=False)
     return table.dropna(axis=1).to_numpy()

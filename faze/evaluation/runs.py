@@ -49,7 +49,7 @@ class Ablation:
         return itertools.product(self.tiers, self.seeds)
 
     def all_runs(self) -> Iterator[tuple[str, int]]:
-        """Yield every run, then the noise controls, with their names instead of a tier."""
+        """Yield every run, then every noise control, whose name takes the place of the tier."""
         yield from self.runs()
         yield from ((control, self.seeds[0]) for control in self.controls)
 
@@ -69,7 +69,7 @@ class Ablation:
         """Check that every file exists.
 
         Raises:
-            UserError: files are missing; the message contains their number, the first name and the remedy.
+            UserError: files are missing; the message contains their number, the name of the first one and the remedy.
         """
         missing = [path for path in self.files() if not path.is_file()]
         if missing:
@@ -84,7 +84,8 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
     """Read the errors of every test person in every run and noise control.
 
     Returns:
-        Columns PERSON_KEYS, error_deg, start_error_deg. k = 0 has one row per person, with the learner `unadapted`.
+        Columns PERSON_KEYS, error_deg, start_error_deg. For k = 0, there is one row per person, with the learner
+        `unadapted`.
 
     Raises:
         UserError: a file lacks a column or a person, or the learners of a run disagree on the unadapted error.
@@ -103,7 +104,7 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
 
 
 def _read_learner(path: Path, learner: str) -> pd.DataFrame:
-    """Compute each test person's mean error at each k over calibration draws, after the last adaptation step."""
+    """Compute each test person's mean error over calibration draws, at each k and after the last adaptation step."""
     rows = read_table(path, COLUMNS, AGAIN)
     rows = rows[rows["split"] == "test"]
     if unknown := set(rows["dataset"]) - set(DATASETS):
@@ -117,7 +118,7 @@ def _read_learner(path: Path, learner: str) -> pd.DataFrame:
 
 
 def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:
-    """Keep one row of the unadapted error, after checking that the files of all learners agree on it."""
+    """Keep one row per person for the unadapted error, after checking that all learners' files agree on it."""
     unadapted = rows[rows["k"] == 0]
     spread = unadapted.groupby(["dataset", "person"])["error_deg"].agg(lambda errors: errors.max() - errors.min())
     if spread.empty or spread.max() > 1e-6:
@@ -153,7 +154,7 @@ def _check_same_people(persons: pd.DataFrame, paths: ResultPaths) -> None:
 
 
 def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
-    """Return for each tier the first tier with the same training run, or "" if that is the tier itself."""
+    """Return, for each tier, the first tier with the same training run, or "" if that is the tier itself."""
     sources = {tier: training.reused_from or tier for tier, training in trainings.items()}
     first: dict[str, str] = {}
     for tier, source in sources.items():
@@ -172,10 +173,10 @@ def read_left_out(ablation: Ablation) -> list[str]:
 
 
 def read_val_errors(ablation: Ablation) -> pd.DataFrame:
-    """Read the baseline's mean error on val people over seeds. Val people may have been used for training learners.
+    """Read the baseline's error on val people, averaged over seeds; learners may have been trained on these people.
 
     Returns:
-        Columns learner, k (0: unadapted), error_deg; no row without val people.
+        Columns learner, k (0: unadapted), error_deg; empty if there are no val people.
     """
     rows = []
     for seed, learner in itertools.product(ablation.seeds, ablation.learners):

@@ -7,7 +7,8 @@ B resamples. Arrays of errors and of paired differences have shape (..., S, P) a
 - `compare` runs two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or more, the
   standard error is that of the crossed design with Satterthwaite's degrees of freedom. A bootstrap over three seeds
   would cover 64 to 80 % instead of 90 % if seeds vary as much as people.
-- `pool_noise` estimates the noise variance from all tiers of an ablation, because three seeds of one tier are few.
+- `pool_noise` estimates the noise variance from all tiers of an ablation, because the three seeds of one tier are too
+  few.
 - `holm` adjusts p-values for multiple tests.
 - `design_power` simulates how often `compare` shows equivalence if there is no change.
 """
@@ -76,7 +77,7 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Whether all errors of all people and seeds are equal."""
+        """Whether the errors of all people and seeds are unchanged."""
         return self.low == self.high == 0
 
 
@@ -127,7 +128,7 @@ def _resampling_weights(seeds: int, people: int, resamples: int, seed: int) -> t
 
 
 def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -> Estimate:
-    """Return percentiles as far out as a t interval over people: plain percentiles of 15 people are too narrow."""
+    """Return percentiles as far out as those of a t interval over people; plain ones are too narrow for 15 people."""
     if people < 2:
         return Estimate(mean, np.nan, np.nan)
     t = special.stdtrit(people - 1, (1 + confidence) / 2)
@@ -140,7 +141,7 @@ def holm(p: ArrayLike) -> NDArray:
     """Adjust m p-values so that the family-wise error rate is the level of the tests (Holm 1979).
 
     Args:
-        p: (m,); nan stands for no test, stays nan and does not count.
+        p: (m,); nan means no test; it remains nan and is not counted.
     """
     adjusted = np.array(p, dtype=np.float64)
     tested = np.flatnonzero(~np.isnan(adjusted))
@@ -154,10 +155,11 @@ def pool_noise(errors: NDArray) -> NoiseVariance | None:
     """Estimate the noise variance of the difference between any two tiers, assuming that it is equal for all pairs.
 
     The mean squares are the interactions of tiers with seeds, people and both, in the three-way layout without
-    replication (Searle, Casella and McCulloch 1992, section 4.3). They are doubled because a difference has two tiers.
+    replication (Searle, Casella and McCulloch 1992, section 4.3). They are doubled because a difference involves two
+    tiers.
 
     Args:
-        errors: (T, S, P) degrees, at least two seeds and people. Tiers with identical errors count once.
+        errors: (T, S, P) degrees, with at least two seeds and two people. Tiers with identical errors count once.
 
     Returns:
         None if all tiers are identical.
@@ -179,7 +181,8 @@ def compare(
         differences: (S, P) or (P,) error of the tier minus error of the baseline for the same person and seed, degrees.
         margin: largest absolute change that counts as equivalent, degrees; fixed in advance.
         alpha: level of both one-sided tests and of the two-sided one.
-        noise: pooled from all tiers; None: estimated from these differences. It is ignored below three seeds.
+        noise: noise variance pooled from all tiers; None: estimate it from these differences. It is ignored with fewer
+            than three seeds.
     """
     differences = np.atleast_2d(np.asarray(differences, dtype=np.float64))
     seeds, people = differences.shape
@@ -220,7 +223,8 @@ def _upper_tail(distance: ArrayLike, error: ArrayLike, dof: ArrayLike) -> NDArra
 def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
     """Estimate the standard error of the mean difference and its degrees of freedom, (..., S, P) -> (...), (...).
 
-    Below three seeds, differences are averaged over seeds and the error is over people, for these checkpoints only.
+    With fewer than three seeds, differences are averaged over seeds. The standard error is then over people and is
+    valid for these checkpoints only.
     """
     seeds, people = differences.shape[-2:]
     if seeds < SEEDS_FOR_A_TIER:
@@ -243,8 +247,8 @@ def crossed_error(
 ) -> tuple[NDArray, NDArray]:
     """Estimate the standard error of the grand mean of a crossed design, and Satterthwaite's degrees of freedom.
 
-    The unbiased sum of mean squares can be smaller than either factor's own mean square; the largest of them is used.
-    Mean squares pooled over several tiers have as many times the degrees of freedom.
+    The unbiased sum of mean squares can be smaller than either factor's own mean square; the largest of the three is
+    used. Mean squares pooled over several tiers have that many times the degrees of freedom.
     """
     of_seeds, of_people, interaction = np.broadcast_arrays(of_seeds, of_people, interaction)
     total = np.maximum(of_seeds + of_people - interaction, np.maximum(of_seeds, of_people))
@@ -269,7 +273,7 @@ class VarianceComponents:
 
     @classmethod
     def of_differences(cls, differences: NDArray) -> Self:
-        """Estimate the components from the (S, P) differences of a tier, at least two seeds; clip them at 0."""
+        """Estimate the components from the (S, P) differences of a tier, with at least two seeds; clip them at 0."""
         seeds, people = differences.shape
         of_seeds, of_people, residual = map(float, mean_squares(differences))
         return cls(max(0.0, (of_seeds - residual) / people), max(0.0, (of_people - residual) / seeds), residual)
@@ -334,7 +338,7 @@ def design_table(
 def design_power(
     variances: VarianceComponents, seeds: int, people: int, *, tiers: int, margin: float, alpha: float
 ) -> DesignPower:
-    """Compute the power of a design, and the design that is needed.
+    """Compute the power of a design, and the design needed for a power of POWER.
 
     Args:
         variances: components of the variance of differences.
@@ -363,9 +367,9 @@ def _simulate_limits(
 ) -> NDArray[np.float64]:
     """Simulate the largest absolute value in the interval of the equivalence test, (simulations,) degrees.
 
-    The mean and its mean squares are drawn independently and go through the same standard error as in the test
-    (Searle, Casella and McCulloch 1992, section 4.3). Formulas with known degrees of freedom overestimate the power of
-    three seeds several times. Equivalence is shown if the value is below the margin.
+    The mean and its mean squares are drawn independently and go through the same computation of the standard error as
+    in the test (Searle, Casella and McCulloch 1992, section 4.3). Formulas that assume known degrees of freedom
+    overestimate the power with three seeds several times over. Equivalence is shown if the value is below the margin.
     """
     rng = np.random.default_rng(0)
     expected = variances.residual + np.array([people * variances.seeds, seeds * variances.people, 0.0])

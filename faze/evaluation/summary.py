@@ -1,4 +1,4 @@
-"""The summary of an evaluation: metrics of each run for MLflow, verdicts, and facts for the report."""
+"""The summary of an evaluation: each run's metrics for MLflow, the verdicts, and facts for the report."""
 
 import json
 import math
@@ -45,10 +45,10 @@ def summarize(
     """Summarise an evaluation.
 
     Args:
-        ablation: the runs.
+        ablation: the runs to summarise.
         tables: all tables of the evaluation, by name.
         trainings: the run log of every run.
-        benchmark: its measurements (`runs.read_benchmark`).
+        benchmark: the measurements of the benchmark (`runs.read_benchmark`).
         evaluate: margin and confidence.
     """
     seed, baseline, last = ablation.seeds[0], ablation.tiers[0], ablation.tiers[-1]
@@ -88,7 +88,7 @@ def summarize(
 
 
 def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: int) -> dict[str, Any]:
-    """Collect metrics and curves of one run under their names in MLflow."""
+    """Collect the metrics and curves of one run under their MLflow names."""
     performance = tables["performance"].set_index("tier")
     errors = tables["runs"][(tables["runs"]["tier"] == tier) & (tables["runs"]["seed"] == seed)]
     metrics: dict[str, float] = {}
@@ -116,7 +116,7 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
 
 
 def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, float]:
-    """Collect errors, similarities and gains of redirected strips and their controls, as means over people."""
+    """Collect the errors, similarities and gains of redirected strips and their controls, averaged over people."""
     people, turned = (
         table[(table["tier"] == tier) & (table["seed"] == seed)]
         for table in (tables["redirected_people"], tables["turned_people"])
@@ -136,7 +136,7 @@ def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, floa
 
 
 def recommended_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
-    """Select the learner with the smallest error on val people at each k, or UNADAPTED if none improves on k = 0.
+    """Select, for each k, the learner with the lowest error on val people, or UNADAPTED if none improves on k = 0.
 
     Args:
         val: columns learner, k (0: unadapted), error_deg.
@@ -154,7 +154,7 @@ def recommended_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
-    """List the test people without an error, who have too few entries for a query and the largest k."""
+    """List the test people without a measured error: they have too few entries for a query and the largest k."""
     tested = set(zip(persons["dataset"], persons["person"], strict=True))
     return {
         dataset: [person for person in store.persons("test") if (dataset, person) not in tested]
@@ -169,6 +169,6 @@ def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, with null for nan and plain Python numbers for numpy's."""
+    """Write JSON, converting nan to null and NumPy numbers to plain Python numbers."""
     plain = json.dumps(finite(content), allow_nan=False, default=operator.methodcaller("item"))
     files.write_json(path, json.loads(plain))

@@ -45,7 +45,7 @@ _SWAPPED = {"learner": "other", "learner_deg": "other_deg", "low_deg": "high_deg
 
 
 def matrix(persons: pd.DataFrame) -> NDArray:
-    """Arrange the errors of one tier, data set, learner and k as (S, P), with people in alphabetical order."""
+    """Arrange the errors for one tier, data set, learner and k as (S, P), with people in alphabetical order."""
     (seeds, row), (people, column) = (np.unique(persons[key], return_inverse=True) for key in ("seed", "person"))
     errors = np.full((len(seeds), len(people)), np.nan)
     errors[row, column] = persons["error_deg"]  # pandas' pivot would take half of the evaluation's time
@@ -53,7 +53,7 @@ def matrix(persons: pd.DataFrame) -> NDArray:
 
 
 def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Compute the mean error of each run, with an interval over people, or of each tier, over people and seeds.
+    """Compute the mean error of each run with an interval over people, or of each tier with one over people and seeds.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
@@ -93,8 +93,9 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         evaluate: margin and confidence; the level of the tests is 1 - confidence.
 
     Returns:
-        One row per tier, data set, learner and k. low_deg and high_deg are the interval of the equivalence test.
-        `decides` marks the comparisons behind the tier's verdict: unadapted, and the first learner at the largest k.
+        One row per tier, data set, learner and k. low_deg and high_deg are the ends of the interval of the equivalence
+        test. `decides` marks the comparisons on which the tier's verdict is based: the unadapted error, and the error
+        of the first learner at the largest k.
     """
     first = ablation.tiers[0]
     baseline = dict(iter(persons[persons["tier"] == first].groupby(CELL)))
@@ -130,17 +131,17 @@ def _columns(found: Comparison) -> dict[str, Any]:
 
 
 def cell_noise(persons: pd.DataFrame) -> NoiseVariance | None:
-    """Pool the noise variance of one data set, learner and k over all tiers; None with too few seeds or people."""
+    """Pool the noise variance for one data set, learner and k over all tiers; None for too few seeds or people."""
     if persons["seed"].nunique() < SEEDS_FOR_A_TIER or persons["person"].nunique() < 2:
         return None
     return pool_noise(np.stack([matrix(of_tier) for _, of_tier in persons.groupby("tier")]))
 
 
 def _with_verdicts(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """Add the verdict of each deciding change; p-values of a difference are adjusted over all of them (Holm).
+    """Add a verdict to each deciding change; the p-values of differences are adjusted over all these changes (Holm).
 
-    Below SEEDS_FOR_A_TIER seeds there is no verdict, since no p-value contains the variation between trainings.
-    Equivalence needs no adjustment: a tier is equivalent only if each of its deciding changes is.
+    With fewer than SEEDS_FOR_A_TIER seeds there is no verdict, since the p-values do not include the variation between
+    training runs. Equivalence needs no adjustment: a tier is equivalent only if all of its deciding changes are.
     """
     judged = changes["decides"] & (changes["seeds"] >= SEEDS_FOR_A_TIER)
     changes["difference_p_holm"] = holm(changes["difference_p"].astype(float).where(judged))
@@ -156,20 +157,22 @@ def _with_verdicts(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
 
 
 def learner_differences(persons: pd.DataFrame, learners: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Compare every pair of learners in each tier, data set and k, paired by person and seed.
+    """Compare every pair of learners for each tier, data set and k, paired by person and seed.
 
-    People differ far more than learners do, so learners with overlapping intervals may differ for every person.
+    Errors differ far more between people than between learners, so two learners may differ for every person although
+    their intervals overlap.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
-        learners: in the order in which pairs name them.
-        evaluate: margin of learners and confidence; the level of the tests is 1 - confidence.
+        learners: the learners to compare; their order determines which one comes first in a pair.
+        evaluate: margin for learners, and confidence; the level of the tests is 1 - confidence.
 
     Returns:
         One row per tier, data set, pair and k. difference_deg is learner minus other: negative if the learner is
-        better. low_deg and high_deg are the interval of this pair at the confidence. P-values of a difference and of
-        equivalence are also adjusted for all pairs of a tier and k on all data sets (`statistics.holm`). The verdict
-        (identical, equivalent, different, not shown) is based on the adjusted ones.
+        better. low_deg and high_deg are the ends of this pair's interval at the given confidence. The p-values for a
+        difference and for equivalence are included both raw and adjusted over all pairs and data sets of a tier and k
+        (`statistics.holm`). The verdict (identical, equivalent, different, not shown) is based on the adjusted
+        p-values.
     """
     alpha = 1 - evaluate.confidence
     adapted = persons[persons["k"] > 0]
@@ -194,7 +197,7 @@ def learner_differences(persons: pd.DataFrame, learners: Sequence[str], evaluate
 
 
 def against(pairs: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Select the pairs with one learner and make it the `other`: a difference is negative if `learner` is better."""
+    """Select the pairs with `reference` and make it the `other`: a difference is negative if `learner` is better."""
     swapped = pairs.rename(columns=_SWAPPED | {new: old for old, new in _SWAPPED.items()})
     swapped[["difference_deg", "low_deg", "high_deg"]] *= -1
     both = pd.concat([pairs, swapped], ignore_index=True)
@@ -212,10 +215,10 @@ class Crossing(NamedTuple):
 
 
 def crossings(pairs: pd.DataFrame) -> list[Crossing]:
-    """Find the last crossing of each pair's curves, in the pairs of one tier and data set at every k.
+    """Find the last crossing of each pair's curves; `pairs` contains one tier and one data set at every k.
 
-    A shown crossing is between the nearest k at which the pair is judged different, with opposite signs. Otherwise,
-    the crossing is where the order of the means changes, which may be due to chance.
+    A crossing is shown if the pair is judged different at two values of k, with opposite signs; it is between the
+    nearest such values. Otherwise, the crossing is where the order of the means changes, which may be due to chance.
     """
     found = []
     for (learner, other), curve in pairs.groupby(["learner", "other"], sort=False):
@@ -232,18 +235,19 @@ def crossings(pairs: pd.DataFrame) -> list[Crossing]:
 
 
 def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:
-    """Tabulate speed, memory and switches of each tier.
+    """Tabulate the speed, memory and switches of each tier.
 
     Args:
         ablation: defines the tiers.
-        benchmark: its measurements (`runs.read_benchmark`).
+        benchmark: the measurements of the benchmark (`runs.read_benchmark`).
         trainings: the run log of one training run per tier, for the switches that were active in it.
 
     Returns:
         One row per tier. speed_ratio and memory_ratio are relative to the baseline: above 1 if the tier is faster or
-        smaller. memory_differs: whether the peaks of the rounds do not overlap. same_as: an earlier tier whose training
-        run is the same. same_step: the reason if the tier's step is the same as the baseline's. unsteady_rounds: rounds
-        whose warm-up did not become steady.
+        uses less memory. memory_differs: whether the ranges of peak memory over rounds do not overlap. same_as: an
+        earlier tier with an identical training run. same_step: the reason why the tier's step is the same as the
+        baseline's, if it is.
+        unsteady_rounds: rounds that did not become steady during warm-up.
 
     Raises:
         UserError: benchmark.json is damaged.
@@ -305,7 +309,7 @@ def other_benchmarks(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[s
 
 
 def _time_and_memory(row: Mapping[str, Any], full: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the time and memory of a row, or those of the tier with the same step if its own was not measured."""
+    """Select the time and memory of a row or, if not measured, the reason and the tier with the same step."""
     if "same" in row:
         return {name: row[name] for name in ("same", "as") if name in row}
     names = ("step_ms", "speedup", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio")

@@ -1,4 +1,4 @@
-"""Validation errors in run logs: curves and time to accuracy of tiers, results of a sweep."""
+"""Validation errors from run logs: curves and time to accuracy for each tier, and the results of a sweep."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,12 +17,12 @@ TIMES = ["tier", "seed", "target_deg", "reached", "pairs", "rate_seconds", "rate
 def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per_s: pd.Series) -> pd.DataFrame:
     """Tabulate the validation error during every training run: tier, seed, pairs, rate_seconds, error_deg.
 
-    rate_seconds is the time for that many pairs at the benchmark's rate. A training run's own clock depends on other
-    jobs.
+    rate_seconds is the time for that many pairs at the benchmark's rate. The measured duration of a training run would
+    depend on other jobs.
 
     Args:
         trainings: run logs by tier and seed.
-        images_per_s: rate of each tier in the benchmark, by tier.
+        images_per_s: benchmark rate, by tier.
     """
     return pd.DataFrame(
         [
@@ -38,8 +38,8 @@ def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per
 def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd.DataFrame:
     """Find when each training run reaches the final validation error of the baseline with the same seed.
 
-    An error within the margin counts as reached. Without a margin, chance decides which of two equal runs reaches the
-    other's last value.
+    An error within the margin counts as reached. Without a margin, chance would decide whether an equally good run
+    reaches the baseline's final value.
 
     Args:
         curves: from `validation_curves`.
@@ -47,8 +47,8 @@ def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd
         margin_deg: margin of the equivalence test.
 
     Returns:
-        One row per tier and seed: target_deg; reached; pairs and rate_seconds of the first such validation;
-        rate_ratio, the baseline's time divided by this time. Values are nan if the error is not reached.
+        One row per tier and seed: target_deg; reached; pairs and rate_seconds of the first validation that reaches it;
+            rate_ratio, the baseline's rate_seconds divided by this run's. Values are nan if the error is not reached.
     """
     target = curves[curves["tier"] == baseline].groupby("seed")["error_deg"].last() + margin_deg
     rows = []
@@ -65,7 +65,8 @@ def swept_runs(paths: ResultPaths, points: Sequence[str], seeds: Sequence[int]) 
     """Read the last validation of each training run of a sweep.
 
     Returns:
-        Columns point, seed, state (trained | under way | missing) and NUMBERS, nan for a run that has not ended.
+        Columns point, seed, state (trained | under way | missing) and NUMBERS, which are nan for a run that has not
+        finished.
 
     Raises:
         UserError: a run log cannot be read.
@@ -89,15 +90,17 @@ def swept_runs(paths: ResultPaths, points: Sequence[str], seeds: Sequence[int]) 
 
 
 def swept_points(runs: pd.DataFrame, points: Mapping[str, Mapping[str, object]], confidence: float) -> pd.DataFrame:
-    """Compute the mean of each point over its seeds, sorted by error.
+    """Average the results of each point over its seeds, and sort the points by error.
 
     Args:
         runs: from `swept_runs`.
         points: name -> values by dotted key.
-        confidence: level of the t interval over seeds; the interval is nan with one seed, and its lower end at least 0.
+        confidence: level of the t interval over seeds; the interval is nan with one seed, and its lower end is at least
+            0.
 
     Returns:
-        Columns point, a column for each key, seeds (number of completed runs), NUMBERS, low and high of the gaze error.
+        Columns point, a column for each key, seeds (number of completed runs), NUMBERS, and low and high, the ends of
+        the interval of the gaze error.
     """
     rows = []
     for point, values in points.items():

@@ -1,4 +1,4 @@
-"""The verdict of an ablation: one sentence for each fact, filled with the statistics of the tables."""
+"""The verdict of an ablation: one sentence for each fact, filled in with statistics from the tables."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -51,12 +51,12 @@ SWITCHES = "{inactive} of {changed} changed by {tier} cannot take effect on this
 
 
 def overall(changes: pd.DataFrame) -> str:
-    """Combine the verdicts of several changes: equivalence requires all of them, a difference only one."""
+    """Combine the verdicts of several changes: equivalence must be shown for all of them, a difference for only one."""
     return next(word for word in VERDICTS if word in set(changes["verdict"]))
 
 
 def decisive(changes: pd.DataFrame, tier: str) -> pd.DataFrame:
-    """Select the changes behind a tier's verdict."""
+    """Select the changes on which a tier's verdict is based."""
     return changes[(changes["tier"] == tier) & changes["decides"].astype(bool)]
 
 
@@ -136,10 +136,10 @@ def _condition(row: Mapping[str, Any]) -> str:
 
 
 def describe_noise(controls: pd.DataFrame, baseline: str) -> str:
-    """Describe the largest change of each noise control; return "" without controls.
+    """Describe the largest change of each noise control; return "" if there are no controls.
 
     Args:
-        controls: changes of the controls under the conditions of a verdict.
+        controls: changes of the controls under the conditions on which a verdict is based.
         baseline: name of the baseline tier.
     """
     changes = []
@@ -186,7 +186,7 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str, 
 
 
 def describe_learners(pairs: pd.DataFrame, k: int) -> str:
-    """Describe which learners are shown to be better than `offset`; return "" without `offset` or another learner.
+    """Describe which learners are shown to be better than `offset`; return "" if there is nothing to compare.
 
     Args:
         pairs: rows of one tier in the table `learners`.
@@ -207,7 +207,7 @@ def describe_scope(seeds: int) -> str:
 
 
 def describe_switches(tier: str, changed: Sequence[Mapping[str, str]]) -> str:
-    """Describe the inactive switches of a tier and the reasons; return "" if all are active.
+    """Describe the inactive switches of a tier and why they are inactive; return "" if all are active.
 
     Args:
         tier: the last tier.
@@ -226,7 +226,7 @@ def describe(
     seeds: int,
     evaluate: Evaluate,
 ) -> dict[str, str]:
-    """Describe the last tier, which combines the changes of all tiers, in sentences.
+    """Write sentences about the last tier, which combines the changes of all tiers.
 
     Args:
         tables: performance, changes, design, redirected, redirection_changes and learners, by name.

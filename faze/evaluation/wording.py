@@ -9,7 +9,7 @@ ENOUGH_ROUNDS = 3  # of fresh processes, to estimate their spread
 
 
 def peaks_differ(tier: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether the memory ranges of two tiers over their rounds do not overlap."""
+    """Return whether two tiers' ranges of peak memory over their rounds do not overlap."""
     if min(len(row["peaks_gib"]) for row in (tier, other)) < ENOUGH_ROUNDS:
         return False
     return tier["peak_gib_high"] < other["peak_gib_low"] or tier["peak_gib_low"] > other["peak_gib_high"]
@@ -39,7 +39,7 @@ def saving(ratio: float) -> str:
 
 
 def memory_change(ratio: float, differs: bool) -> str:
-    """Format a memory ratio as `saving` does, or as "not shown" if the peaks overlap."""
+    """Format a memory ratio as `saving` does, or as "not shown" if the ranges of the peaks overlap."""
     return saving(ratio) if differs else "not shown"
 
 
@@ -56,7 +56,7 @@ def p_value(p: float) -> str:
 
 
 def plain(value: object) -> str:
-    """Escape characters that are special in Markdown: `|`, backticks, brackets and control characters."""
+    """Replace special characters (`|`, backticks, brackets and control characters) with `?` for use in Markdown."""
     return "".join(letter if letter.isprintable() and letter not in "`|<>[]" else "?" for letter in str(value))
 
 

@@ -1,10 +1,10 @@
 """Learners that fine-tune a gaze network by gradient steps: the meta-trained ones, and the trained gaze head.
 
 A fixed number of steps overfits for small k (by 0.2 degrees at k = 3). The stopping rule `validation` selects, for each
-k, the number of steps after which the error of the val people is lowest, and uses it for everyone. Queries of test
-people have no influence.
+k, the number of steps after which the error of the val people is lowest, and uses it for everyone. The queries of test
+people do not influence this choice.
 
-Shapes: M calibrations, R numbers of steps after which the error is measured.
+Shapes: M calibrations, R step counts after which the error is measured.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ from faze.fewshot.person_codes import Calibration, TaskDraws, draw_calibrations,
 
 
 class FineTuned:
-    """A learner with a gaze network for each k, which is fine-tuned on the k samples."""
+    """A learner with one gaze network for each k, which is fine-tuned on k samples."""
 
     name: str
     learns_from_tasks = takes_steps = True
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
-        """Fine-tune each k's network on every calibration of that k."""
+        """Fine-tune the network for each k on every calibration with that k, and measure the errors."""
         calibrations, recorded = adaptation.calibrations, recorded_steps(adaptation.settings)
         progress = Progress(f"adapt {self.name}", len(calibrations), "models")
         trace = fine_tuned_errors_deg(learned.networks, adaptation, progress)
@@ -42,7 +42,7 @@ class FineTuned:
         return Errors(adapted, trace[:, 0], taken, trace, recorded)
 
     def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
-        """Fine-tune each k's network again, with the number of steps that `errors` used."""
+        """Fine-tune the network for each k again, with the number of steps that `errors` used, and estimate gaze."""
         steps = {k: [last] for k, last in self.steps(learned, adaptation.settings).items()}
         for positions, adapted, _ in fine_tune(learned.networks, adaptation, steps):
             of_chunk = [adaptation.calibrations[position] for position in positions]
@@ -53,7 +53,7 @@ class FineTuned:
         """Return the number of adaptation steps for each k.
 
         Raises:
-            UserError: it should have been selected on val people, but was not, or with other settings.
+            UserError: the number was to be selected on val people, but was not, or was selected with other settings.
         """
         if settings.stopping == "fixed":
             return dict.fromkeys(learned.shots, settings.adapt_steps)
@@ -76,7 +76,7 @@ class FineTuned:
         return dict(zip(learned.shots, learned.stop_steps, strict=True))
 
     def _learned(self, networks: InitialNetworks, training: MetaTraining, **about: object) -> Learned:
-        """Return the learned networks and the number of adaptation steps that is best for val people."""
+        """Return the learned networks and, for each k, the number of adaptation steps that is best for val people."""
         settings, stop = training.settings, []
         if training.val:
             calibrations = draw_calibrations(training.val, settings, repeats=settings.repeats)
@@ -137,7 +137,7 @@ class GazeHead(FineTuned):
     learns_from_tasks = False
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Return the head and the number of steps, the best one for val people."""
+        """Return the head and, for each k, the number of steps that is best for val people."""
         return self._learned(
             trained_gaze_head(
                 training, "the learner none fine-tunes: run encode again, or remove none from fewshot.learners"
@@ -150,7 +150,7 @@ def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
     """Return the trained gaze head for every k, with its own activation; `use` is part of the error message.
 
     Raises:
-        UserError: the store of codes does not contain it.
+        UserError: the store of codes does not contain the gaze head.
     """
     if training.gaze_head is None:
         raise UserError(f"the store of codes does not contain the trained gaze head, which {use}")
@@ -160,7 +160,7 @@ def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
 
 
 def recorded_steps(settings: Fewshot) -> tuple[int, ...]:
-    """List the numbers of steps after which the error is measured, ascending: 0, the requested ones and the last."""
+    """List the step counts after which the error is measured, ascending: 0, the requested ones and the last."""
     return tuple(sorted({0, *(step for step in settings.record_steps if step < settings.adapt_steps)})) + (
         settings.adapt_steps,
     )
@@ -172,10 +172,10 @@ def best_steps(
     """Select the number of steps for each k.
 
     Args:
-        errors_deg: (M, len(steps)) errors of val people's calibrations, of which there are equally many for every k.
+        errors_deg: (M, len(steps)) errors of val people's calibrations, equally many for every k.
         calibrations: the M calibrations.
-        shots: every k.
-        steps: numbers of steps after which the errors were measured.
+        shots: all values of k.
+        steps: the step counts after which the errors were measured.
     """
     of = np.array([calibration.shots for calibration in calibrations])
     return [steps[int(errors_deg[of == k].mean(axis=0).argmin())] for k in shots]
@@ -184,15 +184,15 @@ def best_steps(
 def fine_tuned_errors_deg(
     networks: InitialNetworks, adaptation: Adaptation, progress: Callable[[int], None] = lambda done: None
 ) -> NDArray[np.float64]:
-    """Fine-tune the network of each calibration's k on its samples; measure on its person's query.
+    """Fine-tune a network on the samples of each calibration, and measure the error on its person's query.
 
     Args:
         networks: initial networks.
-        adaptation: M calibrations; settings adapt_steps, adapt_lr, record_steps, query_entries.
+        adaptation: M calibrations, and the settings adapt_steps, adapt_lr, record_steps and query_entries.
         progress: called with the number of calibrations done.
 
     Returns:
-        (M, R) mean angles after each of recorded_steps, in degrees.
+        (M, R) mean angles, in degrees, after each of recorded_steps.
 
     Raises:
         UserError: the gaze codes do not fit the network, or the adaptation diverged.
@@ -214,17 +214,17 @@ def fine_tuned_errors_deg(
 def fine_tune(
     networks: InitialNetworks, adaptation: Adaptation, steps: Mapping[int, Sequence[int]], *, measure: bool = False
 ) -> Iterator[tuple[NDArray[np.int64], Weights, list[Tensor]]]:
-    """Fine-tune the network of each calibration's k on its samples, k by k.
+    """Fine-tune a network on the samples of each calibration, k by k.
 
     Args:
         networks: initial networks.
-        adaptation: the calibrations; settings adapt_lr, query_entries.
-        steps: numbers of steps for each k, ascending; the last one ends the adaptation.
-        measure: whether to measure on the person's query after each of these.
+        adaptation: the calibrations, and the settings adapt_lr and query_entries.
+        steps: step counts for each k, in ascending order; the last one ends the adaptation.
+        measure: whether to measure the error on the person's query after each of these step counts.
 
     Yields:
-        Indices (m,) of some calibrations, their adapted networks, and their mean angles (m,) after each of the steps,
-        in degrees; none unless `measure`.
+        Indices (m,) of some calibrations, their adapted networks, and their mean angles (m,), in degrees, after each of
+        the step counts; without `measure`, there are no mean angles.
 
     Raises:
         UserError: the gaze codes do not fit the network.

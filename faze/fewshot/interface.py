@@ -1,9 +1,10 @@
 """The interface of few-shot learners: methods, inputs and results. faze.fewshot.learners lists the learners.
 
-To add a learner, write a module with such a class and add a line to that list. If it computes a correction directly, it
-is a ClosedForm; if it adapts a network by gradient steps, it is a faze.fewshot.fine_tuning.FineTuned.
+To add a learner, write a module with a class that has this interface, and add a line to that list. If it computes a
+correction directly, it is a ClosedForm; if it adapts a network by gradient steps, it is a
+faze.fewshot.fine_tuning.FineTuned.
 
-Shapes: M calibrations, R numbers of steps after which the error is measured, q query entries.
+Shapes: M calibrations, R step counts after which the error is measured, q query entries.
 """
 
 from abc import ABC, abstractmethod
@@ -50,7 +51,7 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean angle over the query for each of M calibrations, in degrees."""
+    """The mean angle, in degrees, over the query of each of M calibrations."""
 
     adapted_deg: NDArray[np.float64]  # (M,)
     start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner without steps
@@ -65,7 +66,7 @@ Estimates = Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]
 
 
 class Learner(Protocol):
-    """A few-shot learner. The error at k = 0 is that of the trained gaze head, whatever the learner."""
+    """A few-shot learner. At k = 0, the error of every learner is that of the trained gaze head."""
 
     learns_from_tasks: bool  # needs people of the split train
     takes_steps: bool  # val people can select their number
@@ -74,14 +75,14 @@ class Learner(Protocol):
         """Train on some people and validate on others."""
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
-        """Adapt to every calibration and measure on its person's query."""
+        """Adapt to every calibration and measure the error on its person's query."""
 
     def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
         """Adapt to every calibration and estimate the gaze of its person's query, k by k."""
 
 
 class ClosedForm(ABC):
-    """A learner that computes a correction directly from the k samples: a subclass defines `fit` and `estimate`."""
+    """A learner that computes a correction directly from the k samples; subclasses define `fit` and `estimate`."""
 
     name: str
     learns_from_tasks = takes_steps = False
@@ -92,10 +93,10 @@ class ClosedForm(ABC):
 
     @abstractmethod
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Estimate gaze, unit vectors (n, 3), of entries."""
+        """Estimate the gaze of entries as unit vectors (n, 3)."""
 
     def variance_deg2(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64] | None:
-        """Return the variance (n, 2) of the estimates' pitch and yaw, or None if the learner has none."""
+        """Return the variance (n, 2) of the estimates' pitch and yaw, or None if the learner does not predict it."""
         return None
 
     def meta_train(self, training: MetaTraining) -> Learned:
@@ -103,7 +104,7 @@ class ClosedForm(ABC):
         return Learned(self.name, list(training.settings.shots), plain(training.settings))
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
-        """Measure the estimates on the query."""
+        """Measure the errors of the estimates on the query."""
         count, query = len(adaptation.calibrations), slice(-adaptation.settings.query_entries, None)
         adapted, covered = np.empty(count), np.full((count, len(COVERAGES)), np.nan)
         for position, calibration in enumerate(adaptation.calibrations):
@@ -117,7 +118,7 @@ class ClosedForm(ABC):
         return Errors(adapted, *nothing, trace_steps=(), covered=covered)
 
     def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
-        """Correct every query by its calibration."""
+        """Correct the gaze estimates of every query with its calibration."""
         of_query = slice(-adaptation.settings.query_entries, None)
 
         def corrected(calibration: Calibration) -> NDArray[np.float64]:
@@ -132,7 +133,7 @@ class ClosedForm(ABC):
 def covered_shares(
     gaze: NDArray[np.float64], truth: NDArray[np.float64], variance_deg2: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Measure the share of n true directions in each of the regions of COVERAGES, ellipses in pitch and yaw.
+    """Measure the share of n true directions inside the region of each of COVERAGES, an ellipse in pitch and yaw.
 
     Args:
         gaze: (n, 3) estimated directions.

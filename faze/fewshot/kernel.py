@@ -2,9 +2,9 @@
 
 Learning needs the value of the mean angle, its gradient, and the product of its Hessian with a direction. They are
 implemented by hand, twice: in kernel.c, which processes one model after the other, and in torch, as batched products
-over chunks of models that fit in a core's cache. `kernel_for` chooses kernel.c if it is compiled, which computes the
-same up to rounding, several times as fast. Chunks run on threads, and each operation uses one thread, so results do not
-depend on the number of threads.
+over chunks of models that fit in a core's cache. `kernel_for` chooses kernel.c if it is compiled: its results are the
+same up to rounding, and it is several times as fast. Chunks run on threads, and each operation uses one thread, so
+results do not depend on the number of threads.
 
 Shapes: M models, D sets of n samples, F inputs, H hidden units.
 """
@@ -49,12 +49,12 @@ class TorchKernel:
 
     @torch.no_grad()
     def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
-        """Compute the gradient of each model's mean angle, and the mean angles (M,), degrees."""
+        """Compute the gradient of each model's mean angle, and the mean angles (M,) in degrees."""
         laid_out = _laid_out(samples)
         return self._gradient(weights, *laid_out), self._mean_angle_deg(weights, *laid_out)
 
     def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
-        """Multiply the Hessian of each model's mean angle by a direction, by forward-mode differentiation."""
+        """Multiply the Hessian of each model's mean angle by a direction, using forward-mode differentiation."""
         laid_out = _laid_out(samples)
         with torch.enable_grad():  # forward-mode differentiation needs it, too
             _, product = torch.func.jvp(
@@ -64,7 +64,7 @@ class TorchKernel:
 
     @torch.no_grad()
     def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
-        """Compute the mean angle of each model, (M,) float64 degrees."""
+        """Compute the mean angle of each model: (M,) in degrees, float64."""
         return self._mean_angle_deg(weights, *_laid_out(samples)).double()
 
     def _mean_angle_deg(self, weights: Weights, code: Tensor, gaze: Tensor, share: Tensor) -> Tensor:
@@ -92,16 +92,16 @@ class TorchKernel:
 
 
 def _laid_out(samples: ModelSamples) -> tuple[Tensor, Tensor, Tensor]:
-    """Gather code (M, n, F), gaze (M, n, 3) and weights (M, n): 1 / count for the first `count`, else 0."""
+    """Gather code (M, n, F), gaze (M, n, 3) and weights (M, n): 1 / count for the first `count` samples, else 0."""
     first = torch.arange(samples.code.shape[1]) < samples.count[:, None]
     share = first.to(samples.code.dtype) / samples.count[:, None]
     return samples.code[samples.row], samples.gaze[samples.row], share
 
 
 def _angle_gradient(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Differentiate the angle in degrees with respect to a vector of any length: (..., 3), 0 at angle 0.
+    """Differentiate the angle in degrees with respect to a vector of any length: (..., 3), which is 0 at angle 0.
 
-    The derivative points away from gaze along the sphere; its size is one over the vector's length.
+    The derivative points away from gaze along the sphere; its magnitude is one over the vector's length.
     """
     squared = (vector * vector).sum(-1, keepdim=True)
     away = (vector * gaze).sum(-1, keepdim=True) / squared * vector - gaze
@@ -123,7 +123,7 @@ class _Samples(ctypes.Structure):
 
 
 class CompiledKernel:
-    """The methods of TorchKernel in kernel.c: float32 on a CPU. Calls release Python's global lock."""
+    """The methods of TorchKernel in kernel.c: float32 on a CPU. Calls release the GIL."""
 
     models_per_chunk = 32  # few enough to keep all threads busy, many enough to outweigh the cost of a call
 
@@ -185,7 +185,7 @@ def kernel_for(weights: Weights, activation: Activation) -> Kernel:
 
 
 def same_rates(lr: float, weights: Weights) -> Weights:
-    """Return the same rate for every parameter: rates (1, ...)."""
+    """Return rates (1, ...) that are the same for every parameter."""
     return map_weights(lambda parameter: torch.full_like(parameter[:1], lr), weights)
 
 
@@ -197,18 +197,18 @@ def adapt(
     threads: int,
     query: ModelSamples | None = None,
 ) -> Iterator[tuple[Tensor, Weights, list[Tensor]]]:
-    """Adapt one network to M calibrations, measuring it along the way if there is a query.
+    """Adapt one network to each of M calibrations, measuring the error along the way if there is a query.
 
     Args:
         network: the initial weights for every calibration, and the learning rates.
         support: (M, n, ...), the samples of each calibration.
-        steps: ascending numbers of SGD steps after which to measure; the last one ends the adaptation.
+        steps: step counts of SGD after which to measure, in ascending order; the last one ends the adaptation.
         threads: number of chunks that are processed at once.
-        query: the samples on which each calibration is measured.
+        query: the samples on which the error after each calibration is measured.
 
     Yields:
-        Indices (m,) of a chunk's calibrations in order, their adapted networks, and the mean angles (m,) after each of
-        the steps, float64 degrees.
+        Indices (m,) of a chunk's calibrations in order, their adapted networks, and the mean angles (m,), in float64
+        degrees, after each of the step counts.
     """
     kernel, samples = kernel_for(network.weights, network.activation), support.one_per_model()
 
@@ -226,7 +226,7 @@ def adapt(
 
 
 def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads: int) -> Iterator[T]:
-    """Call `work` with the indices of each chunk of models, on threads; yield its results in order."""
+    """Call `work` on threads with the indices of each chunk of models, and yield the results in order."""
     chunks = torch.arange(models).split(kernel.models_per_chunk)
     # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
@@ -236,7 +236,7 @@ def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads:
 
 @contextlib.contextmanager
 def single_threaded_operations() -> Iterator[None]:
-    """Use one thread per torch operation within the context; on small tensors, other threads would only spin."""
+    """Use one thread per torch operation within the context; on small tensors, additional threads would only spin."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Files of trained learners, and checks of their content, since compiled code does not check shapes."""
+"""Files of trained learners, and checks of their contents, because compiled code does not check shapes."""
 
 import dataclasses
 import math
@@ -40,14 +40,14 @@ class Learned:
 
     @property
     def networks(self) -> InitialNetworks:
-        """The initial networks of adaptation."""
+        """The initial networks for adaptation."""
         scales = {name: self.state[RATE_SCALE + name] for name in Weights._fields if RATE_SCALE + name in self.state}
         weights = Weights(*(self.state[name] for name in Weights._fields))
         return InitialNetworks(self.shots, weights, Weights(**scales) if scales else None, self.activation)
 
     @property
     def fewshot(self) -> Fewshot:
-        """The settings of its training; raises UserError if the file does not state all of them."""
+        """The settings of the training; raises UserError if the file does not contain all of them."""
         known = {f.name: self.settings[f.name] for f in dataclasses.fields(Fewshot) if f.name in self.settings}
         if faults := list(check_mapping("settings", known, fields_of(Fewshot))):
             raise UserError(f"the file of the learner {self.learner}: {faults[0]}: run meta_train again")
@@ -67,7 +67,7 @@ class Learned:
 
 
 def state_of(networks: InitialNetworks) -> dict[str, Tensor]:
-    """Return the names of the tensors of networks in Learned.state."""
+    """Return the tensors of networks by their names in Learned.state."""
     scales = {} if networks.scales is None else {RATE_SCALE + n: s for n, s in networks.scales._asdict().items()}
     return networks.weights._asdict() | scales
 
@@ -125,7 +125,7 @@ def save_fields(content: Any, path: Path | str) -> None:
 
 
 def plain(settings: Fewshot) -> dict[str, object]:
-    """Convert settings to tensors and plain values, which a file can contain."""
+    """Convert settings to tensors and plain values, which can be stored in a file."""
     return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()}
 
 
@@ -142,7 +142,7 @@ _STATES: Mapping[str, Mapping[str, str]] = {
 
 
 def is_of(value: Any, kind: Any) -> bool:
-    """Return whether a value, including its items, has a declared type."""
+    """Return whether a value, including its items, has the declared type."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is list:
         return isinstance(value, list) and all(is_of(item, args[0]) for item in value)
@@ -162,17 +162,17 @@ def is_of(value: Any, kind: Any) -> bool:
 
 
 def wrong_field(content: Mapping[str, Any], kind: type) -> str:
-    """Return the name of a field that does not have its declared type, "" if all have."""
+    """Return the name of a field that does not have its declared type, or "" if all do."""
     declared = get_type_hints(kind)
     return next((name for name, value in content.items() if name in declared and not is_of(value, declared[name])), "")
 
 
 def state_fault(learner: str, shots: int, state: Mapping[str, Tensor]) -> str:
-    """Describe what is wrong with the state of a learner; return "" if nothing is, or the learner is unknown.
+    """Describe what is wrong with the state of a learner; return "" if nothing is wrong or the learner is unknown.
 
     Args:
         learner: name of the learner.
-        shots: K.
+        shots: K, the number of values of k.
         state: tensors by name.
     """
     if learner not in _STATES:

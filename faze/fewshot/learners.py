@@ -1,4 +1,4 @@
-"""Every few-shot learner by its name in the config."""
+"""All few-shot learners, by their names in the config."""
 
 from faze.fewshot.fine_tuning import GazeHead, MetaLearner
 from faze.fewshot.interface import Learner

@@ -4,11 +4,11 @@ MAML moves initial weights w so that one small step on a person's support reduce
 
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
-Its gradient is v - inner_lr * H v, with v the query gradient after the step and H the Hessian of the support loss
-before it; several steps follow the chain rule. `maml` uses this gradient, `fomaml` omits H, `meta_sgd` also trains a
-rate for each parameter, and `reference` is the gradient of the released code (reference_gradient).
+Its gradient is v - inner_lr * H v, where v is the query gradient after the step and H is the Hessian of the support
+loss before it; for several steps, the chain rule applies. `maml` uses this gradient, `fomaml` omits H, `meta_sgd` also
+trains a rate for each parameter, and `reference` uses the gradient of the released code (reference_gradient).
 
-Shapes: K values of k, T tasks of an outer step, K * T models: model k * T + t belongs to task t.
+Shapes: K values of k, T tasks per outer step, K * T models: model k * T + t belongs to task t.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ from faze.model.torch_file import read_mapping, write_mapping
 
 
 class Adam:
-    """Adam with the default settings of torch.optim.Adam, and bit-identical results.
+    """Adam with the default settings of torch.optim.Adam, and with bit-identical results.
 
     The constructors of torch.optim import torch._dynamo, which takes a third of the time of a short meta-training run.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
-        """Store the tensors, of any shapes, that each step changes in place."""
+        """Store the tensors, of any shape, that each step updates in place."""
         self._parameters, self._lr = list(parameters), lr
         self._state = {
             "exp_avgs": [torch.zeros_like(parameter) for parameter in self._parameters],
@@ -54,7 +54,7 @@ class Adam:
         adam(self._parameters, list(gradients), **self._state, **rates, **unused, foreach=False)
 
     def state_dict(self) -> Mapping[str, list[Tensor]]:
-        """Return the state on which the next steps depend, except the parameters."""
+        """Return the state, apart from the parameters, on which the next steps depend."""
         return self._state
 
     def load_state_dict(self, state: Mapping[str, list[Tensor]]) -> None:
@@ -83,7 +83,7 @@ class OuterGradient(NamedTuple):
 def outer_gradient(
     kernel: Kernel, weights: Weights, rates: Weights, tasks: Tasks, *, steps: int, second_order: bool = True
 ) -> OuterGradient:
-    """Compute the gradient of the query loss after the inner steps, mean over tasks.
+    """Compute the gradient of the query loss after the inner steps, averaged over tasks.
 
     Args:
         kernel: computes the loss and its derivatives.
@@ -117,7 +117,7 @@ def outer_gradient(
 def reference_gradient(kernel: Kernel, weights: Weights, rates: Weights, tasks: Tasks) -> OuterGradient:
     """Compute the gradient of the released code: a sum over all tasks, with the query of the last task only.
 
-    With g and H of each task's support loss at the weights and q the last task's query loss:
+    With g and H the gradient and Hessian of each task's support loss at the weights, and q the last task's query loss:
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (weights - inner_lr * sum of g).
 
     Args:
@@ -213,7 +213,7 @@ class ResumeFile:
             return content if content.get("identity") == self.identity else None
 
     def remove(self) -> None:
-        """Remove its folder at the end of training."""
+        """Remove the folder of the file at the end of training."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
@@ -225,13 +225,13 @@ def meta_train(
     validate: Callable[[Weights, Weights], list[float] | None],
     resume_file: ResumeFile,
 ) -> OuterState:
-    """Train the initial weights of all k in one loop; each k has its own model and Adam.
+    """Train the initial weights of all k in one loop; each k has its own model and Adam state.
 
     Args:
         rule: determines the outer gradient.
         initial: K networks, one for each of settings.shots.
-        draw: returns support and query of T tasks.
-        settings: learning rates and numbers of steps.
+        draw: returns the support and query of T tasks.
+        settings: learning rates and step counts.
         validate: maps weights and the scales of their rates to errors on val people.
         resume_file: written with every record.
 
@@ -268,7 +268,7 @@ def meta_train(
 
 
 def _models(drawn: tuple[SampleSets, SampleSets], settings: Fewshot) -> Tasks:
-    """Distribute the drawn tasks to K * T models: each k sees the first samples of the support set."""
+    """Distribute the drawn tasks to K * T models: each k uses the first k samples of the support set."""
     support, query = drawn
     row = torch.arange(settings.tasks).repeat(len(settings.shots))
     count = torch.tensor(settings.shots).repeat_interleave(settings.tasks)

@@ -1,9 +1,9 @@
-"""The gaze network that adapts: z_gaze -> hidden, activation -> 3-vector. Paper section 3.2.
+"""The gaze network that is adapted: z_gaze -> hidden, activation -> 3-vector. Paper section 3.2.
 
-Many networks are processed at once, by batched products: every parameter has a first axis M of models. The output is
-not normalised where only its direction matters, since the angle does not depend on its length.
+Many networks are processed at once, by batched products: the first axis of every parameter is M, the models. The output
+is not normalised where only its direction matters, since the angle does not depend on its length.
 
-Shapes: M models, D sets of n samples, F = 3 x vectors of the gaze code, H hidden units.
+Shapes: M models, D sets of n samples, F = 3 x number of vectors in the gaze code, H hidden units.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ Activation = Literal["selu", "relu"]  # of meta-learners; of the trained gaze he
 
 
 class Weights(NamedTuple):
-    """Parameters of M networks, or values of the same shapes: gradients, rates."""
+    """Parameters of M networks, or values of the same shapes, such as gradients or rates."""
 
     hidden_weight: Tensor  # (M, F, H)
     hidden_bias: Tensor  # (M, 1, H)
@@ -32,7 +32,7 @@ class Weights(NamedTuple):
 
 
 def map_weights(function: Callable[..., Tensor], *weights: Sequence[Tensor]) -> Weights:
-    """Call a function with one parameter after the other, of one or several Weights."""
+    """Call a function on each parameter of one Weights, or on the corresponding parameters of several."""
     return Weights(*(function(*parameters) for parameters in zip(*weights, strict=True)))
 
 
@@ -63,24 +63,24 @@ class InitialNetworks:
 
 @dataclass(frozen=True, eq=False)
 class SampleSets:
-    """Codes and gaze of n samples of each of D tasks, calibrations or people."""
+    """Codes and gaze of n samples for each of D tasks, calibrations or people."""
 
     code: Tensor  # (D, n, F)
     gaze: Tensor  # (D, n, 3) unit vectors
 
     def one_per_model(self) -> "ModelSamples":
-        """All samples of one set for one model each: M = D."""
+        """Return all samples of each set, for one model per set: M = D."""
         sets, n = self.code.shape[:2]
         return self.for_models(torch.arange(sets), n)
 
     def for_models(self, row: Tensor, count: Tensor | int) -> "ModelSamples":
-        """Return the first count samples of set row[m] for model m; row (M,), count (M,) or one number."""
+        """Return the first count samples of set row[m] for each model m; row is (M,), count is (M,) or one number."""
         count = torch.as_tensor(count).expand(len(row)).contiguous()
         return ModelSamples(self.code.contiguous(), self.gaze.contiguous(), row, count)
 
 
 class ModelSamples(NamedTuple):
-    """The samples of M models: the first count[m] samples of set row[m], with equal weight in its mean angle."""
+    """The samples of M models: the first count[m] samples of set row[m], weighted equally in the mean angle."""
 
     code: Tensor  # (D, n, F)
     gaze: Tensor  # (D, n, 3)
@@ -93,11 +93,11 @@ class ModelSamples(NamedTuple):
 
 
 def random_weights(models: int, inputs: int, hidden: int, seed: int) -> Weights:
-    """Draw one random network for all models: normal with variance 1 / fan-in, biases 0, as SELU requires.
+    """Draw one random network for all models: weights normal with variance 1 / fan-in, biases 0, as SELU requires.
 
-    The scale also affects training: a step of SGD on the angle turns the output in proportion to 1 / length^2. torch's
-    default for linear layers gives an output of length 0.4 instead of 1, so the paper's rates would act as if they were
-    six times as large.
+    The scale also affects training: a step of SGD on the angle turns the output by an amount proportional to 1 /
+    length^2. The default for torch's linear layers gives an output of length 0.4 instead of 1, so the paper's rates
+    would act as if they were six times as large.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -120,7 +120,7 @@ def gaze_head_weights(arrays: Mapping[str, NDArray]) -> Weights:
 
 
 def gaze_vector(weights: Sequence[Tensor], code: Tensor, activation: Activation) -> Tensor:
-    """Compute gaze directions, not normalised: Weights and code (M, n, F) -> (M, n, 3)."""
+    """Compute gaze directions without normalising them: Weights and code (M, n, F) -> (M, n, 3)."""
     hidden_weight, hidden_bias, output_weight, output_bias = weights
     hidden = torch.baddbmm(hidden_bias, code, hidden_weight)
     hidden = torch.selu(hidden) if activation == "selu" else torch.relu(hidden)

@@ -1,9 +1,9 @@
 """Learners with two or three parameters per person: the mean angular offset, or a rotation (angle kappa).
 
-`kappa` is one rotation per person with a prior. The person's gaze is gaze_hat, rotated in the head's frame:
-g' = H exp([w]) H^T gaze_hat, H the head's axes in the normalised camera, w a rotation vector with components from
-N(0, spread) over people. `shrink` is the ratio of the variance of a sample's error to these spreads. Head pose has no
-roll in the normalised camera, so pitch and yaw give H.
+`kappa` is one rotation per person, with a prior. The person's gaze is gaze_hat, rotated in the head's frame: g' = H
+exp([w]) H^T gaze_hat, where H contains the head's axes in the normalised camera, and w is a rotation vector whose
+components are distributed as N(0, spread) over people. `shrink` is the ratio of the variance of a sample's error to
+these spreads. Head pose has no roll in the normalised camera, so pitch and yaw determine H.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from faze.fewshot.residual_model import likely_factors, negative_log_likelihood,
 
 
 class Offset(ClosedForm):
-    """Subtract the mean over the k samples of estimate minus truth, in pitch and yaw, from gaze_hat."""
+    """A learner that subtracts the mean error of the k samples (estimate - truth, in pitch and yaw) from gaze_hat."""
 
     name = "offset"
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute offset_rad (2,), pitch and yaw."""
+        """Compute offset_rad (2,): pitch and yaw."""
         estimate, truth = (pitchyaw_from_vector(vectors[support]) for vectors in (person.gaze_hat, person.gaze))
         return {"offset_rad": torch.from_numpy(pitchyaw_difference(estimate, truth).mean(axis=0))}
 
@@ -40,13 +40,13 @@ _LEAST = 1e-12  # square radians: the least spread and noise
 
 
 class Kappa(ClosedForm):
-    """A rotation of the gaze in the head's frame, shrunk towards none by an amount fitted on val people."""
+    """A rotation of the gaze in the head's frame, shrunk towards zero by an amount fitted on val people."""
 
     name = "kappa"
     learns_from_tasks = True
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Estimate the size of rotations and noise from train people, and factors for unseen people from val people."""
+        """Estimate the spread and noise from train people, and their factors for unseen people from val people."""
         free = [rotation_of(person, slice(None), np.zeros(3)) for person in training.train]
         spread = np.maximum(np.mean(np.square(free), axis=0), _LEAST)
         left = [
@@ -65,12 +65,12 @@ class Kappa(ClosedForm):
         return {"rotation_rad": torch.from_numpy(rotation_of(person, support, learned.state["shrink"].numpy()))}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Turn gaze_hat."""
+        """Turn gaze_hat by the fitted rotation."""
         return turned(seen, correction["rotation_rad"].numpy())
 
 
 def head_axes(head: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute the head's axes (n, 3, 3), columns x y z in the normalised camera, from its pitch and yaw (n, 2)."""
+    """Compute the head's axes (n, 3, 3), as columns x, y, z in the normalised camera, from its pitch and yaw (n, 2)."""
     z = vector_from_pitchyaw(head)
     x = np.cross(np.array([0.0, 1.0, 0.0]), z)
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
@@ -78,7 +78,7 @@ def head_axes(head: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink: NDArray) -> NDArray[np.float64]:
-    """Find the rotation vector w (3,), radians, that minimises squared errors + shrink (3,) w^2."""
+    """Find the rotation vector w (3,), in radians, that minimises the squared errors + shrink (3,) w^2."""
     seen, truth = person.seen(entries), person.gaze[entries]
     rotation, penalty, axes = np.zeros(3), np.diag(shrink), head_axes(seen.head)
     in_head = np.einsum("nji,nj->ni", axes, seen.gaze_hat)
@@ -92,13 +92,13 @@ def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink:
 
 
 def turned(seen: Seen, rotation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn gaze_hat by a rotation vector in the head's frame: (n, 3)."""
+    """Turn gaze_hat by a rotation vector in the head's frame, giving unit vectors (n, 3)."""
     axes = head_axes(seen.head)
     return np.einsum("nij,nj->ni", axes, _spun(np.einsum("nji,nj->ni", axes, seen.gaze_hat), rotation))
 
 
 def _spun(vectors: NDArray[np.float64], rotation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn vectors (n, 3) by a rotation vector (Rodrigues)."""
+    """Turn vectors (n, 3) by a rotation vector, using Rodrigues' formula."""
     angle = float(np.linalg.norm(rotation))
     if angle == 0:
         return vectors
@@ -122,7 +122,7 @@ def _factors(spread: NDArray[np.float64], noise: float, people: Sequence[PersonC
 
 
 def _cross(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute [v] (n, 3, 3) with [v] u = v x u."""
+    """Compute the matrices [v] (n, 3, 3) for which [v] u = v x u."""
     zero = np.zeros(len(vectors))
     x, y, z = vectors.T
     return np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=-1).reshape(-1, 3, 3)

@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PersonCodes:
-    """One person's N entries, in the store's order."""
+    """One person's N entries, in the order of the store."""
 
     name: str
     dataset: str
@@ -39,7 +39,7 @@ class PersonCodes:
     head: NDArray[np.float64]  # (N, 2) annotated head pose, pitch and yaw in radians
 
     def seen(self, entries: NDArray[np.int64] | slice) -> Seen:
-        """Everything known about some entries except their labels."""
+        """Return everything known about some entries except their labels."""
         return Seen(self.code[entries], self.gaze_hat[entries], self.head[entries])
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ def open_codes(path: Path, default_split: str = "train") -> CodeStore:
     """Open a store of codes with at least one person.
 
     Raises:
-        UserError: it contains no people, or is not such a store.
+        UserError: the file contains no people, or is not a store of codes.
     """
     codes = CodeStore(path, default_split)
     if not codes.persons():
@@ -65,7 +65,7 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
         codes: an open store of codes.
         split: train, val or test.
         needed: number of entries that a person must have.
-        reason: the config key that requires them.
+        reason: the config key that requires that many entries.
 
     Returns:
         These people, and a sentence about each person who is left out.
@@ -107,7 +107,7 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
-    """Measure the trained gaze head itself (k = 0): the mean angle of gaze_hat over a person's query."""
+    """Measure the error of the trained gaze head itself (k = 0): the mean angle of gaze_hat over a person's query."""
     return mean_angle_deg(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
 
 
@@ -126,11 +126,11 @@ class Calibration:
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
-    """Draw calibrations of every k and person, without replacement from the pool; sorted by k.
+    """Draw calibrations for every k and person from the pool, without replacement, and sort them by k.
 
     Args:
-        people: each with at least settings.query_entries + the largest k entries.
-        settings: shots, query_entries, and kind and seed of the draws.
+        people: people with at least settings.query_entries + the largest k entries each.
+        settings: shots, query_entries, and the kind and seed of the draws.
         repeats: draws per person and k.
     """
     drawn = []
@@ -147,7 +147,7 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
 
 
 def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
-    """Divide (N, 3) directions, N >= k, into k cells: about sqrt(k) columns by yaw, each with rows by pitch."""
+    """Divide (N, 3) directions, N >= k, into k cells: about sqrt(k) columns by yaw, each divided into rows by pitch."""
     pitch, yaw = pitchyaw_from_vector(gaze).T
     yaw = wrapped(yaw - pitchyaw_from_vector(gaze.mean(axis=0))[1])
     rows = [len(column) for column in np.array_split(np.arange(k), round(k**0.5))]
@@ -166,7 +166,7 @@ def support_of(calibrations: Sequence[Calibration]) -> SampleSets:
 
 
 def query_of(calibrations: Sequence[Calibration], query_entries: int) -> ModelSamples:
-    """Return the last entries of each calibration's person; each person is stored once."""
+    """Return the query (the last entries) of each calibration's person; each person is stored only once."""
     row = {person: position for position, person in enumerate(dict.fromkeys(c.person for c in calibrations))}
     sets = _sample_sets([(person, slice(-query_entries, None)) for person in row])
     return sets.for_models(torch.tensor([row[calibration.person] for calibration in calibrations]), query_entries)
@@ -179,7 +179,7 @@ def _sample_sets(samples: Sequence[tuple[PersonCodes, NDArray[np.int64] | slice]
 
 
 class TaskDraws:
-    """An endless sequence of tasks: each call draws people, with disjoint support and query samples for each.
+    """An endless sequence of tasks: each call draws people, and disjoint support and query samples for each of them.
 
     The query and the order of the support do not depend on the size of the support: its first k samples are the support
     for k, so all k are trained on the same tasks.
@@ -196,7 +196,7 @@ class TaskDraws:
         self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in people])).to(self._code.dtype)
 
     def __call__(self) -> tuple[SampleSets, SampleSets]:
-        """Return support (tasks, support, ...) and query (tasks, query, ...)."""
+        """Return the support (tasks, support, ...) and the query (tasks, query, ...)."""
         entries = [
             self._first[person] + self.rng.permutation(self._counts[person])[: self._size]
             for person in self.rng.permutation(len(self._counts))[: self._tasks]

@@ -1,4 +1,4 @@
-"""A gaze estimator that is calibrated to a person with a few samples, stored in a file and applied to new codes.
+"""A gaze estimator that is calibrated on a few samples of a person, stored in a file and applied to new codes.
 
 Shapes: n samples, F inputs (the gaze code, flattened), H hidden units.
 """
@@ -32,14 +32,14 @@ class PersonalEstimator:
         shots: k.
         support: entries of the store used for calibration.
         settings: settings of the adaptation: steps and lr (which meta_sgd scales); empty for closed forms.
-        state: for a closed form, the input of its `estimate`; for `offset` that is offset_rad (2,), pitch and yaw to be
+        state: for a closed form, the input of its `estimate`; for `offset`, offset_rad (2,), the pitch and yaw to be
             subtracted from the trained gaze head's estimate. For a learner that takes steps, the adapted network:
             hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32. The gaze is
             act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze flattened
             row by row. Like the labels, it points from the target to the eye.
         activation: `act` of that network, selu or relu; empty for closed forms.
         query_entries: number of entries over which errors are averaged, disjoint from the support; 0 if there are none.
-        error_deg, unadapted_deg: mean errors after and before calibration, degrees; None without a query.
+        error_deg, unadapted_deg: mean errors after and before calibration, in degrees; None without a query.
     """
 
     learner: str
@@ -55,7 +55,7 @@ class PersonalEstimator:
     unadapted_deg: float | None = None
 
     def gaze(self, seen: Seen) -> NDArray[np.float64]:
-        """Estimate calibrated directions, unit vectors (n, 3)."""
+        """Estimate calibrated gaze directions as unit vectors (n, 3)."""
         if not self.activation:
             return LEARNERS[self.learner].estimate(self.state, seen)
         weights = Weights(*(self.state[name].reshape(1, -1, self.state[name].shape[-1]) for name in Weights._fields))
@@ -92,7 +92,7 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
 
 
 def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np.int64]) -> PersonalEstimator:
-    """Add the error on some entries of the person, mean angle in degrees; without entries, add nothing."""
+    """Add the error on some entries of the person, a mean angle in degrees; without entries, add nothing."""
     if not len(query):
         return estimator
     gaze = estimator.gaze(person.seen(query))

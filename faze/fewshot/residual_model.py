@@ -1,10 +1,11 @@
-"""Learners that correct gaze_hat by a Gaussian model of the person's residual, label - gaze_hat.
+"""Learners that correct gaze_hat with a Gaussian model of the person's residual, label - gaze_hat.
 
-Pitch and yaw are modelled independently, in degrees: residual = f(entry) + noise. `affine` and `bayes` have a linear f
-of a few features of an entry; `gp` is a Gaussian process over the gaze code. The prior of f is estimated from train
-people, and conditioned on the k samples of a person. The network was trained on the train people, so they differ less
-than others do. Therefore three factors (for the variances of f's constant, of the rest of f, and of the noise) are
-fitted by maximum likelihood on val people, which makes the predicted uncertainty valid for unseen people.
+Pitch and yaw are modelled independently, in degrees: residual = f(entry) + noise. In `affine` and `bayes`, f is linear
+in a few features of an entry; in `gp`, it is a Gaussian process over the gaze code. The prior of f is estimated from
+train people, and conditioned on the k samples of a person. The network was trained on the train people, so they differ
+less from one another than other people do. Therefore three factors (for the variances of f's constant, of the rest of
+f, and of the noise) are fitted by maximum likelihood on val people, which makes the predicted uncertainty valid for
+unseen people.
 
 Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features, F numbers in a gaze code.
 """
@@ -31,7 +32,7 @@ _LEAST = 1e-8  # that is added to every variance
 
 
 def some_entries(people: Sequence[PersonCodes]) -> list[NDArray[np.int64]]:
-    """Select the same number of entries of each person, evenly spaced: at most _OF_EACH."""
+    """Select evenly spaced entries, the same number for each person: at most _OF_EACH."""
     count = min(_OF_EACH, *(len(person.code) for person in people))
     return [np.linspace(0, len(person.code) - 1, count).astype(int) for person in people]
 
@@ -44,7 +45,7 @@ def negative_log_likelihood(spread: Tensor, residual: Tensor) -> Tensor:
 
 
 def likely_factors(unlikelihood: Callable[[Tensor], Tensor], count: int) -> NDArray[np.float64]:
-    """Find the factors (count,) that maximise the posterior, with a log-normal prior around 1 of width _LOG_FACTOR."""
+    """Find the factors (count,) that maximise the posterior for a log-normal prior around 1 with width _LOG_FACTOR."""
     logs = torch.zeros(count, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([logs], max_iter=60, line_search_fn="strong_wolfe")
 
@@ -92,7 +93,7 @@ class ResidualModel(ClosedForm):
 
     @abstractmethod
     def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
-        """Estimate the prior of people's functions; it includes `noise` (2,), a variance for each axis."""
+        """Estimate the prior of f from people; it includes `noise` (2,), a variance for each axis."""
 
     @abstractmethod
     def condition(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
@@ -100,7 +101,7 @@ class ResidualModel(ClosedForm):
 
     @abstractmethod
     def predict(self, own: State, seen: Seen) -> Gaussian:
-        """Return the posterior of other entries' residuals."""
+        """Return the posterior distribution of the residuals of other entries."""
 
     @abstractmethod
     def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
@@ -108,15 +109,15 @@ class ResidualModel(ClosedForm):
 
     @abstractmethod
     def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Multiply the variances of f's constant part, of its other part, and of the noise by factors (3,)."""
+        """Multiply the variances of f's constant, of the rest of f, and of the noise by factors (3,)."""
 
     def choose(self, learned: Learned, seen: Seen, count: int, known: Sequence[int] = ()) -> list[int]:
-        """Choose entries for calibration, each of which reduces the mean variance over all entries most.
+        """Choose entries for calibration one by one, each reducing the mean variance over all entries the most.
 
         The variance does not depend on labels, so all entries can be chosen in advance (Cohn, Ghahramani and Jordan,
-        Active Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996). The tenth of the entries with the
-        largest prior variance is excluded: an entry can be unusual because of a closed eye or glare, which does not
-        inform about other entries.
+        Active Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996). The 10 % of entries with the largest
+        prior variance are excluded: an entry can be unusual because of a closed eye or glare, which is not informative
+        about other entries.
 
         Args:
             learned: the prior.
@@ -163,7 +164,7 @@ class ResidualModel(ClosedForm):
         return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Add the mean of the posterior residual."""
+        """Add the posterior mean of the residual to gaze_hat."""
         return corrected(seen, self._believed(correction, seen).mean)
 
     def variance_deg2(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
@@ -174,7 +175,7 @@ class ResidualModel(ClosedForm):
         return self.predict({name: value.numpy() for name, value in correction.items()}, seen)
 
     def _factors(self, prior: State, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
-        """Find the maximum-likelihood factors (3,) of `scaled` for people who did not contribute to the prior."""
+        """Find the maximum-likelihood factors (3,) for `scaled`, on people who did not contribute to the prior."""
         rows = some_entries(people)
         residual = np.stack([residual_deg(person, r) for person, r in zip(people, rows, strict=True)])  # (P, n, 2)
         sight = [person.seen(r) for person, r in zip(people, rows, strict=True)]
@@ -197,31 +198,31 @@ class ResidualModel(ClosedForm):
 
 
 def _told(spread: NDArray[np.float64], entry: int, noise: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute covariances (2, n, n) given the gaze of one entry."""
+    """Condition covariances (2, n, n) on the gaze of one entry."""
     column = spread[:, :, entry]
     return spread - column[:, :, None] * column[:, None, :] / (column[:, entry, None] + noise)[..., None]
 
 
 def corrected(seen: Seen, residual: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Add residuals (n, 2), degrees, to gaze_hat: unit vectors (n, 3)."""
+    """Add residuals (n, 2), in degrees, to gaze_hat, giving unit vectors (n, 3)."""
     return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + np.radians(residual))
 
 
 class LinearResidual(ResidualModel):
-    """A residual model whose f is linear in a few features, with normally distributed weights over people.
+    """A residual model whose f is linear in a few features; its weights are normally distributed over people.
 
-    Its mean, its covariance and the noise are estimated by expectation maximisation; the posterior is in closed form
-    (Bishop, Pattern Recognition and Machine Learning, sections 3.3 and 9.3).
+    The mean and the covariance of the weights, and the noise, are estimated by expectation maximisation; the posterior
+    is in closed form (Bishop, Pattern Recognition and Machine Learning, sections 3.3 and 9.3).
     """
 
     around_identity = False  # people's mean weights are zero, and weights are independent
 
     @abstractmethod
     def features(self, seen: Seen) -> NDArray[np.float64]:
-        """Compute (2, n, d) features for each axis; the first is the constant 1."""
+        """Compute the features (2, n, d) for each axis; the first is the constant 1."""
 
     def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
-        """Estimate mean, covariance and noise by expectation maximisation."""
+        """Estimate the mean, the covariance and the noise by expectation maximisation."""
         raw = [self.features(person.seen(slice(None))) for person in people]
         everybody = np.concatenate(raw, axis=1)
         center, scale = everybody.mean(axis=1), everybody.std(axis=1)
@@ -278,8 +279,8 @@ def learn_weights(
     """Estimate the distribution of one axis's weights over people, by expectation maximisation.
 
     Args:
-        designs: (n, d) of each person.
-        residuals: (n,) of each person, degrees.
+        designs: (n, d) for each person.
+        residuals: (n,) for each person, in degrees.
         around_identity: keep the mean at zero and the covariance diagonal.
 
     Returns:
@@ -390,14 +391,14 @@ class GaussianProcess(ResidualModel):
 
 
 def kernel_of(kernel: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute covariances (2, n, m) between codes (n, F) and (m, F); kernel (2, 3): c^2, s^2, l^2 for each axis."""
+    """Compute covariances (2, n, m) between codes (n, F) and (m, F); kernel is (2, 3): c^2, s^2, l^2 for each axis."""
     square = np.sum(a**2, axis=1)[:, None] + np.sum(b**2, axis=1) - 2 * a @ b.T
     constant, varying, length = kernel.T[..., None, None]
     return constant + varying * np.exp(-np.maximum(square, 0) / (2 * length))
 
 
 def learn_kernel(inputs: NDArray[np.float64], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find the maximum-likelihood parameters of people's residuals along one axis.
+    """Find the maximum-likelihood kernel parameters for people's residuals along one axis.
 
     Args:
         inputs: (P, n, F) standardised codes.

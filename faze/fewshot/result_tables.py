@@ -1,4 +1,4 @@
-"""The tables of `adapt`: errors, errors during the adaptation, and the estimated gaze of every query entry."""
+"""The tables that `adapt` writes: errors, errors during adaptation, and the estimated gaze for every query entry."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ COVERED = tuple(f"covered_{coverage:.0%}".rstrip("%") for coverage in COVERAGES)
 
 
 def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adaptation, errors: Errors) -> pa.Table:
-    """Make one row per person for k = 0, then one per calibration."""
+    """Build a table with one row per person for k = 0, then one per calibration."""
     rows = [*(Calibration(person, 0, np.empty(0, np.int64)) for person in people), *adaptation.calibrations]
     unadapted = [unadapted_error_deg(person, adaptation.settings.query_entries) for person in people]
     columns = _keys(learner, rows) | {
@@ -38,14 +38,14 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
 
 
 def trace_table(learner: str, calibrations: Sequence[Calibration], errors: Errors) -> pa.Table:
-    """Make one row per calibration and number of steps, and none for a learner without steps."""
+    """Build a table with one row per calibration and step count; it is empty for a learner without steps."""
     rows = [calibration for calibration in calibrations for _ in errors.trace_steps]
     steps = np.tile(np.array(errors.trace_steps, np.int64), len(calibrations))
     return pa.table(_keys(learner, rows) | {"steps": steps, "error_deg": errors.trace_deg.ravel()})
 
 
 def predictions_tables(learned: Learned, adaptation: Adaptation) -> Iterator[pa.Table]:
-    """Adapt again, since `errors` does not store networks; make one row per query entry of every calibration."""
+    """Adapt again, since `errors` does not store networks, and yield one row per query entry of every calibration."""
     count, query = len(adaptation.calibrations), adaptation.settings.query_entries
     progress, done = Progress("predict", count, "models"), 0
     for positions, gaze in LEARNERS[learned.learner].gaze(learned, adaptation):
@@ -67,7 +67,7 @@ def predictions_tables(learned: Learned, adaptation: Adaptation) -> Iterator[pa.
 
 
 def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:
-    """Write the parts of a table atomically, with metadata as one JSON value per key."""
+    """Write the parts of a table to one file atomically; the metadata has one JSON value per key."""
     tables = iter(tables)
     first = next(tables)
     metadata = {key: json.dumps(value) for key, value in about.items()}

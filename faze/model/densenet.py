@@ -1,7 +1,7 @@
 """DenseNet encoder and decoder of DT-ED (paper section 3.1), with the parameter names of the published checkpoint.
 
-Blocks have four layers (the paper has four blocks), growth g, no compression and no dropout. The decoder mirrors the
-encoder with transposed convolutions.
+Each block has four layers and growth g, without compression or dropout; the paper has four blocks. The decoder mirrors
+the encoder with transposed convolutions.
 
 The encoder and the decoder call their parts through their attribute `call`, so that `faze.engine.execution` can use
 checkpointing. Modules with the attribute `recompute` can store fewer activations for the same result
@@ -24,7 +24,7 @@ LAYERS = 4
 
 
 def shrinkage(blocks: int) -> int:
-    """Return the input pixels per pixel of the innermost map, after two strided convolutions and the transitions."""
+    """Return the number of input pixels per innermost pixel, after two strided convolutions and the transitions."""
     return 2 ** (blocks + 1)
 
 
@@ -106,7 +106,7 @@ def transition_up(channels: int) -> Composite:
 
 
 class Last(nn.Module):
-    """Two doubling convolutions, then a convolution to an image, without activation."""
+    """Two convolutions that double height and width, then a convolution to an image, with no activation after it."""
 
     recompute = False
     fused_norm = False

@@ -1,7 +1,8 @@
 """DT-ED: the disentangling, transforming encoder-decoder (paper section 3.1, figure 2).
 
 A strip is encoded into appearance, gaze and head codes. Gaze and head codes are sets of 3-D row vectors that rotate
-with gaze and head: z R(pitch, yaw) is frontal, and a frontal z times R(pitch, yaw) transposed is at (pitch, yaw).
+with gaze and head: z R(pitch, yaw) is frontal, and a frontal z times R(pitch, yaw) transposed is turned to (pitch,
+yaw).
 
 Shapes: B images of H x W pixels; A appearance features; G and D 3-D vectors in the gaze code and the head code.
 """
@@ -42,8 +43,8 @@ class DTED(nn.Module):
     """The encoder, the decoder and the gaze head.
 
     Args:
-        model: the sizes.
-        autocast: returns the context in which convolutional and linear parts run. Codes are normalised and rotated
+        model: the sizes of the network.
+        autocast: returns the context in which convolutional and linear layers run. Codes are normalised and rotated
             outside it, in the dtype of the weights, because low precision would degrade the geometry.
 
     Raises:
@@ -101,7 +102,7 @@ class DTED(nn.Module):
         return Codes(app, self._normalize(gaze), self._normalize(head))
 
     def decode(self, codes: Codes) -> Tensor:
-        """Decode codes into strips (B, 3, H, W), about [-1, 1]."""
+        """Decode codes into strips (B, 3, H, W), with values roughly in [-1, 1]."""
         z = torch.cat([code.flatten(1) for code in codes], dim=1)
         with self.autocast():
             image = self.decoder(self.fc_dec(z).view(-1, *self.innermost))
@@ -121,7 +122,7 @@ class DTED(nn.Module):
         return self.fc_enc.weight.dtype
 
     def _normalize(self, code: Tensor) -> Tensor:
-        """Normalise (B, F, 3) over the features (1, as published), each row (2), the whole code (3), or not (0)."""
+        """Normalise (B, F, 3) by normalize_axis: features (1, as published), each row (2), whole code (3), none (0)."""
         axis = self.model.normalize_axis
         if axis == 0:
             return code

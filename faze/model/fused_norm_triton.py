@@ -1,12 +1,12 @@
 """InstanceNorm -> LeakyReLU on a GPU: one Triton kernel forward, one backward. Imported only if Triton is installed.
 
-A program processes all pixels of some channels of one image, tile by tile. Tensors are (B, C, N) of any strides. Tiles
-extend along pixels if these are adjacent in memory, and along channels if those are (channels-last). Each kernel reads
-its planes twice, for the sums and for the result; planes that fit in the cache are read from memory once. Means and
-squared deviations of tiles are combined in a way that avoids cancellation (Chan et al. 1979).
+Each program processes all pixels of some channels of one image, tile by tile. Tensors are (B, C, N) with any strides.
+Tiles extend along pixels if these are adjacent in memory, and along channels if those are (channels-last). Each kernel
+reads its planes twice, for the sums and for the result; planes that fit in the cache are read from memory only once.
+Means and squared deviations of tiles are combined in a way that avoids cancellation (Chan et al. 1979).
 
-Sums are float32, or float64 for float64. The kernels have run in Triton's interpreter on a CPU, and have been compiled
-for compute capability 7.0 and 9.0, but have not run on a GPU yet.
+Sums are float32, or float64 for float64 tensors. The kernels have run in Triton's interpreter on a CPU, and have been
+compiled for compute capability 7.0 and 9.0, but have not run on a GPU yet.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""DT-ED's encoder and decoder for inference on a CPU: the same mathematics in fewer passes, in inference.c.
+"""DT-ED's encoder and decoder for inference on a CPU: the same computation in fewer passes, in inference.c.
 
     fast = for_inference(dted)
     codes = fast.encode(image)  # equal to those of dted, up to rounding
@@ -72,10 +72,10 @@ class _CResults(ctypes.Structure):
 
 
 def for_inference(dted: DTED) -> DTED:
-    """Return a DT-ED with the same weights that encodes and decodes fast on a CPU, in fp32 and without gradients.
+    """Return a DT-ED that has the same weights and runs fast on a CPU, in fp32 and without gradients.
 
-    Its convolutions keep the weights of its first call; call this again after changing weights. On other devices, in
-    other dtypes and without the compiled kernel, it computes like `dted` without autocast.
+    The weights of its convolutions are copied at its first call; call this function again after changing them. On other
+    devices, in other dtypes or without the compiled kernel, it computes as `dted` does without autocast.
     """
     fast = copy.copy(dted)
     fast._modules = dict(dted._modules)
@@ -97,7 +97,7 @@ def for_inference(dted: DTED) -> DTED:
 
 
 class CompiledNetwork(nn.Module):
-    """An encoder or decoder that keeps the weights of its first call."""
+    """An encoder or decoder that copies the weights at its first call."""
 
     def __init__(self, make_program: Callable[[], "Program"], result: tuple[int, ...], together: int) -> None:
         """Prepare to run a program.
@@ -140,7 +140,7 @@ class CompiledNetwork(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """Planes that layers write, channel by channel, and other layers read; height and width count pixels."""
+    """Planes that some layers write, channel by channel, and others read; height and width are in pixels."""
 
     kind: Kind
     channels: int
@@ -148,7 +148,7 @@ class Map:
     width: int
 
     def stride(self, n: int) -> int:
-        """Return the distance of planes in floats: an odd number of cache lines, so that planes use different sets."""
+        """Return the stride of planes in floats: an odd number of cache lines, so planes use different cache sets."""
         if self.kind in ("tiles", "doubled", "raw_doubled"):
             floats = n * ((self.height + 1) // 2) * ((self.width + 1) // 2)
         else:
@@ -166,7 +166,7 @@ class Program:
         self.steps: list[tuple[Convolution, Map, int, Sequence[Map]]] = []
 
     def convolve(self, conv: nn.Conv2d | nn.ConvTranspose2d, source: Map, to: Sequence[Map], channel: int = 0) -> None:
-        """Add a convolution that reads the map `source` and writes to others, starting at a channel."""
+        """Add a convolution that reads the map `source` and writes to the maps `to`, starting at `channel`."""
         self.steps.append((Convolution(conv, source, self.code.outputs_at_once()), source, channel, to))
 
     def add_block(self, block: DenseBlock, maps: Sequence[Map]) -> None:
@@ -218,13 +218,13 @@ def _decoder_program(code: ctypes.CDLL, decoder: DenseNetDecoder, channels: int,
 
 
 class Convolution:
-    """The planes that each product of a convolution reads, and its weights in order of use."""
+    """The planes that each product of a convolution reads, and the weights in order of use."""
 
     def __init__(self, conv: nn.Conv2d | nn.ConvTranspose2d, source: Map, at_once: int) -> None:
         """Arrange the weights.
 
         Args:
-            conv: a convolution of 3 x 3 or 1 x 1.
+            conv: a 3 x 3 or 1 x 1 convolution.
             source: the map that it reads, starting at the first channel.
             at_once: number of outputs that inference.c computes together.
         """
@@ -248,7 +248,7 @@ class Convolution:
 
 
 def _by_taps(kernel: Tensor, source: Map) -> tuple[list[_CSegment], list[Tensor]]:
-    """Arrange a kernel (outputs / at_once, at_once, C, ., .) as one product, with a segment per phase of the source."""
+    """Arrange a kernel (outputs / at_once, at_once, C, ., .) as one product, with a segment per source phase."""
     phases = [_POINT if kernel.shape[-1] == 1 else _NEIGHBOURS]
     if source.kind == "split":
         phases = [[(y, x, ky, kx) for y, ky in rows for x, kx in columns] for rows in _HALVING for columns in _HALVING]

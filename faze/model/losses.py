@@ -1,6 +1,6 @@
 """Loss terms of DT-ED (paper section 3.1.2), and additional ones from the released training code.
 
-Shapes: ... groups, within which samples are compared; N codes of a group; F 3-D vectors (rows) of a code.
+Shapes: ... are groups, within which samples are compared; N codes in a group; F 3-D vectors (rows) in a code.
 A *code distance* is the mean, over rows, of the angle (degrees) or the euclidean distance between corresponding rows.
 
 Losses that compare samples first find the hardest partner of each code among all N x N pairs, without gradients. They
@@ -25,7 +25,7 @@ class CodeDistance(Protocol):
         """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
 
     def grid(self, codes: Tensor) -> Tensor:
-        """Compare every code with every other, up to a factor and without gradients: (..., N, F, 3) -> (..., N, N)."""
+        """Compute all distances, up to a factor and without gradients: (..., N, F, 3) -> (..., N, N)."""
 
 
 def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
@@ -56,7 +56,7 @@ def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
 
 @dataclass(frozen=True)
 class CodeAngle:
-    """The mean angle between rows, degrees; clip is that of angle_deg."""
+    """The mean angle between rows, in degrees; clip has the same meaning as in angle_deg."""
 
     clip: float | None = None
 
@@ -66,10 +66,10 @@ class CodeAngle:
 
     @torch.no_grad()
     def grid(self, codes: Tensor) -> Tensor:
-        """Compute all angles: (..., N, F, 3), no row of length 0, -> (..., N, N) radians.
+        """Compute all angles: (..., N, F, 3), without rows of length 0 -> (..., N, N) radians.
 
-        Gram matrices in float64: the angle of a float32 cosine is wrong by up to 0.03 degrees near 0 and 180 degrees,
-        where the nearest and the farthest codes are, and TF32 would round the products to 11 bits.
+        The Gram matrices are in float64. The angle of a float32 cosine is wrong by up to 0.03 degrees near 0 and 180
+        degrees, where the nearest and the farthest codes are, and TF32 would round the products to 11 bits.
         """
         rows = F.normalize(codes.double(), dim=-1).movedim(-2, -3)  # (..., N, F, 3) -> (..., F, N, 3)
         bound = 1 - (self.clip or 0.0)
@@ -92,12 +92,12 @@ class CodeEuclidean:
 
 
 def gaze_angle_deg(vector: Tensor, gaze: Tensor, clip: float | None = None) -> Tensor:
-    """Compute the mean angle, degrees, between predicted vectors (B, 3) and gaze labels (B, 2) in radians."""
+    """Compute the mean angle, in degrees, between predicted vectors (B, 3) and gaze labels (B, 2) in radians."""
     return angle_deg(vector, vector_from_pitchyaw(gaze, torch), clip).mean()
 
 
 def gaze_mse(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Compute the mean squared difference from the unit vectors of the labels, over B x 3."""
+    """Compute the mean squared difference between predicted vectors and the unit vectors of the labels, over B x 3."""
     return F.mse_loss(vector, vector_from_pitchyaw(gaze, torch))
 
 
@@ -106,11 +106,12 @@ def hard_distances(codes: Tensor, person: Tensor, distance: CodeDistance) -> tup
 
     Args:
         codes: (..., N, F, 3).
-        person: (..., N) numbers of people.
-        distance: between codes.
+        person: (..., N) integers that identify people.
+        distance: the distance between codes.
 
     Returns:
-        (..., N) to the farthest of the same person; (..., N) to the nearest of another; (..., N) bool, if there is one.
+        (..., N) distances to the farthest code of the same person; (..., N) distances to the nearest code of another
+        person; (..., N) bool, whether there is another person.
     """
     same, grid = _same_person(person), distance.grid(codes)
     farthest, nearest = _take(codes, farthest_same(grid, same)), _take(codes, nearest_other(grid, same))
@@ -128,7 +129,7 @@ def nearest_other(grid: Tensor, same: Tensor) -> Tensor:
 
 
 def embedding_consistency(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Compute the mean distance of frontalised codes to the farthest one of the same person (paper equation 4)."""
+    """Compute the mean distance from frontalised codes to the farthest of the same person (paper equation 4)."""
     farthest = farthest_same(distance.grid(codes), _same_person(person))
     return distance(codes, _take(codes, farthest)).mean()
 
@@ -150,7 +151,7 @@ def all_equal(codes: Tensor, distance: CodeDistance) -> Tensor:
 
 
 def _same_person(person: Tensor) -> Tensor:
-    """Return whether two codes belong to the same person: (..., N) numbers -> (..., N, N) bool."""
+    """Return whether two codes belong to the same person: (..., N) integers -> (..., N, N) bool."""
     return person.unsqueeze(-1) == person.unsqueeze(-2)
 
 

@@ -1,13 +1,13 @@
-"""The layers of the switch and tier `recompute`: few activations are stored, and few exist at a time.
+"""The layers for the switch and tier `recompute`: few activations are stored, and few exist at a time.
 
-They compute the same as the stock layers of `faze.model.densenet`. They rely on five observations:
+They compute the same results as the stock layers of `faze.model.densenet`. They rely on five observations:
 
 1. InstanceNorm mixes no channels, so a dense block has to normalise each channel only once, not once per layer that
    reads it. (One buffer per block: Pleiss et al. 2017, arXiv 1707.06990.)
 2. Normalisation and activation are cheap compared to a convolution. They are recomputed in the backward pass, and only
-   their input is stored. For a dense block that is its output, which the next layer stores as well.
-3. The largest maps are those next to the image, and their convolutions take 3 % of the arithmetic of a step. These are
-   also recomputed, from maps of half the size or less, which are stored instead.
+   their input is stored. For a dense block, these inputs are parts of its output, which the next layer stores as well.
+3. The largest maps are those next to the image, and their convolutions take 3 % of the arithmetic of a step. These maps
+   are also recomputed, from maps of half the size or less, which are stored instead.
 4. No layer mixes images. Both passes process the batch in slices of a few images, so temporary tensors never exist for
    the whole batch. The gradients of the convolution kernels are summed over slices.
 5. Average pooling and a 1 x 1 convolution commute. After pooling, the convolution has a quarter of the pixels.
@@ -41,12 +41,12 @@ class Layer(NamedTuple):
 
 
 def chain(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> Tensor:
-    """Apply layers with kernels of 3 x 3 or 1 x 1, and store only x: (B, C, H, W) -> (B, C', H', W')."""
+    """Apply layers with 3 x 3 or 1 x 1 kernels, and store only x: (B, C, H, W) -> (B, C', H', W')."""
     return _Chain.apply(x, tuple(layers), *weights)
 
 
 def dense_block(x: Tensor, weights: Sequence[Tensor], *, transposed: bool) -> Tensor:
-    """Apply a dense block of L kernels of 3 x 3, and store only its output: (B, C, H, W) -> (B, C + L g, H, W)."""
+    """Apply a dense block with L kernels of 3 x 3, and store only its output: (B, C, H, W) -> (B, C + L g, H, W)."""
     return _DenseBlock.apply(x, Layer(transposed=transposed), *weights)
 
 
@@ -158,7 +158,7 @@ def _block_backward(
 
 
 class _Activated:
-    """Apply InstanceNorm -> LeakyReLU to x (B, C, H, W); also return the tensors that the backward pass reads."""
+    """The result of InstanceNorm -> LeakyReLU for x (B, C, H, W), and the tensors that the backward pass reads."""
 
     def __init__(self, x: Tensor) -> None:
         normal, *statistics = torch.native_batch_norm(_planes(x), None, None, None, None, True, 0.0, EPSILON)
@@ -209,7 +209,7 @@ def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_wei
 
 
 def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> int:
-    """Return the number of elements of the largest map of one image in a chain."""
+    """Return the number of elements per image of the largest map in a chain."""
     pixels, widest = math.prod(x.shape[2:]), x[0].numel()
     for layer, weight in zip(layers, weights, strict=True):
         scale = layer.stride**2
@@ -219,7 +219,7 @@ def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> in
 
 
 def _slices(x: Tensor, widest: int) -> Iterator[slice]:
-    """Split a batch into about equal slices whose largest maps, of `widest` elements per image, fit in SLICE_BYTES."""
+    """Split a batch into nearly equal slices whose largest maps, of `widest` elements per image, fit in SLICE_BYTES."""
     fit = max(SLICE_BYTES[x.device.type] // (widest * x.element_size()), 1)
     size = -(-len(x) // -(-len(x) // fit))
     for first in range(0, len(x), size):

@@ -2,10 +2,12 @@
 
 The stock pair stores both the normalised values and the result for its backward pass. The fused operation stores only
 the result, which the convolution after it stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
-needs only the normalised values and one deviation per plane. (In-Place Activated BatchNorm: Rota Bulo et al. 2018,
-arXiv 1712.02616.) It also works on channels-last tensors, which the stock InstanceNorm copies to a different layout.
+needs only the normalised values and one standard deviation per plane. (In-Place Activated BatchNorm: Rota Bulo et al.
+2018, arXiv 1712.02616.) It also works on channels-last tensors, which the stock InstanceNorm copies to a different
+layout.
 
-Shapes: B images; C channels; N pixels of a plane. The fused operation has float32 statistics for fp16 and bf16.
+Shapes: B images; C channels; N pixels in a plane. The fused operation computes its statistics in float32 for fp16 and
+bf16.
 """
 
 import functools
@@ -28,8 +30,8 @@ def activate(x: Tensor, *, fused: bool = False) -> Tensor:
 
     Args:
         x: (B, C, H, W).
-        fused: as one operation, with the same result. On a GPU with Triton it uses `faze.model.fused_norm_triton`;
-            elsewhere, and inside torch.compile, torch operations.
+        fused: whether to apply both as one operation, with the same result. On a GPU with Triton it uses
+            `faze.model.fused_norm_triton`; elsewhere, and inside torch.compile, it uses torch operations.
     """
     if fused:
         return _Fused.apply(x.flatten(2)).unflatten(2, x.shape[2:])
@@ -38,10 +40,10 @@ def activate(x: Tensor, *, fused: bool = False) -> Tensor:
 
 
 def _instance_norm(x: Tensor) -> Tensor:
-    """Normalise each channel of each image, by the faster of two torch functions with the same result.
+    """Normalise each channel of each image, using the faster of two torch functions with the same result.
 
-    On a CPU that is a LayerNorm over the pixels if those of a channel are contiguous. Low precision uses the other one,
-    which has fp32 statistics. So do exported graphs, which may run on other machines.
+    On a CPU, this is a LayerNorm over the pixels if the pixels of a channel are contiguous. Low precision uses the
+    other function, which has fp32 statistics. Exported graphs also use it, since they may run on other machines.
     """
     contiguous = x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4
     if contiguous and not torch.compiler.is_exporting():

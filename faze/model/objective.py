@@ -24,7 +24,7 @@ class Objective(nn.Module):
 
     Args:
         dted: the model.
-        loss: the weights of the terms, of which those with weight 0 are not computed, and chunk_pairs.
+        loss: the weights of the terms, and chunk_pairs. A term with weight 0 is not computed.
     """
 
     def __init__(self, dted: DTED, loss: Loss) -> None:

@@ -1,8 +1,8 @@
 """The decoder of DT-ED as an ONNX graph, for other programs and for browsers.
 
-Inputs are the codes app (B, A), gaze (B, G, 3) and head (B, D, 3); the output is image (B, 3, H, W), about [-1, 1]. All
-are float32, with any B. The caller rotates codes: multiplying a frontal code by the transpose of R(pitch, yaw) turns it
-to (pitch, yaw).
+Inputs are the codes app (B, A), gaze (B, G, 3) and head (B, D, 3); the output is image (B, 3, H, W), with values
+roughly in [-1, 1]. All are float32, for any B. The caller rotates codes: multiplying a frontal code by the transpose of
+R(pitch, yaw) turns it to (pitch, yaw).
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Compare redirected strips with real ones: how much they differ, and whom the redirected ones resemble.
+"""Compare redirected strips with real ones: how much they differ, and which person the redirected ones resemble.
 
-Each strip of a person is redirected to the gaze and head pose of another one, and compared with that one. In validation
-that is the next strip, elsewhere a random one. Each number has a reference: the same number for real strips, or for a
-constant strip.
+Each strip of a person is redirected to the gaze and head pose of another strip of that person, and compared with it. In
+validation, the target is the next strip; elsewhere, it is a random one. Each measure has a reference value: the same
+measure for real strips or for a constant strip.
 
 Shapes: P people; N strips of a person; S values per strip (channels times pixels).
 """
@@ -26,7 +26,7 @@ Read = Callable[[int], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class RedirectedPerson:
-    """The redirected strips of one person, compared on a scale where black is -1 and white is 1."""
+    """Measurements of one person's redirected strips, on a scale where black is -1 and white is 1."""
 
     strips: int
     l1: float  # mean absolute difference to the real strips
@@ -38,22 +38,22 @@ class RedirectedPerson:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """All values but the mean strip, by name."""
+        """All values except the mean strip, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "mean"}
 
 
 def mean_strips(people: int, read: Read) -> NDArray[np.float32]:
-    """Compute the mean of the real strips of each person, (P, S)."""
+    """Compute the mean of each person's real strips, (P, S)."""
     return np.stack([read(person)[0].flatten(1).mean(0).cpu().numpy() for person in range(people)])
 
 
 @torch.inference_mode()
 def redirect_person(redirect: Redirect, read: Read, person: int, means: NDArray[np.float32]) -> RedirectedPerson:
-    """Redirect the strips of a person, and compare them with the real ones.
+    """Redirect a person's strips and compare them with the real ones.
 
     Args:
         redirect: the model.
-        read: returns the strips of a person.
+        read: returns a person's strips.
         person: the person's number.
         means: (P, S) means of the real strips of each person.
     """
@@ -64,11 +64,11 @@ def redirect_person(redirect: Redirect, read: Read, person: int, means: NDArray[
 
 
 def compare(redirected: Tensor, real: Tensor, person: int, means: NDArray[np.float32]) -> RedirectedPerson:
-    """Compare the redirected strips of a person with the real ones that have the requested gaze and head pose.
+    """Compare a person's redirected strips with the real ones that have the requested gaze and head pose.
 
     Args:
         redirected: (N, 3, H, W).
-        real: (N, 3, H, W), all strips of which `means[person]` is the mean, in any order.
+        real: (N, 3, H, W), all the strips that are averaged in `means[person]`, in any order.
         person: the person's number.
         means: (P, S) means of the real strips of each person.
     """
@@ -96,7 +96,7 @@ def spread(deviations: Iterable[float]) -> float:
 
 
 def summary(people: Sequence[RedirectedPerson], means: NDArray[np.float32]) -> Mapping[str, float]:
-    """Average over people and compute the spread between them, each with its reference."""
+    """Average the measures over people and compute the spread between people, each with its reference value."""
 
     def mean(values: Iterable[float]) -> float:
         return float(np.mean(list(values)))
@@ -117,7 +117,7 @@ def _distance(strips: NDArray, real: NDArray) -> float:
 
 
 def _right(strips: NDArray, means: NDArray, person: int, own_share: float = 0.0) -> float:
-    """Return the share of strips (N, S) nearest to their own person's mean, of which each contributes own_share."""
+    """Return the share of strips (N, S) nearest to their own person's mean, to which each contributes own_share."""
     nearer = np.stack([np.square(strips - mean).sum(1, dtype=np.float64) for mean in means])  # (P, N)
     nearer[person] /= (1 - own_share) ** 2
     return float((nearer.argmin(0) == person).mean())

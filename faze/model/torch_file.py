@@ -1,4 +1,4 @@
-"""Files that torch writes: mappings of names to tensors and plain values."""
+"""Files that torch writes: mappings from names to tensors and plain values."""
 
 import io
 import stat
@@ -15,7 +15,7 @@ from faze.base.untrusted import untrusted
 
 
 def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
-    """Write a mapping atomically, from memory: for a full disk, torch would raise a RuntimeError."""
+    """Write a mapping atomically, from memory: on a full disk, torch itself would raise a RuntimeError."""
     memory = io.BytesIO()
     torch.save(content, memory)
     with whole_file(path) as temporary:
@@ -26,7 +26,7 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
     """Read the mapping in a torch file; only tensors and plain values are unpickled, never code.
 
     Raises:
-        UserError: the file is missing, damaged, or contains anything else.
+        UserError: the file is missing or damaged, or contains anything else.
     """
     try:
         content = _load(path, map_location)
@@ -51,7 +51,7 @@ def _load(path: Path | str, map_location: torch.device | str) -> object:
 
 
 def _check_records(path: Path | str) -> None:
-    """Refuse a file with damaged records, or with compressed ones, which could unpack to any size.
+    """Reject a file with damaged records or compressed ones, which could unpack to any size.
 
     Raises:
         ValueError: A record is damaged or compressed.
@@ -71,7 +71,7 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def is_format(content: Mapping[str, object], number: int) -> bool:
-    """Return whether a mapping has this number under "format"; in a foreign file that may be a tensor."""
+    """Return whether the value of "format" is this number; in a foreign file, the value may be a tensor."""
     found = content.get("format")
     return isinstance(found, int) and found == number
 

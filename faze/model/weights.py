@@ -1,8 +1,8 @@
-"""Checkpoints of DT-ED: those of faze, and published state dictionaries.
+"""DT-ED checkpoints: faze's own and published state dictionaries.
 
-A checkpoint of faze contains {"format": 1, "model": state dictionary, "model_config": the model section, ...}. The
-rest, such as optimiser and random state, is only read when training resumes. Keys and shapes are those of the published
-checkpoint.
+A faze checkpoint contains {"format": 1, "model": state dictionary, "model_config": the model section, ...}. The
+remaining entries, such as the optimiser state and the random state, are only read when training resumes. The keys and
+shapes of the weights are those of the published checkpoint.
 """
 
 import dataclasses
@@ -23,10 +23,11 @@ MOST_FAULTS = 100  # in a message; a network has 51 tensors
 
 
 def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DTED:
-    """Load the trained DT-ED from a checkpoint, in evaluation mode.
+    """Load the trained DT-ED from a checkpoint and put it in evaluation mode.
 
     Raises:
-        UserError: the file is missing, corrupt or not a checkpoint of faze, or its weights do not match its sizes.
+        UserError: the file is missing, corrupt or not a faze checkpoint, or its weights do not match the sizes stored
+            in it.
     """
     content = read_mapping(path, map_location)
     if not is_format(content, FORMAT):
@@ -49,7 +50,7 @@ def import_published(path: Path | str, model: Model) -> DTED:
     Args:
         path: a state dictionary, at the top level or under "state_dict" or "model", with or without `module.` before
             its keys.
-        model: the sizes with which it was trained.
+        model: the sizes of the published network.
 
     Raises:
         UserError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; the message lists
@@ -63,7 +64,7 @@ def import_published(path: Path | str, model: Model) -> DTED:
 
 
 def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float32) -> None:
-    """Write a checkpoint with weights only, which every stage can use, except to resume training.
+    """Write a checkpoint that contains only weights: every stage can use it, but training cannot resume from it.
 
     Raises:
         UserError: a weight exceeds the range of the dtype.
@@ -77,10 +78,10 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
 
 
 def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
-    """Check a state dictionary against the model, and return it as float32 without `module.` before its keys.
+    """Check a state dictionary against the model; return it as float32, without the prefix `module.` in its keys.
 
     Raises:
-        UserError: keys are missing, unknown, of another shape or not finite; the message lists them.
+        UserError: tensors are missing, unknown, of another shape or not finite; the message lists them.
     """
     if not all(isinstance(key, str) for key in state):
         raise UserError(f"{path}: the keys of its weights are not text; train again")
@@ -130,7 +131,7 @@ def _fill(path: Path | str, state: Mapping[str, Tensor], model: Model) -> DTED:
 
 
 def _described(path: Path | str, model: Model) -> DTED:
-    """Build a network on the meta device, which allocates nothing, whatever sizes a file states."""
+    """Build a network on the meta device, which allocates no memory, whatever the sizes in the file."""
     try:
         with torch.device("meta"):
             return DTED(model)

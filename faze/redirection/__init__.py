@@ -1,4 +1,4 @@
-"""Strips with another gaze and head pose, made by rotating their codes.
+"""Redirect strips to another gaze and head pose by rotating their codes.
 
 pairs       which strips are redirected to which
 estimator a separate network that estimates gaze and head pose of a strip, and its training

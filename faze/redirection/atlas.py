@@ -1,8 +1,8 @@
 """The atlas: a strip decoded at every gaze and head pose of a grid, for the interactive part of the report.
 
-As in a walk, the strip is encoded once and turned to the front; then one code turns. A sheet contains all pictures of
-one code. Rows start at the highest pitch and columns at the highest yaw, so that the eyes look towards the position of
-the picture in the sheet.
+As in a walk, the strip is encoded once and its codes are turned to the front; then one of the two codes is rotated. A
+sheet contains all pictures of one code. Rows start at the highest pitch and columns at the highest yaw, so that the
+eyes in each picture look towards its position in the sheet.
 """
 
 import json
@@ -30,7 +30,7 @@ INDEX = "atlas.json"
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """All pictures of one person and code."""
+    """All pictures for one person and one code."""
 
     dataset: str
     person: str
@@ -40,7 +40,7 @@ class Sheet:
 
 
 def grid(range_deg: float) -> NDArray[np.float64]:
-    """Return the requested pitch and yaw of every picture of a sheet, (STEPS, STEPS, 2) degrees."""
+    """Return the requested pitch and yaw of every picture in a sheet, (STEPS, STEPS, 2) degrees."""
     angles_deg = np.linspace(-range_deg, range_deg, STEPS)
     return np.stack(np.meshgrid(angles_deg[::-1], angles_deg[::-1], indexing="ij"), -1)
 
@@ -49,7 +49,7 @@ def grid(range_deg: float) -> NDArray[np.float64]:
 def atlas_sheets(
     dted: DTED, estimator: GazeHeadEstimator, strips: StripStore, person: str, range_deg: float
 ) -> list[Sheet]:
-    """Decode both sheets of a person's first strip.
+    """Decode a person's first strip at every angle and return its two sheets, one per code.
 
     Args:
         dted: trained network.
@@ -59,7 +59,7 @@ def atlas_sheets(
         range_deg: both axes go from -range to +range.
 
     Raises:
-        UserError: the network's output is not finite, as after training that diverged.
+        UserError: the network's output is not finite, for example because its training diverged.
     """
     _, _, front = frontal(dted, strips, person)
     rotations = rotation_from_pitchyaw(torch.from_numpy(np.radians(grid(range_deg)).reshape(-1, 2)), torch)
@@ -75,7 +75,7 @@ def atlas_sheets(
 
 
 def write_atlas(folder: Path, sheets: Sequence[Sheet], range_deg: float) -> None:
-    """Write the sheets, and an index of them with the estimated angles."""
+    """Write the sheets and an index that lists them with the estimated angles."""
     rows = []
     for sheet in sheets:
         name = f"atlas_{sheet.dataset}_{sheet.person}_{sheet.code}.webp"
@@ -89,7 +89,7 @@ def write_atlas(folder: Path, sheets: Sequence[Sheet], range_deg: float) -> None
 
 
 def _small(tile: Picture) -> Picture:
-    """Shrink a picture to at most MAX_WIDTH_PX."""
+    """Shrink a picture to a width of at most MAX_WIDTH_PX."""
     height, width = tile.shape[:2]
     if width <= MAX_WIDTH_PX:
         return tile

@@ -1,11 +1,11 @@
-"""An estimator of gaze and head pose that measures redirected strips: a small residual network, independent of DT-ED.
+"""An independent estimator of gaze and head pose that measures redirected strips: a small residual network.
 
-It has a different architecture and separate weights, and is trained on original strips of train people only (He et al.
-2016; used as an evaluator as in ST-ED, Zheng et al., NeurIPS 2020, section 4.2). Its error on original strips is
-reported beside all of its measurements.
+Its architecture (He et al. 2016) differs from that of DT-ED. It has separate weights and is trained only on original
+strips of train people. It is used as an evaluator as in ST-ED (Zheng et al., NeurIPS 2020, section 4.2). Its error on
+original strips is reported beside all of its measurements.
 
-Decoded strips are blurrier than original ones, so half of the training strips are blurred. Half are mirrored, and the
-colours of all are changed. Random draws depend on seed and step only.
+Decoded strips are blurrier than original ones, so half of the training strips are blurred. A separate random half is
+mirrored, and the colours of all strips are changed. Random draws depend only on seed and step.
 
 Shapes: B or N strips of H x W pixels, C channels.
 """
@@ -56,10 +56,10 @@ class ResidualBlock(nn.Module):
 
 
 class GazeHeadEstimator(nn.Module):
-    """Estimates gaze and head pose of a strip.
+    """Network that estimates the gaze and head pose of a strip.
 
     Args:
-        channels: C of the first block; each of the next three doubles it and halves the size.
+        channels: C in the first block; each of the next three blocks doubles C and halves height and width.
         size: height and width of the strips, px.
     """
 
@@ -77,7 +77,7 @@ class GazeHeadEstimator(nn.Module):
         nn.init.zeros_(self.angles.bias)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map (B, 3, H, W) in [-1, 1] to (B, 4) gaze pitch, yaw, head pitch, yaw, radians."""
+        """Map (B, 3, H, W) in [-1, 1] to (B, 4) gaze pitch, gaze yaw, head pitch and head yaw in radians."""
         features = self.blocks(F.relu(self.norm(self.stem(image))))
         return self.angles(self.pool(features).flatten(1))
 
@@ -90,7 +90,7 @@ class TrainedEstimator:
     trained_on: Collection[str]  # digest of each person (`StripStore.person_digest`)
 
     def check_size(self, path: Path, height: int, width: int) -> None:
-        """Raise UserError unless the network's strips have the size on which the estimator was trained, px."""
+        """Raise UserError unless the network's strips have the size, in px, on which the estimator was trained."""
         if self.network.size != (height, width):
             own = "{} x {}".format(*self.network.size)
             raise UserError(
@@ -187,20 +187,20 @@ def train_estimator(
 
 
 def _relative_rate(share: float) -> float:
-    """Return the learning rate relative to its maximum, after a share of the training."""
+    """Return the learning rate, relative to its maximum, after the given share of training."""
     if share < WARMUP:
         return share / WARMUP
     return 0.5 + 0.5 * math.cos(math.pi * (share - WARMUP) / (1 - WARMUP))
 
 
 def vary(image: Tensor, labels: Tensor, settings: Estimator, step: int) -> tuple[Tensor, Tensor]:
-    """Randomly mirror, colour and blur strips.
+    """Randomly mirror, recolour and blur strips.
 
     Args:
         image: (B, 3, H, W) in [-1, 1].
         labels: (B, 4) radians.
-        settings: largest blur, and the seed.
-        step: number of the training step, which selects the draws.
+        settings: config section with the largest blur and the seed.
+        step: number of the training step, which determines the random draws.
     """
     draw = torch.Generator().manual_seed(int(np.random.SeedSequence([settings.seed, step]).generate_state(1)[0]))
     count = len(image)
@@ -215,7 +215,7 @@ def vary(image: Tensor, labels: Tensor, settings: Estimator, step: int) -> tuple
 
 
 def blur(image: Tensor, sigma_px: float) -> Tensor:
-    """Blur (B, 3, H, W) with a Gaussian of standard deviation `sigma_px`, cut at two deviations."""
+    """Blur (B, 3, H, W) with a Gaussian of standard deviation `sigma_px`, cut off at two standard deviations."""
     reach = math.ceil(2 * sigma_px)
     if not reach:
         return image
@@ -227,16 +227,16 @@ def blur(image: Tensor, sigma_px: float) -> Tensor:
 
 
 def _errors_deg(estimated: Tensor, labels: Tensor) -> Iterator[Tensor]:
-    """Yield the mean angular error of gaze, then that of head, degrees, of angles (B, 4) in radians."""
+    """Yield the mean angular error of gaze, then that of head, in degrees, for angles (B, 4) in radians."""
     for a, b in zip(estimated.split(2, 1), labels.split(2, 1), strict=True):
         yield angle_deg(vector_from_pitchyaw(a, torch), vector_from_pitchyaw(b, torch)).mean()
 
 
 def measure_errors(network: GazeHeadEstimator, strips: StripStore) -> Iterator[dict[str, str | int | float]]:
-    """Measure an estimator on the val and test people of a store, skipping a split without people.
+    """Measure an estimator on the val and test people of a store, skipping splits without people.
 
     Yields:
-        dataset, split, number of people, and their mean errors gaze_deg and head_deg.
+        A row per split: dataset, split, number of people, and their mean errors gaze_deg and head_deg.
     """
     device = network.stem.weight.device
     for split in ("val", "test"):
@@ -255,13 +255,13 @@ def measure_errors(network: GazeHeadEstimator, strips: StripStore) -> Iterator[d
 
 @torch.inference_mode()
 def estimate(network: GazeHeadEstimator, images: Tensor) -> NDArray[np.float64]:
-    """Estimate gaze and head pose (N, 4), radians, of strips (N, 3, H, W) in [-1, 1]."""
+    """Estimate the gaze and head pose, (N, 4) in radians, of strips (N, 3, H, W) in [-1, 1]."""
     parts = [network(some).double().cpu() for some in images.split(BATCH)]
     return torch.cat(parts).numpy()
 
 
 def _batches(count: int, settings: Estimator, steps: int) -> Iterator[Tensor]:
-    """Yield the indices of each step's strips: every strip once per epoch, in random order."""
+    """Yield the indices of each step's strips; every epoch contains each strip once, in random order."""
     draw, order = np.random.default_rng(settings.seed), np.empty(0, np.int64)
     for _ in range(steps):
         while len(order) < settings.batch:

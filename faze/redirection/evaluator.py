@@ -46,11 +46,11 @@ def redirect(dted: DTED, image: Tensor, labels: NDArray, targets: NDArray[np.int
     Args:
         dted: trained network.
         image: the person's strips, (N, 3, H, W) in [-1, 1].
-        labels: labels of these strips, (N, 4) gaze pitch, yaw, head pitch, yaw, radians.
+        labels: labels of these strips, (N, 4) gaze pitch, gaze yaw, head pitch and head yaw in radians.
         targets: (N,) index of each strip b.
 
     Returns:
-        not_turned and redirected -> (N, 3, H, W), about [-1, 1].
+        not_turned and redirected -> (N, 3, H, W) in about [-1, 1].
     """
     codes, angles = dted.encode(image), torch.from_numpy(labels).to(image)
     gaze, head = (rotation_from_pitchyaw(part, torch) for part in angles.split(2, dim=1))
@@ -69,11 +69,11 @@ def evaluate_person(
     """Measure all variants of a person's strips.
 
     Args:
-        estimator: in evaluation mode.
-        images: variant -> (N, 3, H, W) in about [-1, 1]; `rendered` may be missing or have fewer.
+        estimator: an estimator in evaluation mode.
+        images: variant -> (N, 3, H, W) in about [-1, 1]; `rendered` may be missing or contain fewer images.
         labels: labels of the person's strips, (N, 4) radians.
         targets: (N,) index of each strip b.
-        rendered: the pairs that `images["rendered"]` shows.
+        rendered: indices of the pairs that `images["rendered"]` shows.
 
     Returns:
         A row per variant and pair.
@@ -97,11 +97,11 @@ def evaluate_person(
 def similarity(images: Tensor, real: Tensor) -> Mapping[str, Tensor]:
     """Compare images with real ones.
 
-    L1 is on the scale of the images. The other metrics are on a scale from 0 (black) to 1 (white); values outside are
-    clipped.
+    L1 is on the scale of the images. The other metrics are on a scale from 0 (black) to 1 (white); values outside that
+    range are clipped.
 
     Args:
-        images: (N, 3, H, W), about [-1, 1].
+        images: (N, 3, H, W) in about [-1, 1].
         real: (N, 3, H, W) in [-1, 1].
 
     Returns:

@@ -1,7 +1,7 @@
 """Pairs of a person's strips: strip a is redirected to the gaze and head pose of strip b.
 
-Every strip of a person is strip a of one pair. Redirected strips are compared with controls, of which `rendered` exists
-for rendered people only:
+Every strip of a person is strip a of one pair. Redirected strips are compared with controls; the control `rendered`
+exists only for rendered people:
 
 | variant | image |
 |---|---|
@@ -21,19 +21,19 @@ VARIANTS = ("real", "rendered", "not_turned", "redirected")
 
 
 def chosen(entries: int, most: int) -> NDArray[np.int64]:
-    """Choose up to `most` of a person's entries, evenly spaced, since neighbours were often recorded in succession."""
+    """Choose up to `most` evenly spaced entries of a person, since adjacent ones were often recorded in succession."""
     return np.linspace(0, entries - 1, min(entries, most)).round().astype(np.int64)
 
 
 def draw_targets(seed: int, strips: int) -> NDArray[np.int64]:
-    """Draw strip b of each pair of a person.
+    """Draw strip b for each of a person's pairs.
 
     Args:
-        seed: random seed. Each draw depends only on it and the number of its pair.
+        seed: random seed. Each draw depends only on the seed and the index of the pair.
         strips: N, the number of the person's strips, at least MIN_STRIPS.
 
     Returns:
-        (N,) index of strip b for each strip a, never a itself.
+        (N,) index of strip b for each strip a; b is never a itself.
     """
     draws = np.array([np.random.default_rng([seed, index]).random() for index in range(strips)])
     targets = np.floor(draws * (strips - 1)).astype(np.int64)

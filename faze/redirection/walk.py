@@ -88,7 +88,7 @@ def walk_person(
         steps: S, both ends included.
 
     Raises:
-        UserError: the network's output is not finite, as after training that diverged.
+        UserError: the network's output is not finite, for example because its training diverged.
     """
     image, codes, front = frontal(dted, strips, person)
     walked, seen = {}, {}
@@ -105,7 +105,7 @@ def frontal(dted: DTED, strips: StripStore, person: str) -> tuple[torch.Tensor, 
     """Encode a person's first strip.
 
     Returns:
-        The image (1, 3, H, W), its codes, and its codes, rotated to frontal by its labels.
+        The image (1, 3, H, W), its codes, and the same codes rotated to frontal by its labels.
     """
     like = dted.fc_enc.weight
     pixels = torch.from_numpy(strips.pixels(person, slice(1))).to(like.device)
@@ -117,7 +117,7 @@ def frontal(dted: DTED, strips: StripStore, person: str) -> tuple[torch.Tensor, 
 
 
 def turned(front: Codes, code: str, rotations: torch.Tensor) -> Codes:
-    """Turn one code of a strip, "gaze" or "head", by each of S rotations (S, 3, 3) and return S codes."""
+    """Turn one code of a strip, "gaze" or "head", by each of S rotations (S, 3, 3); return the S resulting codes."""
     codes = front._replace(**{code: getattr(front, code) @ rotations.to(front.app).mT})
     return Codes(*(part.expand(len(rotations), *part.shape[1:]) for part in codes))
 
@@ -146,7 +146,7 @@ def contact_sheet(walks: Sequence[PersonWalk]) -> Picture:
 
 
 def video_frames(walk: PersonWalk) -> Iterator[Picture]:
-    """Draw frames of even size, forward and back so that they loop: input and reconstruction above the four walks."""
+    """Draw frames of even size that play forward and back in a loop: input and reconstruction above the four walks."""
     width, height = size = _tile_size(walk, VIDEO_TILE_PX)
     row_px = LINE_PX + height + GAP_PX
     background = _canvas(LINE_PX + 3 * row_px + GAP_PX, 2 * (width + GAP_PX) + GAP_PX)
@@ -164,7 +164,7 @@ def video_frames(walk: PersonWalk) -> Iterator[Picture]:
 
 
 def write_picture(path: Path, picture: Picture) -> None:
-    """Write a PNG."""
+    """Write a picture as PNG."""
     if not cv2.imwrite(str(path), cv2.cvtColor(picture, cv2.COLOR_RGB2BGR)):
         raise OSError(f"{path} cannot be written")
 

@@ -29,7 +29,7 @@ ARROW = "#ffd43b"
 
 
 def draw_density(inspection: Inspection) -> Figure:
-    """Draw the density of gaze and head pose over yaw and pitch in each split, with shared axes, cells and colours."""
+    """Plot the density of gaze and head pose over yaw and pitch for each split; axes, cells and colours are shared."""
     labels = {split: inspection.labels_deg(split) for split in inspection.splits}
     everyone = np.concatenate(list(labels.values()))
     low, high = _limits(everyone)
@@ -68,7 +68,7 @@ def draw_density(inspection: Inspection) -> Figure:
 
 
 def _limits(labels_deg: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return rounded quantiles of (yaw, pitch) of gaze and head together, close to minimum and maximum."""
+    """Return rounded quantiles near the minimum and maximum of (yaw, pitch), for gaze and head together."""
     if not len(labels_deg):
         return np.array([-20.0, -20.0]), np.array([20.0, 20.0])
     both = np.concatenate([labels_deg[:, columns] for columns in KINDS.values()])
@@ -78,14 +78,14 @@ def _limits(labels_deg: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArr
 
 
 def _shares(angles_deg: NDArray[np.float32], low: NDArray, high: NDArray, side: int) -> NDArray[np.float64]:
-    """Return the percentage of (yaw, pitch) rows in each cell, (yaw cells, pitch cells)."""
+    """Return the percentage of (yaw, pitch) rows in each cell, as an array (yaw cells, pitch cells)."""
     edges = [np.arange(a, b + side / 2, side) for a, b in zip(low, high, strict=True)]
     counts, *_ = np.histogram2d(*angles_deg.T.astype(np.float64), bins=edges)
     return 100 * counts / max(len(angles_deg), 1)
 
 
 def draw_people(inspection: Inspection) -> Figure:
-    """Draw the number of strips of every person, sorted within each split, with rejected frames stacked above."""
+    """Plot the number of strips per person, sorted within each split, with the rejected frames stacked on top."""
     figure, [[axes]] = panels(WIDTH, 2.9, 1, 1)
     rejected = by_person(inspection.rejects)
     names, start = [], 0
@@ -115,7 +115,7 @@ def draw_people(inspection: Inspection) -> Figure:
 
 
 def _draw_bars(axes: Axes, counts: NDArray, above: NDArray, edges: NDArray, color: str) -> None:
-    """Draw bars, separated by gaps if there are few, or as one path if there are many."""
+    """Draw bars: separated by gaps if there are few, as one path if there are many."""
     if len(counts) > NAMED_PEOPLE:
         axes.stairs(above + counts, edges, baseline=above, fill=True, color=color)
     else:
@@ -123,7 +123,7 @@ def _draw_bars(axes: Axes, counts: NDArray, above: NDArray, edges: NDArray, colo
 
 
 class SheetStrip(NamedTuple):
-    """A strip of a contact sheet."""
+    """A strip in a contact sheet."""
 
     pixels: NDArray[np.uint8]  # (H, W, 3) RGB
     label: NDArray[np.float32]  # (4,) rad
@@ -133,7 +133,7 @@ class SheetStrip(NamedTuple):
 
 
 def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip]:
-    """Select people at regular intervals in the store and, for each, strips at regular intervals in the recording."""
+    """Select people evenly spaced in the store and, for each person, strips evenly spaced in the recording."""
     persons = [person for person in strips.persons() if strips.count(person)]
     positions = np.unique(np.linspace(0, len(persons) - 1, min(most, len(persons))).round().astype(int))
     chosen = [persons[i] for i in positions]
@@ -147,12 +147,12 @@ def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip
 
 
 def _centers(count: int, parts: int) -> list[int]:
-    """Return the centres of `parts` equal parts of 0 .. count - 1, or all indices if there are fewer."""
+    """Return the centres of `parts` equal parts of 0 .. count - 1, or all indices if `count` is smaller."""
     return [int((part + 0.5) * count / min(parts, count)) for part in range(min(parts, count))]
 
 
 def draw_sheet(cells: Sequence[SheetStrip], columns: int = SHEET_COLUMNS) -> Figure:
-    """Draw normalised eye strips, each with its gaze label as an arrow, as seen from the camera."""
+    """Draw normalised eye strips, each with an arrow that shows its gaze label as seen from the camera."""
     rows = max(1, -(-len(cells) // columns))
     figure, grid = panels(WIDTH, 0.99 * rows, rows, columns)
     figure.get_layout_engine().set(h_pad=0.03, w_pad=0.03, hspace=0.02, wspace=0.02)

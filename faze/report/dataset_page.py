@@ -1,4 +1,4 @@
-"""The page of a data set: a folder with index.html, table.csv, summary.json and figures, and its text for terminals."""
+"""The page of a data set (a folder with index.html, table.csv, summary.json and figures) and its terminal version."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ MOST_LISTED = 12  # devices or people in a line
 
 
 def write_page(inspection: Inspection, cells: Sequence[SheetStrip], folder: Path, sidecar: str) -> None:
-    """Write the page of a data set into an existing folder, with table, summary and figures.
+    """Write the page of a data set, including table, summary and figures, into an existing folder.
 
     Args:
         inspection: content of the store.
@@ -54,8 +54,8 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
 
     Args:
         folder: folder of the page.
-        root: results/<name>; the report is in a subfolder.
-        embedder: embedder of the report.
+        root: results/<name>; the report is in a subfolder of it.
+        embedder: the report's embedder.
 
     Raises:
         UserError: the page is missing.
@@ -80,7 +80,7 @@ def _texts(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def title(summary: Mapping[str, Any]) -> str:
-    """Return the title of a data set, for example MPIIGaze; titles of other stores are in their files."""
+    """Return the title of a data set, for example MPIIGaze; for other stores, the title in their file."""
     return NAMES.get(summary["dataset"], summary["dataset"])
 
 
@@ -104,7 +104,7 @@ def _listed(items: Sequence[str], more: str) -> str:
 
 
 def _shares(counts: Mapping[str, int], texts: Mapping[str, str], total: int) -> str:
-    """Format counts by kind: 12 off the screen (2.0 %), 588 on the screen (98.0 %); or just: all on the screen."""
+    """Format counts by kind, such as "12 off the screen (2.0 %), 588 on the screen (98.0 %)" or "all on the screen"."""
     kinds = [(number, texts.get(key, key)) for key, number in counts.items() if number]
     if len(kinds) == 1:
         return f"all {kinds[0][1]}"
@@ -112,7 +112,7 @@ def _shares(counts: Mapping[str, int], texts: Mapping[str, str], total: int) -> 
 
 
 def checksums(found: Mapping[str, Any] | None) -> str:
-    """Format the result of the verification of checksums."""
+    """Format the result of verifying the checksums."""
     if found is None:
         return "not verified"
     texts = [f"{counted(found['intact'], 'person', 'people')} intact"] if found["intact"] else []
@@ -124,7 +124,7 @@ def checksums(found: Mapping[str, Any] | None) -> str:
 
 
 def rejected(rejects: Mapping[str, Any] | None) -> str:
-    """Return a sentence with the number of rejected frames and people."""
+    """Return a sentence that states how many frames and people were rejected."""
     if rejects is None:
         return "The store has no list of rejected frames."
     text = "No frame is rejected"
@@ -137,7 +137,7 @@ def rejected(rejects: Mapping[str, Any] | None) -> str:
 
 
 def kind_counts(kind: Mapping[str, Any]) -> str:
-    """Format the number of rejects with one reason: 12 frames of 3 people; 2 entire people."""
+    """Format the counts of rejects for one reason, such as "12 frames of 3 people; 2 entire people"."""
     counts = []
     if kind["frames"]:
         counts.append(f"{counted(kind['frames'], 'frame')} of {counted(kind['people'], 'person', 'people')}")
@@ -147,7 +147,7 @@ def kind_counts(kind: Mapping[str, Any]) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share: 0.4 %, or < 0.1 % for smaller ones above 0."""
+    """Format a share, such as 0.4 %, or as < 0.1 % for very small shares above 0."""
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
@@ -180,7 +180,7 @@ def _describe_rejects(rejects: Mapping[str, Any] | None) -> list[str]:
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """Format a table with its first column aligned left and numbers aligned right."""
+    """Format a table; the first column is left-aligned and the other columns are right-aligned."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -43,7 +43,7 @@ def _with_legend(figure: Figure, axes: Axes) -> Figure:
 
 
 def draw_talk_charts(results: Results) -> Figure:
-    """Plot time, memory and error per tier like the talk's charts; the last bars use the talk's ratios."""
+    """Plot time, memory and error per tier as in the talk's charts; the last bars use the talk's ratios."""
     several = len(results.tiers) > 1
     rows = len(results.tiers) + several
     figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
@@ -74,7 +74,7 @@ def draw_talk_charts(results: Results) -> Figure:
 
 
 def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what: str, labels: Sequence[str]) -> None:
-    """Draw a bar with a label for each tier, and a hatched one for our baseline divided by the ratio from the talk."""
+    """Draw a labelled bar for each tier, and a hatched bar for our baseline divided by the talk's ratio."""
     colors = tier_colors(results.tiers)
     near = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
     axes.barh(range(len(values)), values, height=0.62, color=[colors[tier] for tier in values.index])
@@ -91,7 +91,7 @@ def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what
 
 
 def draw_changes(results: Results) -> Figure:
-    """Draw the change of each tier's error with its interval and the margin, followed by the noise controls."""
+    """Plot the change in each tier's error, its interval and the margin, followed by the noise controls."""
     changed = results.tiers[1:]
     lines = len(changed) + len(results.controls)
     figure, [row] = panels(WIDTH, 1.5 + 0.5 * lines, 1, len(results.datasets), sharex=True, sharey=True)
@@ -122,7 +122,7 @@ def draw_changes(results: Results) -> Figure:
 
 
 def draw_people(results: Results) -> Figure:
-    """Draw the error of every test person in the first tier before and after adaptation, sorted."""
+    """Plot each test person's error in the first tier before and after adaptation, sorted by the error before."""
     tier, learner = results.tiers[0], results.learners[0]
     persons = results.tables["persons"]
     persons = persons[persons["tier"] == tier].groupby(["dataset", "person", "learner", "k"])["error_deg"].mean()
@@ -148,7 +148,7 @@ def draw_people(results: Results) -> Figure:
 
 
 def draw_training(results: Results) -> Figure:
-    """Draw every tier's validation error against pairs and seconds: thin lines for seeds, bold for means."""
+    """Plot every tier's validation error against pairs and seconds: thin lines for seeds, bold lines for means."""
     figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
     curves = results.tables["training"]
     target = results.tables["convergence"]["target_deg"].mean()
@@ -176,7 +176,7 @@ def draw_training(results: Results) -> Figure:
 
 
 def draw_shots(results: Results) -> Figure:
-    """Draw the baseline's error against k for every learner and data set, with intervals as bands."""
+    """Plot the baseline's error against k for every learner and data set, with intervals as bands."""
     figure, [row] = panels(WIDTH, 4.6, 1, len(results.datasets), sharey=True)
     for axes, dataset in zip(row, results.datasets, strict=True):
         shots = _draw_learners(axes, results, results.tiers[0], dataset)
@@ -190,7 +190,7 @@ def draw_shots(results: Results) -> Figure:
 
 
 def draw_shots_by_tier(results: Results) -> Figure:
-    """Draw error against k in a small panel for each data set and tier, with the baseline dashed."""
+    """Plot error against k in one small panel per data set and tier; the baseline is dashed."""
     colors = learner_colors(results.learners)
     depth = math.ceil(len(results.tiers) / PANELS_PER_ROW)
     columns = math.ceil(len(results.tiers) / depth)
@@ -222,7 +222,7 @@ def draw_shots_by_tier(results: Results) -> Figure:
 
 
 def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float = 1.0) -> pd.Series:
-    """Draw the curve and interval of every learner; return the values of k."""
+    """Plot the curve and interval of every learner; return the values of k."""
     colors = learner_colors(results.learners)
     tint = 0.1 if len(results.learners) <= 3 else 0.06  # many overlapping bands need a weaker tint
     for marker, learner in zip(MARKERS, results.learners, strict=False):
@@ -236,7 +236,7 @@ def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: 
 
 
 def _limit_errors(axes: Axes, results: Results) -> None:
-    """Set the error axis from 0 to the end of the bands, or to CLIP for learners with far larger errors."""
+    """Limit the error axis to the range from 0 to the end of the bands, or to CLIP if some errors are far larger."""
     errors = results.tables["tiers"]
     unadapted = errors[errors["k"] == 0]["high_deg"].max()
     if pd.isna(unadapted):  # a single person has no interval
@@ -245,7 +245,7 @@ def _limit_errors(axes: Axes, results: Results) -> None:
 
 
 def draw_learners(results: Results) -> Figure:
-    """Draw the paired difference of every learner from `offset` and from the first learner, with intervals."""
+    """Plot each learner's paired difference from `offset` and from the first learner, with intervals."""
     references = [r for r in dict.fromkeys([SIMPLE, results.learners[0]]) if r in results.learners]
     references = references[: len(results.learners) - 1]  # two learners have only one difference
     pairs = results.tables["learners"]
@@ -268,7 +268,7 @@ def draw_learners(results: Results) -> Figure:
 
 
 def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame, reference: str) -> None:
-    """Draw the differences of all other learners from one, in a panel for each data set."""
+    """Plot the differences of all other learners from the reference, in one panel per data set."""
     others = [learner for learner in results.learners if learner != reference]
     colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
     for axes, dataset in zip(row, results.datasets, strict=True):
@@ -293,7 +293,7 @@ def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame
 
 
 def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:
-    """Set the axis so that margin and annotations fit; far larger differences are cut off."""
+    """Set the axis limits so that margin and annotations fit; far larger differences are cut off."""
     ends = pairs[["low_deg", "high_deg", "difference_deg"]]
     low, high = min(ends.min().min(), -margin_deg), max(ends.max().max(), margin_deg)
     typical = 6 * max(np.nanmedian(ends.abs()), margin_deg, 1e-3)
@@ -320,7 +320,7 @@ def _marker_size(points: int) -> float:
 
 
 def draw_redirection(results: Results) -> Figure:
-    """Draw error and turned angle of gaze and head against the requested angle, per data set."""
+    """Plot the error and the turned angle of gaze and head against the requested angle, per data set."""
     table = results.tables["redirected_by_angle"]
     columns = [(dataset, factor) for dataset in results.datasets for factor in ("gaze", "head")]
     figure, [errors, turns] = panels(WIDTH, 6.4, 2, len(columns), sharex="col", sharey="row")
@@ -358,7 +358,7 @@ def _line(
 
 
 def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw estimated against requested angles of the walks: thin lines for people, bold for means.
+    """Plot estimated against requested angles of the walks: thin lines for people, bold lines for means.
 
     Args:
         results: results of the evaluation.

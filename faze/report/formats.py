@@ -121,7 +121,7 @@ def needed(number: int, most: int) -> str:
 
 
 def marked(text: str) -> Markup:
-    """Convert a text to HTML, with `code` as code."""
+    """Convert a text to HTML, marking up words in backticks as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
@@ -134,13 +134,13 @@ def machine(described: Mapping[str, str]) -> str:
 
 
 def facts(machine: Mapping[str, str]) -> list[tuple[str, str]]:
-    """List machine and versions as (title, value), without absent packages."""
+    """List the machine and the package versions as (title, value), omitting absent packages."""
     present = [(name, str(value)) for name, value in machine.items() if value not in (None, "", "absent")]
     return [(_FACTS.get(name, name), f"{value} GiB" if name.endswith("_gib") else value) for name, value in present]
 
 
 def load_template(name: str) -> jinja2.Template:
-    """Load a template of this package. Undefined variables are errors."""
+    """Load a template from this package. Undefined variables are errors."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("faze.report", "."),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""Figures, pictures and videos of a page: files, and data URIs within a budget so that the page is one small file."""
+"""Figures, pictures and videos of a page, as files and as data URIs; a budget keeps the page one small file."""
 
 import base64
 import io
@@ -40,7 +40,7 @@ class Embedder:
         return self._embed(path.read_bytes(), kind)
 
     def picture(self, path: Path, width_px: int = 2240) -> str | None:
-        """Embed a picture as the smaller of PNG and JPEG, at most this wide (twice the page, for high resolutions)."""
+        """Embed the smaller of PNG and JPEG, at most `width_px` wide (twice the page, for high-resolution screens)."""
         with Image.open(path) as image:
             image = image.convert("RGB")
         if image.width > width_px:
@@ -66,7 +66,7 @@ def _encode(image: Image.Image, form: str, **settings: object) -> bytes:
 
 
 def save_figures(figures: Mapping[str, Figure], folder: Path, embedder: Embedder) -> dict[str, str | None]:
-    """Save every figure as png and, except for photographs, svg; return the data URI of each."""
+    """Save every figure as PNG and, except for photographs, as SVG; return the data URI of each."""
     folder.mkdir()
     with drawing():
         for name, figure in figures.items():
@@ -83,7 +83,7 @@ def embed_figure(folder: Path, name: str, embedder: Embedder) -> str | None:
 
 
 def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[dict[str, Any]]:
-    """Collect the contact sheet of every tier, and videos of the last tier, which is embedded first."""
+    """Collect the contact sheet of every tier, and videos of the last tier, whose files are embedded first."""
     walks = []
     for position, tier in enumerate(reversed(tiers)):
         folder = paths.walks(tier, seed)
@@ -110,7 +110,7 @@ def walk_title(path: Path) -> str:
 
 
 def collect_atlas(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, Any]:
-    """Collect the atlas of the first and the last tier: steps, range_deg, and each person's embedded sheets.
+    """Collect the atlases of the first and the last tier: steps, range_deg, and each person's embedded sheets.
 
     Returns:
         {} if a walk has no atlas. People whose sheets exceed the budget are omitted.
@@ -138,7 +138,7 @@ def collect_atlas(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[s
 
 
 def _embed_sheet(folder: Path, name: str, embedder: Embedder) -> str | None:
-    """Embed a sheet from the folder; any path in its name is ignored."""
+    """Embed a sheet from the folder; any folders in its name are ignored."""
     try:
         return embedder.file(folder / PurePath(name).name, "image/webp")
     except OSError as error:
@@ -148,7 +148,7 @@ def _embed_sheet(folder: Path, name: str, embedder: Embedder) -> str | None:
 
 
 def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
-    """Read the requested and estimated angles in the walks of the first and the last tier, if they exist.
+    """Read the requested and estimated angles of the first and the last tier's walks, if the tables exist.
 
     Raises:
         UserError: a table is damaged.

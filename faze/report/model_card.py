@@ -1,4 +1,4 @@
-"""The model card of a trained checkpoint in Markdown: data, errors, redirected strips, limits and recipe."""
+"""The Markdown model card of a trained checkpoint: data, errors, redirected strips, limits and recipe."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,12 +28,12 @@ def write_card(
     redirected: pd.DataFrame,
     files: Sequence[str],
 ) -> str:
-    """Return the card of one run.
+    """Return the model card of one run.
 
     Args:
         start: the start event of its training (`faze.base.run_log`).
         pixel_sources: source of the pixels of each data set's strips (`faze.data.store.strips`).
-        people: contents of the stores; columns dataset, split, people, strips.
+        people: contents of the stores, with the columns dataset, split, people and strips.
         errors: errors of each test person (`faze.evaluation.runs.read_errors`).
         redirected: identity measures of redirected strips (table `redirection`).
         files: names of the learner files next to the checkpoint.
@@ -86,7 +86,7 @@ def write_card(
 
 
 def count_people(inspected: Mapping[str, Iterable[tuple[str, int]]]) -> pd.DataFrame:
-    """Count people and strips of each split.
+    """Count the people and strips in each split.
 
     Args:
         inspected: data set -> (split, strips) of each person.
@@ -106,7 +106,7 @@ def _describe_pixels(source: str) -> str:
 
 
 def _errors(errors: pd.DataFrame) -> str:
-    """Return a table with a row for each learner and k and a column for each data set."""
+    """Return a table with a row per learner and k, and a column per data set."""
     datasets = list(dict.fromkeys(errors["dataset"]))
     means = errors.groupby(["learner", "k", "dataset"], sort=False)["error_deg"].mean()
     cells = dict.fromkeys((learner, k) for learner, k, _ in means.index)
@@ -132,7 +132,7 @@ def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained
 
 
 def _describe_licence(sources: Collection[str]) -> str:
-    """Describe the licence of weights, given the sources of all pixels on which network and learners were trained."""
+    """Describe the licence of the weights, given the sources of all pixels used to train network and learners."""
     if all(source == RENDERED for source in sources):
         return "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only."
     if UNKNOWN_SOURCE in sources:

@@ -1,4 +1,4 @@
-"""The report page: rows of its tables, and its template."""
+"""The report page: the rows of its tables and its template."""
 
 import datetime
 import itertools
@@ -84,7 +84,7 @@ def render(
 
 
 def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
-    """Return the rows of the tier table: speed, memory, switches, errors with their changes, verdict."""
+    """Return the rows of the tier table: speed, memory, switches, errors and their changes, and verdict."""
     performance = results.tables["performance"].set_index("tier").astype({"same_step": object})
     performance = performance.fillna({"same_step": ""})
     switches = summary["switches"]
@@ -103,7 +103,7 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
 
 
 def conditions(results: Results) -> list[tuple[str, str, int]]:
-    """Return data set, learner and k for the errors in the tier table."""
+    """Return the data set, learner and k of each error in the tier table."""
     cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
     return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
 
@@ -140,7 +140,7 @@ def shot_rows(results: Results) -> Rows:
 
 
 def learner_rows(results: Results) -> Rows:
-    """Return every pair of learners of the baseline at the largest k, with the k between which their curves cross."""
+    """Return the baseline's pairs of learners at the largest k, and the k between which their curves cross."""
     pairs = results.tables["learners"]
     pairs = pairs[pairs["tier"] == results.tiers[0]]
     crossed = {
@@ -155,7 +155,7 @@ def learner_rows(results: Results) -> Rows:
 
 
 def pixel_check_rows(results: Results) -> Rows:
-    """Return the mean errors of the network and of the pixel checks over seeds, per tier and data set."""
+    """Return the errors of the network and of the pixel checks, averaged over seeds, per tier and data set."""
     table = results.tables["pixel_checks"]
     means = table.groupby(["tier", "dataset", "check"])[["error_deg", "unadapted_deg", "ratio"]].mean()
     return [
@@ -165,7 +165,7 @@ def pixel_check_rows(results: Results) -> Rows:
 
 
 def redirection_rows(results: Results) -> Rows:
-    """Return the identity measures of redirected strips over seeds, per tier, followed by three references."""
+    """Return each tier's identity measures of redirected strips, averaged over seeds, then three reference rows."""
     means = results.tables["redirection"].groupby(["tier", "dataset"]).mean()
     rows = [
         {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict() for dataset in results.datasets]}
@@ -184,7 +184,7 @@ def redirection_rows(results: Results) -> Rows:
 
 
 def turned_rows(results: Results) -> Rows:
-    """Return errors and gains of redirected strips per tier, followed by the controls of the first tier."""
+    """Return the errors and gains of redirected strips per tier, followed by the first tier's controls."""
     errors, gains = (_numbers(results, name) for name in ("redirected", "turned"))
     changes = results.tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
 
@@ -221,14 +221,14 @@ def similarity_rows(results: Results) -> Rows:
 
 
 def _numbers(results: Results, table: str) -> dict[tuple[str, ...], dict[str, float]]:
-    """Return mean, low and high by tier, data set, variant if the table has it, and name of the number."""
+    """Return mean, low and high, keyed by tier, data set, variant (if the table has one) and name of the measure."""
     rows = results.tables[table]
     keys = [key for key in ("tier", "dataset", "variant", "number") if key in rows]
     return rows.set_index(keys)[["mean", "low", "high"]].to_dict("index")
 
 
 def coverage_rows(results: Results) -> Rows:
-    """Return the coverage by nominal level, for each data set, learner and up to MOST_SHOTS values of k."""
+    """Return the coverage at each nominal level for each data set, learner and up to MOST_SHOTS values of k."""
     table = results.tables["coverage"]
     keys, shown = ["dataset", "learner", "k"], thinned(sorted(table["k"].unique()), MOST_SHOTS)
     return [
@@ -238,7 +238,7 @@ def coverage_rows(results: Results) -> Rows:
 
 
 def time_rows(results: Results) -> Rows:
-    """Return the mean time of each tier to the baseline's final error over seeds; ratios have a geometric mean."""
+    """Return each tier's time to the baseline's final error, averaged over seeds; ratios use the geometric mean."""
     rows = []
     for tier, times in results.tables["convergence"].groupby("tier", sort=False):
         reached = times[times["reached"]]

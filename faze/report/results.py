@@ -36,7 +36,7 @@ class Results:
 
     @property
     def rendered(self) -> list[str]:
-        """Data sets whose people are rendered, so that errors are not comparable with published ones."""
+        """Data sets with rendered people, whose errors are not comparable with published ones."""
         return [dataset for dataset in self.datasets if self.pixel_sources.get(dataset) == RENDERED]
 
     @property
@@ -48,7 +48,7 @@ class Results:
         return f"The people of {names} are rendered, not photographed: errors are not comparable with published ones."
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
-        """Select the rows of a data set, learner and k: one per tier and, with `controls`, noise control."""
+        """Select the rows for a data set, learner and k: one per tier and, with `controls`, one per noise control."""
         rows = self.tables[table]
         rows = rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)]
         order = [*self.tiers, *self.controls] if controls else self.tiers
@@ -62,7 +62,7 @@ class Results:
 
 
 def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
-    """Read summary and tables of an evaluation.
+    """Read the summary and the tables of an evaluation.
 
     Raises:
         UserError: a file is missing or damaged.

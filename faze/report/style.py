@@ -1,4 +1,4 @@
-"""The style of figures and pages, with colours that are distinguishable for colour-blind readers."""
+"""The style of figures and pages, with colours that colour-blind readers can distinguish."""
 
 import functools
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def learner_colors(learners: Sequence[str]) -> dict[str, str]:
 
 
 def split_color(split: str) -> str:
-    """Return the colour of a split, or that for people without a split."""
+    """Return the colour of a split, or the colour for people without a split."""
     return _SPLITS.get(split, "#5b7a99")
 
 

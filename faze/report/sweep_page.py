@@ -77,7 +77,7 @@ def format_value(value: object) -> str:
 
 
 class Scale:
-    """An axis with positions of values from 0 to 1, and ticks; categorical unless the values are numbers."""
+    """An axis that maps values to positions from 0 to 1 and has ticks; categorical unless the values are numbers."""
 
     def __init__(self, values: pd.Series, tick_distance: float = TICK_DISTANCE) -> None:
         known = list(dict.fromkeys(values))
@@ -102,7 +102,7 @@ class Scale:
 
 
 def draw_parallel(points: pd.DataFrame, keys: Sequence[str]) -> Figure:
-    """Draw each point as a line through one axis per key to its error, with the best one bold."""
+    """Plot each point as a line that crosses one axis per key and ends at its error; the best line is bold."""
     points = points.dropna(subset=[ERROR]).iloc[::-1]  # the best is drawn last, on top
     scales, errors = {key: Scale(points[key]) for key in keys}, points[ERROR].to_numpy()
     low, high = errors.min(), errors.max()
@@ -127,7 +127,7 @@ def draw_parallel(points: pd.DataFrame, keys: Sequence[str]) -> Figure:
 
 
 def draw_against(points: pd.DataFrame, runs: pd.DataFrame, keys: Sequence[str]) -> Figure:
-    """Draw the error of each point, and of each of its training runs, against the value of each key."""
+    """Plot the error of each point, and of each of its training runs, against the value of each key."""
     rows, columns = -(-len(keys) // PANELS_PER_ROW), min(len(keys), PANELS_PER_ROW)
     figure, grid = panels(WIDTH * min(1.0, 0.12 + 0.3 * columns), 2.7 * rows, rows, columns, sharey=True)
     for number, axes in enumerate(axes for row in grid for axes in row):

@@ -1,16 +1,16 @@
-"""Adapt few-shot learners to people of the test split and measure them on their query entries. Paper section 4.
+"""Adapt few-shot learners to test people and measure errors on these people's query entries. Paper section 4.
 
-The first output belongs to the first learner, and so on. All learners adapt to the same calibrations.
+The first output belongs to the first learner, and so on. All learners use the same calibrations.
 
-- Errors: one row per person, k and repeat. The rows of k = 0, the trained gaze head itself, have no repeat and are the
-  same for all learners. The column `steps` is the number of steps before the error was measured: fewshot.adapt_steps,
-  or the number chosen on val people.
+- Errors: one row per person, k and repeat. The rows for k = 0 measure the trained gaze head itself, have no repeat and
+  are the same for all learners. The column `steps` is the number of steps before the error was measured:
+  fewshot.adapt_steps, or the number chosen on val people.
 - Trace: one row per person, k, repeat and number of steps after which the error was measured.
 - Predictions, if requested: one row per person, k, repeat and query entry.
 
-Metadata, as JSON: `left_out` describes each person with too few entries, `left_out_of_training` those whom meta_train
-could not use, `val_deg` is the mean error of val people at each k, and `seconds` (of the errors) is how long learning,
-and adapting and measuring took.
+Metadata, as JSON: `left_out` describes each person with too few entries, `left_out_of_training` describes those whom
+meta_train could not use, and `val_deg` is the mean error of val people at each k. `seconds`, in the errors table only,
+contains the duration of learning and that of adapting and measuring.
 """
 
 import sys
@@ -46,7 +46,7 @@ from faze.fewshot.result_tables import errors_table, predictions_tables, trace_t
     KEEP_EXISTING,
 )
 def main(args: Namespace) -> None:
-    """Read test people and learners, draw calibrations, adapt, write the errors."""
+    """Read test people and learners, draw calibrations, adapt, and write the errors."""
     learners = in_rows(args, "learner", "learner_file", "out", "trace", "predictions")
     config = load(args.config, "adapt")
     settings = config.fewshot
@@ -95,7 +95,7 @@ def people_of_test(
     """Read the test people of every store; in a store without splits, all people are test people.
 
     Returns:
-        The people, and a sentence about each one who has too few entries.
+        The people, and a sentence about each person with too few entries.
 
     Raises:
         UserError: no person in a store has enough entries, a store and a learner come from different checkpoints, or

@@ -76,7 +76,7 @@ def measure_tiers(config: Resolved, args: Namespace) -> dict[str, Any]:
 
 
 def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
-    """Measure the top tier without the change of each other tier, in separate rounds."""
+    """Measure the top tier without each of the other tiers' changes in turn, in separate rounds."""
     *_, top = config.leave_one_out
     jobs = {top: tier_job(config, config.engines[top], args)}
     for tier, engine in config.leave_one_out.items():
@@ -117,7 +117,7 @@ def at_paper_width(config: Resolved) -> Resolved | None:
     """Return the configuration at the paper's width: a small batch, and few steps of about a second each.
 
     At the small default width, most memory is not used for activations. The model is that of config/paper.yaml. The
-    batch keeps its number of chunks, which is the unit that processes and accumulation share.
+    batch keeps its number of chunks, since whole chunks are distributed over processes and accumulation steps.
 
     Returns:
         None if benchmark.paper_width is off, the width is the same, or the stored strips are too small.

@@ -52,7 +52,7 @@ def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[
     """Encode every person; yield the person, the split, and the arrays by their names in the store of codes.
 
     Raises:
-        UserError: a code is not finite, as after training that diverged.
+        UserError: a code is not finite, for example because training diverged.
     """
     people = [person for person in strips.persons() if strips.count(person)]
     progress = Progress("encode", sum(map(strips.count, people)), "strips")

@@ -30,7 +30,7 @@ from faze.redirection.estimator import TrainedEstimator, measure_errors, save_es
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
-    """Train, measure and write."""
+    """Train the estimator, measure its errors and write both."""
     torch.set_num_threads(args.threads)
     config = load(args.config, "estimator")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

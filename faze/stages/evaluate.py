@@ -53,7 +53,7 @@ def main(args: Namespace) -> None:
 
 
 def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
-    """Write each table as csv, and summary.json."""
+    """Write each table as CSV, and write summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
     trainings = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}

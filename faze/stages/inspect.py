@@ -3,7 +3,7 @@
 faze inspect results/default/data/mpiigaze.h5
 faze inspect STORE --verify --out FOLDER       verifies all checksums, and writes a page with figures
 
-It reads stores of faze and of the released code (pixels and labels alone).
+It reads faze's stores and those of the released code (only pixels and labels).
 """
 
 import os
@@ -57,7 +57,7 @@ def address(path: str) -> str:
 
 
 def look(strips: StripStore, args: Namespace) -> Inspection:
-    """Inspect an open store with the given list of rejects, or the one next to it."""
+    """Inspect an open store with the given list of rejects, or with the list next to the store."""
     beside = sidecar_of(args.store)
     sidecar = args.rejects or (beside if beside.is_file() else None)
     rejects = read_rejects(sidecar) if sidecar else []

@@ -74,7 +74,7 @@ def main(args: Namespace) -> None:
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
-    """Measure the mean error of val people in degrees at each k, calibrated like test people; "0": unadapted."""
+    """Measure the mean error in degrees at each k of val people calibrated like test people; "0" is unadapted."""
     if not training.val:
         return {}
     settings = training.settings
@@ -94,7 +94,8 @@ def training_people(
         Train people, val people, and for each split a sentence about each person with too few entries.
 
     Raises:
-        UserError: an outer step requires more train people, or there are no val people to select the number of steps.
+        UserError: an outer step requires more train people, or there are no val people for selecting the number of
+            steps.
     """
     train, few = [], {"train": []}
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."

@@ -1,6 +1,7 @@
-"""Rule `oracle`: rendered test people -> strips rendered with gaze and head pose from strip b, all else from strip a.
+"""Rule `oracle`: rendered test people -> strips rendered with gaze and head pose of strip b, all else of strip a.
 
-They show the result of a perfect redirection (`faze.redirection.pairs`). The frame index is the number of the pair.
+The strips show the result of a perfect redirection (`faze.redirection.pairs`). The frame index is the index of the
+pair.
 """
 
 import concurrent.futures
@@ -42,12 +43,12 @@ def render_target_strips(
         role: the person.
         synthetic: the configuration that the person was rendered with.
         maker: makes strips from frames.
-        rest: N names of the frames that provide room, light, lids, noise and sharpness.
-        turned: N names of the frames that provide gaze, head pose, position and camera.
+        rest: names of the N frames that provide room, light, lids, noise and sharpness.
+        turned: names of the N frames that provide gaze, head pose, position and camera.
 
     Returns:
-        strips (M, H, W, 3) RGB, their labels (M, 4), and their indices among the N. Omitted are pairs whose frames do
-        not exist and frames from which no strip can be made.
+        strips (M, H, W, 3) RGB, their labels (M, 4), and their indices among the N pairs. Pairs are omitted if one of
+        their frames does not exist or if no strip can be made.
     """
     frames = sample_frames(role, synthetic)
     row_of = {name: row for row, name in enumerate(frames.file_names)}
@@ -107,7 +108,7 @@ def main(args: Namespace) -> None:
 
 
 def plan(args: Namespace, seed: int, most: int, synthetic: Synthetic) -> Iterator[tuple[Role, list[str], list[str]]]:
-    """List each test person with the frames a and b of their pairs.
+    """Yield each test person with the names of the frames a and b of each pair.
 
     Raises:
         UserError: the store does not contain the frames' names, or contains no rendered person.

@@ -1,8 +1,8 @@
-"""Rule `preprocess`: raw camera frames -> normalised eye strips with labels (FAZE section 3), and the rejected frames.
+"""Rule `preprocess`: raw camera frames -> normalised, labelled eye strips (FAZE section 3), and rejected frames.
 
 Shards of frames are normalised in parallel and stored, so that a killed run can resume. The output does not depend on
-the number of processes or on interruptions. Instead of a folder of frames, an HDF5 of strips can be given; it is
-copied.
+the number of processes or on interruptions. The input can also be an HDF5 file of strips instead of a folder of frames;
+the strips are then copied.
 """
 
 import sys
@@ -91,7 +91,7 @@ def cache_key(args: Namespace, config: Resolved) -> str | None:
 
 
 def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
-    """Make the missing shards and join all of them."""
+    """Make the missing shards and join all shards."""
     load_ahead(*LOADED_AHEAD)
     reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader)
@@ -124,7 +124,7 @@ def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
 
 
 def copy_strips(args: Namespace, settings: Preprocess) -> RejectWriter:
-    """Copy already normalised strips into our layout."""
+    """Copy strips that are already normalised to a store in our layout."""
     listed = settings.gazecapture_split if args.dataset == "gazecapture" else None
     splits = read_splits(Path(listed)) if listed else None
     size = (settings.height_px, settings.width_px)

@@ -1,6 +1,6 @@
-"""Rule `redirect`: checkpoint, estimator and normalised strips -> redirected strips of test people, measured.
+"""Rule `redirect`: checkpoint, estimator and normalised strips -> measured redirected strips of test people.
 
-One table has a row per person: how much redirected strips resemble the person. The other has a row per pair and
+One table has a row per person: how closely the redirected strips resemble the person. The other has a row per pair and
 variant: the estimated gaze and head pose, and the similarity to the real strip.
 """
 
@@ -70,7 +70,7 @@ def main(args: Namespace) -> None:
 
 
 def describe_errors(pairs: pd.DataFrame) -> Iterator[str]:
-    """Describe the errors of each data set, means over people, in a sentence."""
+    """Describe the errors of each data set, averaged over people, in one sentence."""
     for dataset, rows in by_variant(pairs).groupby("dataset", sort=False):
         means = rows.groupby("variant")[list(ERRORS)].mean()
         factors = [
@@ -82,7 +82,7 @@ def describe_errors(pairs: pd.DataFrame) -> Iterator[str]:
 
 
 class People:
-    """The test people of a store (everybody if there is no such split), and the chosen strips of each."""
+    """The test people of a store (everybody if it has no test split), and the chosen strips of each."""
 
     def __init__(self, strips: StripStore, path: Path, most: int, dted: DTED) -> None:
         everyone = strips.persons("test") or strips.persons()
@@ -120,8 +120,8 @@ def redirect_store(
     """Redirect the chosen strips of every test person.
 
     Raises:
-        UserError: nobody has MIN_STRIPS strips, the network's output is not finite, as after training that diverged,
-            or the estimator was trained on one of the people.
+        UserError: nobody has MIN_STRIPS strips, the network's output is not finite (for example because its training
+            diverged), or the estimator was trained on one of the people.
     """
     people = People(strips, path, settings.strips, dted)
     estimator.check_unseen(path, strips, people.names)
@@ -149,7 +149,7 @@ def redirect_store(
 
 
 def read_rendered(oracle: StripStore, name: str, people: People, pairs: int) -> tuple[Tensor, np.ndarray]:
-    """Read a person's rendered target strips, and the indices of their pairs."""
+    """Read a person's rendered target strips, and the indices of the corresponding pairs."""
     oracle.check([name])
     rows = oracle.frame_index(name)
     if len(rows) and rows.max() >= pairs:
@@ -166,7 +166,7 @@ def by_person(
         dataset: name of the data set.
         names: names of the people.
         people: their redirected strips.
-        means: their mean real strips, (P, S).
+        means: (P, S) mean of each person's real strips.
     """
     rows = pd.DataFrame([person.numbers for person in people])
     rows.insert(0, "dataset", dataset)

@@ -1,6 +1,6 @@
 """Rule `synthesise`: synthetic people -> raw camera frames in the data sets' own layouts, and their ground truth.
 
-Only data sets whose folders are given are rendered; their frames do not depend on each other.
+A data set is rendered only if its folder is given; its frames do not depend on those of the other data set.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
 
 
 def choose_outputs(args: Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return folder and supplementary file of each data set to render.
+    """Return the folder and the supplementary file of each data set to render.
 
     Raises:
         UserError: No data set is given, or only one of its two paths.

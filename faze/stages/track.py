@@ -1,7 +1,7 @@
 """Rule `track`: run logs, results, walks and report -> one flat MLflow run per tier and seed.
 
-If the store does not respond, only this rule fails, after everything else is written. No value is lost, and the same
-command retries.
+If the store does not respond, only this rule fails, after everything else has been written. No value is lost; run the
+same command again to retry.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Rule `train`: normalised strips -> DT-ED checkpoint of one tier and seed.
 
 With `parallel: ddp` it runs torchrun with one process per device, on several nodes if the environment sets their
-rendezvous. A killed run resumes from its work folder. At SIGTERM, SIGUSR1 or SIGUSR2 it finishes the current step,
+rendezvous. A killed run resumes from its work folder. On SIGTERM, SIGUSR1 or SIGUSR2, it finishes the current step,
 writes a checkpoint and exits with code 75.
 """
 

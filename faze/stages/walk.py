@@ -49,7 +49,7 @@ SHEET, ANGLES = "contact_sheet.png", "angles.csv"
     needed("--out", "folder to write"),
 )
 def main(args: Namespace) -> None:
-    """Decode walks from the first strip of some people of each store."""
+    """Decode walks from the first strips of some people in each store."""
     check_replaceable(args.out, [SHEET])
     torch.set_num_threads(args.threads)
     config = load(args.config, "walk")
@@ -62,7 +62,7 @@ def main(args: Namespace) -> None:
 
 
 def choose_people(pairs: Path, count: int) -> dict[str, list[str]]:
-    """Choose people of each data set by the baseline's error in redirected gaze."""
+    """Choose people from each data set by the baseline's error in redirected gaze."""
     people = by_variant(read_pairs(pairs))
     people = people[people["variant"] == REDIRECTED].set_index("person")
     return {
@@ -108,7 +108,7 @@ def write_walks(
 
 
 def angles(walks: Sequence[PersonWalk]) -> pd.DataFrame:
-    """Tabulate the angles of each walk, requested and estimated."""
+    """Tabulate the requested and estimated angles of each walk."""
     return pd.concat(
         pd.DataFrame(
             {

@@ -1,7 +1,7 @@
-"""The folder of a studio (static files, decoders as ONNX graphs, codes of some strips) and its server for this machine.
+"""The folder of a studio (static files, decoders as ONNX graphs, codes of some strips) and its local server.
 
-A browser needs nothing else: the decoders run in it with onnxruntime-web. Codes are stored in frontal orientation, so
-that the page needs one rotation each for gaze and head pose, like a walk.
+A browser needs nothing else: it runs the decoders with onnxruntime-web. Codes are stored in frontal orientation, so
+that the page needs one rotation for gaze and one for head pose, as in a walk.
 
 Shapes: N strips; A numbers in an appearance code.
 """
@@ -77,7 +77,7 @@ def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, pe
 
 @torch.inference_mode()
 def _codes(dted: DTED, strips: StripStore, people: Sequence[str]) -> dict[str, Any]:
-    """Return the frontal codes of first strips, and the directions in which their appearances differ most."""
+    """Return the frontal codes of first strips, and the directions in which their appearance codes differ most."""
     with exact(dted):
         fronts = [frontal(dted, strips, person)[2] for person in people]
     for person, front in zip(people, fronts, strict=True):
@@ -93,7 +93,7 @@ def _codes(dted: DTED, strips: StripStore, people: Sequence[str]) -> dict[str, A
 
 
 def components(app: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find the directions in which (N, A) appearances differ most, scaled to one standard deviation each."""
+    """Find the directions in which appearance codes (N, A) differ most, each scaled to one standard deviation."""
     centred = app - app.mean(0)
     _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
     deviations = lengths / np.sqrt(max(1, len(app) - 1))
@@ -105,7 +105,7 @@ def _rounded(numbers: NDArray) -> list[list[float]]:
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serve files as they are on disk at each request, without logging."""
+    """Request handler that serves files as they currently are on disk, without logging."""
 
     extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {
         ".js": "text/javascript",
@@ -131,7 +131,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Suppress the log of requests."""
+        """Suppress the request log."""
 
 
 def open_server(folder: Path, port: int) -> http.server.ThreadingHTTPServer:

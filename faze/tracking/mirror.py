@@ -1,12 +1,12 @@
 """Mirror run records in MLflow as flat runs. Mirroring the same records again changes nothing.
 
 A run is found by its identity. MLflow cannot change a logged value: if a run contains a value that the files no longer
-contain, a new run replaces it. The replaced run is kept and tagged `superseded`.
+contain, a new run replaces that run. The replaced run is kept and tagged `superseded`.
 
-Three tags record what a run already contains: the number and hash of its training values, the same of its results, and
+Three tags record what a run already contains: the number and hash of its training values, the same for its results, and
 the hash of its files. They are sent together with the data that they describe, so one search finds everything that is
 still missing. MLflow stores identical values (name, step, time and value) only once, so a request can be repeated.
-Values are sent before files: if the artifact store is full, no number is missing.
+Values are sent before files: if the artifact store is full, no value is missing.
 
 A run's network becomes an external logged model with the run's results and the address of its checkpoint.
 """
@@ -81,9 +81,9 @@ class Follower:
         self._sizes: Mapping[Path, int] = {}
 
     def look(self) -> list[str]:
-        """Mirror the run logs that have grown and return those runs' names.
+        """Mirror the run logs that have grown and return the names of their runs.
 
-        A failing store is reported and retried by the next call.
+        If the store fails, the failure is reported and the next call retries.
         """
         mirrored, sizes = [], {}
         for place in self._places:
@@ -107,7 +107,7 @@ class Follower:
 
 
 def _find_or_create_runs(store: Store, records: Sequence[RunRecord], query: str) -> list[Mirrored]:
-    """Find or create the run of each record, and tag all other runs in the same places as superseded."""
+    """Find or create the run of each record, and tag every other run in the same place as superseded."""
 
     def search() -> list["Run"]:
         return store.client.search_runs([store.experiment_id], query, max_results=50_000)
@@ -146,7 +146,7 @@ def _count(tags: Mapping[str, str], tag: str) -> int:
 
 
 def _fits(tags: Mapping[str, str], record: RunRecord) -> bool:
-    """Return whether a run has the record's identity and contains only its first values."""
+    """Return whether a run has the record's identity and its values are a prefix of the record's values."""
     parts = {TRAINING: record.training, RESULTS: record.results}
     return tags.get("identity") == record.identity and all(
         # A run log alone does not contain results, so any results fit it.
@@ -156,7 +156,7 @@ def _fits(tags: Mapping[str, str], record: RunRecord) -> bool:
 
 
 def _log_datasets(store: Store, one: Mirrored) -> None:
-    """Log the data sets that a run read, unless the run has them."""
+    """Log the data sets that a run read, unless they are already logged."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
     from mlflow.exceptions import MlflowException
 
@@ -178,7 +178,7 @@ def _log_datasets(store: Store, one: Mirrored) -> None:
 
 
 def _log_values(store: Store, one: Mirrored, model: "LoggedModel | None") -> None:
-    """Send the parameters, values and tags that the run lacks; send results to the model, too."""
+    """Send the parameters, values and tags that the run lacks; also send results to the model."""
     from mlflow.entities import Param, RunTag
 
     record, data = one.record, one.run.data
@@ -208,7 +208,7 @@ def _batches(one: Mirrored, model: "LoggedModel | None") -> Iterator[tuple[list[
 
 
 def _metric(value: MetricValue, record: RunRecord, model: "LoggedModel | None") -> "Metric":
-    """Convert a value. A model gets the scalars, each with the data set it was measured on."""
+    """Convert a value to an MLflow metric; link scalars to the model and to the data set that they were measured on."""
     from mlflow.entities import Metric
 
     fields = {"key": value.key, "value": value.value, "timestamp": value.time_ms, "step": value.step}
@@ -221,7 +221,7 @@ def _metric(value: MetricValue, record: RunRecord, model: "LoggedModel | None") 
 
 
 def _upload_files(store: Store, mirrored: Sequence[Mirrored]) -> None:
-    """Upload the files of runs whose files have changed, and remove outdated ones from our folders."""
+    """Upload the files of runs whose files have changed, and remove outdated files from our folders."""
     changed = []
     for one in mirrored:
         files = dict(_named_files(one.record.artifacts))
@@ -243,7 +243,7 @@ def _upload_files(store: Store, mirrored: Sequence[Mirrored]) -> None:
 
 
 def _named_files(artifacts: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """Yield each file with its name in MLflow. Hidden files are Snakemake's and are skipped."""
+    """Yield each file with its name in MLflow. Hidden files belong to Snakemake and are skipped."""
     for folder, path in artifacts.items():
         root = path.parent if path.is_file() else path
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
@@ -258,13 +258,13 @@ def _repository(store: Store, uri: str) -> "ArtifactRepository":
 
 
 def _names(repository: "ArtifactRepository", folder: str) -> Iterator[str]:
-    """List the files that a folder contains in MLflow, with those of its subfolders."""
+    """List the files that a folder in MLflow contains, including those in its subfolders."""
     for item in repository.list_artifacts(folder):
         yield from _names(repository, item.path) if item.is_dir else [item.path]
 
 
 def _find_or_create_models(store: Store, mirrored: Sequence[Mirrored], query: str) -> dict[str, "LoggedModel"]:
-    """Find or create the logged model of every run with results, by run id, and tag all others as superseded."""
+    """Find or create a logged model for each run with results, tag others as superseded, and map run ids to models."""
     from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
 
     def search() -> list["LoggedModel"]:

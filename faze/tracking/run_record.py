@@ -1,4 +1,4 @@
-"""The content of one run in MLflow, read from the run's files. Standard library only."""
+"""The content of one run in MLflow, read from the run's files. Uses only the standard library."""
 
 import dataclasses
 import hashlib
@@ -66,7 +66,7 @@ class RunRecord:
 
     @property
     def metrics(self) -> Sequence[MetricValue]:
-        """All values, training first."""
+        """All values, starting with those from training."""
         return [*self.training, *(self.results or ())]
 
     @property
@@ -121,7 +121,7 @@ def read_sweep(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord
 
 
 def read_runs(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]:
-    """Read every run of an ablation. Only the first gets the report and data pages, which are large."""
+    """Read every run of an ablation. Only the first run gets the report and data pages, which are large."""
     return [read_run(paths, place, pages_in=places[0]) for place in places]
 
 
@@ -203,7 +203,7 @@ def _tags(run: LoggedRun) -> dict[str, str]:
 
 
 def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:
-    """Keep all validation metrics and the first MAX_TRAINING_METRICS others, loss and throughput first."""
+    """Keep all validation metrics and up to MAX_TRAINING_METRICS others, starting with loss and throughput."""
     names = dict.fromkeys(value.metric for value in values if not value.metric.startswith("val/"))
     kept = sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))[:MAX_TRAINING_METRICS]
     return [
@@ -214,10 +214,10 @@ def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:
 
 
 def _read_results(summary: Path, training: RunRecord) -> list[MetricValue]:
-    """Read scalars at step 0 and error curves at step k.
+    """Read scalars as values at step 0, and error curves with k as the step.
 
-    All have the time of the last training value. With the time of the evaluation, a value that is recomputed unchanged,
-    or sent again after a failure, would be in MLflow twice.
+    All values have the timestamp of the last training value. With the timestamp of the evaluation, a value that is
+    recomputed unchanged, or sent again after a failure, would appear in MLflow twice.
     """
     place, time_ms = training.place, max((m.time_ms for m in training.training), default=training.start_ms)
     runs = read_json(summary, ("runs",), "run the rule evaluate again")["runs"]
@@ -235,7 +235,7 @@ def _read_results(summary: Path, training: RunRecord) -> list[MetricValue]:
 
 
 def _description(training: RunRecord, results: Sequence[MetricValue], run: LoggedRun, pages_in: RunPlace) -> str:
-    """Write headline numbers, then inactive switches, as markdown. MLflow hides everything after the fifth line."""
+    """Return a Markdown description: headline numbers, then inactive switches. MLflow shows only five lines."""
     title = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
     reused = (

@@ -1,8 +1,8 @@
 """The MLflow store: its address, first opening, experiment, failures, and chart view.
 
 MLflow can lose runs in two ways: processes that open an empty database at the same time corrupt it, and processes that
-create an experiment at the same time may store their runs in the wrong one. Therefore both happen under a lock, a
-database file is created atomically, and runs are created by the experiment's id.
+create an experiment at the same time may store their runs in the wrong one. Therefore both operations are performed
+under a lock, a database file is created atomically, and new runs refer to the experiment by its id.
 
 MLflow's own table shows no metric until each is selected by hand. A shared view, stored as a tag of the experiment,
 sets columns, order and filter for everybody who opens its address.
@@ -93,7 +93,7 @@ def having(tags: Mapping[str, str]) -> str:
 
 
 def current_runs(ablation: str) -> str:
-    """Return a filter that matches an ablation's runs, without superseded ones."""
+    """Return a filter that matches an ablation's runs, except superseded ones."""
     return having({"ablation": ablation, "superseded": "false"})
 
 
@@ -154,7 +154,7 @@ def artifact_root(uri: str, results: Path) -> str | None:
 
 
 def bare(uri: str) -> str:
-    """Return an address without user and password."""
+    """Return an address without its user and password."""
     return uri.replace(_credentials(uri), "", 1)
 
 
@@ -165,7 +165,7 @@ def prepare_environment() -> None:
 
 @contextlib.contextmanager
 def explained(uri: str) -> Iterator[None]:
-    """Convert errors of mlflow, the database or the network to a UserError with a remedy."""
+    """Convert errors from MLflow, the database or the network to a UserError with a remedy."""
     try:
         yield
     except Exception as error:
@@ -207,7 +207,7 @@ def _credentials(uri: str) -> str:
 
 
 def _check_address(uri: str) -> None:
-    """Connect to a database's host. mlflow itself would retry for minutes.
+    """Check that a database's host accepts connections. MLflow itself would retry for minutes.
 
     Raises:
         UserError: the host does not respond, or the address is invalid.
@@ -247,7 +247,7 @@ def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> "Ex
 
 
 def share_view(store: Store, ablation: str) -> None:
-    """Store an ablation's chart view in the experiment: its runs in the order of the tiers, its results as columns.
+    """Store an ablation's chart view in the experiment: the runs in tier order, the results as columns.
 
     This is the state that MLflow's "share view" saves. MLflow itself adds the charts, grouped by metric prefix.
     """

@@ -1,1 +1,1 @@
-"""From pairs in memory to a checkpoint: feed, augmentation, loop, resume."""
+"""Training, from pairs in memory to a checkpoint: feed, augmentation, loop and resuming."""

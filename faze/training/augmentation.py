@@ -4,10 +4,10 @@ A strip is the image of a virtual camera of known focal length (`faze.data.norma
 
 - Mirroring changes the sign of its yaws.
 - Turning the camera moves its pixels by a homography and rotates its labels. This
-  is exact for a person at the virtual camera's distance, at which normalisation puts everyone.
-- Magnification and colour changes keep its labels.
+  is exact for a person at the normalised distance from the virtual camera, at which normalisation places everyone.
+- Magnification and colour changes do not affect its labels.
 
-The draws depend only on seed and step.
+The random draws depend only on seed and step.
 
 Shapes: B pairs of strips of H x W pixels, the network's size; angles are (B, 2) pitch and yaw, rad.
 """
@@ -37,7 +37,7 @@ class VirtualCamera:
 
     @classmethod
     def of(cls, camera: StripCamera, model: Model) -> "VirtualCamera":
-        """Scale the camera of stored strips to the model's images; shrinking moves the centres of pixels."""
+        """Scale the camera of stored strips to the size of the model's images; shrinking shifts pixel centres."""
         scale = model.image_width_px / camera.width_px
         full = (camera.width_px / 2, model.image_height_px / scale / 2)
         x, y = (scale * (center + 0.5) - 0.5 for center in full)
@@ -53,13 +53,13 @@ class Augmentation:
     people: int
 
     def draw(self, step: int, share: BatchShare) -> Batch:
-        """Draw the augmentation of a step for the whole global batch, and return that of this process's share.
+        """Draw a step's augmentation for the whole global batch, and return the part for this process's share.
 
-        Switching one change off does not affect the draws of the others.
+        Switching off one change does not affect the draws of the others.
 
         Returns:
-            `flip` (B,) bool; `shift_px` (B, 2, 2), `zoom` (B, 2) and `color` (B, 3) float32. The first axis of two is
-            the member of the pair.
+            `flip` (B,) bool; `shift_px` (B, 2, 2), `zoom` (B, 2) and `color` (B, 3) float32. The first axis of length 2
+            selects the member of the pair.
         """
         random, settings, pairs = np.random.default_rng([STREAM, share.seed, step]), self.settings, share.global_batch
         flip = random.random(pairs) < 0.5
@@ -96,10 +96,10 @@ def build_augmentation(settings: Augment, camera: StripCamera, model: Model, peo
 
 
 def mirror(strips: Tensor, gaze: Tensor, head: Tensor, flip: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mirror the strips, (B, H, W, 3), for which `flip`, (B,), is true; their yaws change sign.
+    """Mirror the strips (B, H, W, 3) for which `flip` (B,) is true; their yaws change sign.
 
-    The camera's axis meets a stored strip of width W at pixel W / 2; mirrored, at W / 2 - 1. This difference of 0.04
-    degrees is neglected, so pixels are not interpolated.
+    The camera's axis meets a stored strip of width W at pixel W / 2; after mirroring, at W / 2 - 1. This difference of
+    0.04 degrees is neglected, so pixels are not interpolated.
     """
     mirrored = torch.where(flip[:, None, None, None], strips.flip(2), strips)
     sign = torch.stack([torch.ones_like(flip, dtype=gaze.dtype), 1 - 2 * flip.to(gaze.dtype)], dim=1)  # (B, 2)
@@ -109,7 +109,7 @@ def mirror(strips: Tensor, gaze: Tensor, head: Tensor, flip: Tensor) -> tuple[Te
 def turn_camera(
     strips: Tensor, gaze: Tensor, head: Tensor, shift_px: Tensor, zoom: Tensor, camera: VirtualCamera
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Turn the virtual camera to another point, and magnify.
+    """Turn the virtual camera to another point, and magnify the strips.
 
     Args:
         strips: (B, H, W, 3) uint8.
@@ -138,7 +138,7 @@ def camera_rotation(shift_px: Tensor, focal_length_px: float) -> Tensor:
 
 
 def rotate_angles(pitchyaw: Tensor, rotation: Tensor) -> Tensor:
-    """Rotate directions, (B, 2) rad, by rotations, (B, 3, 3)."""
+    """Rotate directions (B, 2), in rad, by rotations (B, 3, 3)."""
     return pitchyaw_from_vector(rotate(rotation, vector_from_pitchyaw(pitchyaw, torch)), torch)
 
 
@@ -148,7 +148,7 @@ def rotate(rotation: Tensor, vectors: Tensor) -> Tensor:
 
 
 def warp(strips: Tensor, rotation: Tensor, zoom: Tensor, camera: VirtualCamera) -> Tensor:
-    """Return strips, (B, H, W, 3) uint8, as seen after rotation (B, 3, 3) and zoom (B,), bilinear."""
+    """Return strips (B, H, W, 3), uint8, as seen after rotation (B, 3, 3) and zoom (B,), interpolated bilinearly."""
     height, width = strips.shape[1:3]
     (center_x, center_y), f = camera.center_px, camera.focal_length_px
     y, x = torch.meshgrid(
@@ -165,5 +165,5 @@ def warp(strips: Tensor, rotation: Tensor, zoom: Tensor, camera: VirtualCamera) 
 
 
 def recolor(strips: Tensor, factors: Tensor) -> Tensor:
-    """Multiply each colour of strips, (B, H, W, 3) uint8, by its factor, (B, 3); values are clipped at 255."""
+    """Multiply each colour channel of strips (B, H, W, 3), uint8, by its factor (B, 3); values are clipped at 255."""
     return (strips * factors[:, None, None]).round().clamp(0, 255).to(torch.uint8)

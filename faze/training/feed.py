@@ -1,7 +1,7 @@
 """Training batches: from step numbers to tensors on the device, ready for the model.
 
 Training and benchmark use the same feed. Streamed strips are read on the host and copied. Resident strips are all on
-the device, and only the indices of the pairs are copied. The batches are the same, bit for bit.
+the device, and only the indices of the pairs are copied. Both ways yield the same batches, bit for bit.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ from faze.training.worker_count import choose_workers
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The configuration sections for training a tier, and this process's position among those that train."""
+    """The configuration sections for training a tier, and this process's position among the training processes."""
 
     model: Model
     loss: Loss
@@ -34,13 +34,13 @@ class TrainingSetup:
 
     @property
     def share(self) -> BatchShare:
-        """This process's pairs of each step."""
+        """This process's share of each step's pairs."""
         return BatchShare(self.seed, self.train.global_batch, self.world.rank, self.world.size)
 
 
 @dataclass(frozen=True)
 class HostBatches(Dataset):
-    """Item `step` is this process's batch of that step on the host: indices, draws of the augmentation, strips."""
+    """Dataset whose item `step` is this process's batch on the host: indices, augmentation draws and strips."""
 
     indices: PairIndices
     share: BatchShare
@@ -48,7 +48,7 @@ class HostBatches(Dataset):
     augmentation: Augmentation | None = None
 
     def __getitem__(self, step: int) -> Batch:
-        """Return the batch, see PairIndices, PeopleStrips.gather_pairs and Augmentation.draw."""
+        """Return the batch; see PairIndices, PeopleStrips.gather_pairs and Augmentation.draw."""
         batch = self.indices[step]
         if self.augmentation:
             batch |= self.augmentation.draw(step, self.share)
@@ -66,7 +66,7 @@ class Feed:
     notes: tuple[str, ...] = ()  # on choices made here that change no pair
 
     def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Batch]:
-        """Return this process's batches of these steps; strips are (B, 3, H, W) float32 in [-1, 1]."""
+        """Return this process's batches for these steps; strips are (B, 3, H, W) float32 in [-1, 1]."""
         return self.transfer(self.source, steps, self.to_device, clock)
 
 
@@ -77,12 +77,12 @@ def build_feed(
     workers: int | Literal["auto"] = 0,
     augmentation: Augmentation | None = None,
 ) -> Feed:
-    """Choose what is copied to the device and how.
+    """Build the feed, choosing what is copied to the device and how.
 
     Args:
-        people: the people whose pairs are trained on.
+        people: the people whose pairs are used for training.
         setup: configuration and process.
-        workers: loader processes; auto tries several numbers.
+        workers: number of loader processes; auto tries several numbers.
         augmentation: augmentation of the strips on the device; None for no augmentation.
     """
     device, share, size = setup.world.device, setup.share, (setup.model.image_height_px, setup.model.image_width_px)

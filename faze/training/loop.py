@@ -87,7 +87,7 @@ def learning_rate(pairs: int, train: Train) -> float:
 
 
 def decay(pairs: int, total_pairs: int, share: float) -> float:
-    """Return the factor on the learning rates: a half cosine from 1 to 0 over the last `share` of training."""
+    """Return the factor for the learning rates: a half cosine from 1 to 0 over the last `share` of training."""
     if not share:
         return 1.0
     fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)
@@ -95,13 +95,13 @@ def decay(pairs: int, total_pairs: int, share: float) -> float:
 
 
 def learning_rates(pairs: int, train: Train) -> list[float]:
-    """Return the learning rates of network and gaze head. Only that of the network is warmed up; both decay."""
+    """Return the learning rates of the network and the gaze head. Only the former is warmed up; both decay."""
     factor = decay(pairs, train.pairs, train.decay_share)
     return [learning_rate(pairs, train) * factor, train.head_lr * factor]
 
 
 def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
-    """Return the weight of every loss term; those of terms that compare embeddings ramp up from 0."""
+    """Return the weight of every loss term; the weights of terms that compare embeddings ramp up from 0."""
     factor = ramp(pairs, loss.ramp_pairs, global_batch)
     return {n: getattr(loss, n) for n in TERMS} | {n: getattr(loss, n) * factor for n in RAMPED_TERMS}
 
@@ -110,12 +110,12 @@ def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
 
 
 def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
-    """Evaluate the current network, in fp32, on people who are not trained on.
+    """Evaluate the current network in fp32 on people who are not used for training.
 
     Returns:
-        `val/gaze_deg`, the mean over people of their mean gaze errors, to which every process contributes its share of
-        each person; and of the first strips of people with two or more, redirected: `val/l1`, `val/spread` and
-        `val/right_person` (`faze.model.reconstruction`).
+        `val/gaze_deg`, the mean over people of their mean gaze errors; every process evaluates its share of each
+        person's strips. Also `val/l1`, `val/spread` and `val/right_person` (`faze.model.reconstruction`), measured on
+        the redirected first strips of people with two or more strips.
     """
     dted = bare_model(step)
     with torch.inference_mode(), exact(dted):
@@ -139,7 +139,7 @@ def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> f
 
 
 def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
-    """Evaluate redirected strips; every process evaluates all, since they are few."""
+    """Evaluate redirected strips; every process evaluates all of them, since there are few."""
     usable = [(i, labels) for i, labels in zip(people.person_indices(), people.labels, strict=True) if len(labels) > 1]
     if not usable:
         return {}
@@ -174,7 +174,7 @@ class LogWindow:
         self.lost = (self.lost + 1.0) * ~terms["loss"].isfinite()
 
     def flush(self, world: World, global_batch: int) -> dict[str, float]:
-        """Return means over steps and processes, and the rate in images/s; reset the window. A collective call."""
+        """Return the means over steps and processes and the rate in images/s; reset the window. A collective call."""
         began = time.perf_counter()
         means = world.sum(torch.stack(list(self.terms.values()))) / (world.size * self.steps)
         values = {f"train/{name}": float(mean) for name, mean in zip(self.terms, means, strict=True)}
@@ -184,9 +184,10 @@ class LogWindow:
         return values
 
     def state(self, world: World) -> dict[str, Any]:
-        """Return the state for a checkpoint: a row with the sums of each process. A collective call.
+        """Return the state for a checkpoint: one row of sums per process. A collective call.
 
-        A sum over processes would not suffice: the next line, added in another order, would differ in its last digit.
+        A sum over processes would not suffice: the next log line, summed in another order, would differ in its last
+        digit.
         """
         if not self.steps and not isinstance(self.lost, Tensor):
             return {}
@@ -197,7 +198,7 @@ class LogWindow:
 
     @classmethod
     def resumed(cls, state: Mapping[str, Any], world: World) -> "LogWindow":
-        """Restore the state of a checkpoint; with another number of processes, from the mean of its rows."""
+        """Restore the state from a checkpoint; with a different number of processes, use the mean of its rows."""
         if not state:
             return cls()
         rows = state["rows"].to(world.device)
@@ -242,7 +243,7 @@ class Fit:
             began = time.perf_counter()
 
     def _due(self, step: int, steps: int, every_pairs: int) -> bool:
-        """Whether a step crosses a multiple of the period, or is the last one."""
+        """Return whether a step crosses a multiple of the period or is the last one."""
         batch = self.setup.train.global_batch
         return step == steps or step * batch // every_pairs > (step - 1) * batch // every_pairs
 
@@ -262,7 +263,7 @@ class Fit:
             self.log.metrics(step * batch, values)
 
     def _check_divergence(self, window: LogWindow, pairs: int) -> None:
-        """Stop a run that has diverged. A loss scaler skips single steps that overflow, but not indefinitely many."""
+        """Stop a run that has diverged. A loss scaler skips a few overflowing steps, but not indefinitely many."""
         in_a_row = -self.setup.world.least(-int(window.lost))
         if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
             raise UserError(f"the loss is not finite after {pairs} pairs; lower train.base_lr or train.head_lr")

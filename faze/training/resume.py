@@ -1,9 +1,9 @@
 """The work folder of a training run: checkpoint and run log, from which a killed run resumes.
 
-A resumed run ends with the same weights as an uninterrupted one, and with a log without gaps. The folder keeps
-checkpoint and log until the outputs are complete, and a checkpoint is used only if its log has at least the length that
-it records. With three or more ddp processes, weights are equal up to rounding: the first step after a start sums
-gradients in different buckets from later steps.
+A resumed run ends with the same weights as an uninterrupted one, and with a log without gaps. The folder keeps the
+checkpoint and the log until the outputs are complete. A checkpoint is used only if the log is at least as long as the
+checkpoint records. With three or more ddp processes, weights are equal up to rounding: the first step after a start
+sums gradients in different buckets from later steps.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from faze.model.weights import FORMAT
 
 @dataclass(frozen=True)
 class Resume:
-    """Position from which training resumes; zero at its beginning."""
+    """Position from which training resumes; zero at the beginning."""
 
     step: int = 0
     pairs: int = 0
@@ -60,7 +60,7 @@ class WorkFolder:
     def save(self, dted: DTED, step: Step, at: Resume) -> None:
         """Write weights, optimiser, scaler, position and random state, atomically.
 
-        There is no sampler state: the pairs follow from seed and position.
+        There is no sampler state: seed and position determine the pairs.
         """
         state = {
             "format": FORMAT,
@@ -114,7 +114,7 @@ class WorkFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def has_ended(self, out: Path, run_log: Path, pairs: int) -> bool:
-        """Return whether the outputs are those of this run, for example written by the orphan of a killed workflow."""
+        """Return whether the outputs belong to this run; the orphan of a killed workflow may have written them."""
         try:
             state = read_mapping(out)
         except UserError:

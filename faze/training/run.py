@@ -96,9 +96,9 @@ class RunIdentity:
 
 
 def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, records: Path | None = None) -> None:
-    """Train one tier and seed, and write its checkpoint and run log.
+    """Train one tier with one seed, and write the checkpoint and run log.
 
-    Nothing is trained if the outputs are complete already (the orphan of a killed workflow may have written them while
+    Nothing is trained if the outputs are already complete (the orphan of a killed workflow may have written them while
     this process waited), or if an identical run is recorded.
 
     Args:
@@ -157,8 +157,8 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
 def perturb_weight(dted: DTED) -> None:
     """Increase one weight by one unit in the last place, so that all later differences are due to rounding.
 
-    This is the largest weight of the first convolution, which affects all pixels; a smaller one would be lost in the
-    sums.
+    The weight is the largest one in the first convolution, which affects all pixels; a change in a smaller one would be
+    lost in the sums.
     """
     weights = dted.encoder.initial.conv1.weight
     weight = weights[torch.unravel_index(weights.abs().argmax(), weights.shape)]
@@ -178,7 +178,7 @@ def fit(
 
 
 def reuse_training(run: RunIdentity, work: WorkFolder) -> None:
-    """Write the log of a run that reuses another: this run's head, then the metrics of the run that was trained."""
+    """Write the log of a run that reuses another: this run's head, then the metrics of the reused run."""
     donor = read_events(work.donor_log)
     with RunLog(work.log) as log:
         run.log_start(log, 0)

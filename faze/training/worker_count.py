@@ -21,20 +21,20 @@ SHARED_SHARE = 0.5  # of the free shared memory that they may use
 
 
 def choose_workers(source: Dataset, world: World, *, pin: bool, cached: bool) -> tuple[int, str]:
-    """Time the first batches with an increasing number of loader processes, until more are slower.
+    """Time the first batches with an increasing number of loader processes, until more processes are slower.
 
-    All processes measure at the same time, because they will read at the same time, and sum their times, so that all
-    choose the same number. Each number of processes reads different batches, so that none benefits from pages cached by
-    another.
+    All training processes measure at the same time, because they will read at the same time. They sum their times, so
+    that all choose the same number. Each number of loader processes is timed with different batches, so that none
+    benefits from pages that were cached for another.
 
     Args:
         source: item `step` is the batch that this process reads for that step.
-        world: this process among those that train together.
+        world: this process's position among those that train together.
         pin: whether batches are put into page-locked memory.
         cached: whether this process's strips are in memory, so that reading them needs no processes.
 
     Returns:
-        The number, and a sentence with the measured times.
+        The number of loader processes, and a sentence with the measured times.
     """
     if world.least(cached):  # of all processes: those that read from the file measure together
         return 0, "data.workers auto: 0, since the strips are cached in memory"
@@ -51,12 +51,12 @@ def choose_workers(source: Dataset, world: World, *, pin: bool, cached: bool) ->
 
 
 def fewest_of_the_fastest(times: dict[int, float]) -> int:
-    """Return the smallest number whose time is within WITHIN of the fastest."""
+    """Return the smallest number of processes whose time is at most WITHIN times the fastest."""
     return min(count for count, taken in times.items() if taken <= WITHIN * min(times.values()))
 
 
 def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int]) -> float:
-    """Time the loading of some batches, after those that were prefetched at the start."""
+    """Return the mean loading time of some batches, after those that were prefetched at the start."""
     ahead = 1 + transfer.ahead
     timed = max(BATCHES, 2 * ahead)
     batches = transfer.load(source, itertools.islice(steps, ahead + timed))

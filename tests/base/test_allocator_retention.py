@@ -60,7 +60,7 @@ def test_what_somebody_set_stays() -> None:
 def test_what_computes_networks_keeps_memory_and_what_measures_does_not(
     command: str, starts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails if the list of such commands is empty."""
+    """Fails if the list of commands that retain freed memory is empty."""
     seen = []
     monkeypatch.setattr(__main__, "keep_memory", lambda: seen.append(command))
     monkeypatch.setattr(sys, "argv", ["faze", command, "--help"])

@@ -1,4 +1,4 @@
-"""Which changes alter the code hash, and on which modules a stage depends."""
+"""Changes that alter the code hash, and modules on which a stage depends."""
 
 import subprocess
 import sys

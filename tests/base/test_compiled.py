@@ -1,6 +1,6 @@
 """The compiled C kernels: how they are built, found and identified.
 
-Regression: without a home, libraries came from a temporary folder that any user could have filled.
+Regression: without a home directory, libraries were loaded from a temporary folder that any user could have filled.
 """
 
 import os
@@ -27,7 +27,7 @@ print(open("/proc/self/maps").read())
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the sources that a build needs, without libraries."""
+    """Copy the sources that a build needs, without compiled libraries."""
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "faze", folder / "faze", ignore=shutil.ignore_patterns("__pycache__", "_*.so"))
     for name in ("setup.py", "pyproject.toml", "LICENSE"):
@@ -58,7 +58,7 @@ def test_each_kernel_is_built_for_each_level_under_the_name_that_is_loaded(check
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc")
 def test_no_library_comes_from_a_folder_that_others_can_write_to(tmp_path):
-    """This also holds without a home directory, when caches are in the folder for temporary files."""
+    """This also holds without a home directory, when caches are in the temporary folder."""
     environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
     environment |= {"HOME": "~", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", LOADED]

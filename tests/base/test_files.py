@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path: Path, 
 
 
 def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
-    """Regression: only the first name was checked."""
+    """Regression: only the first of the required file names was checked."""
     check_replaceable(tmp_path / "absent", ["a", "b"])
     check_replaceable(tmp_path, ["a", "b"])
     (tmp_path / "a").touch()
@@ -100,7 +100,7 @@ def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
 
 
 def test_the_folder_where_one_is_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: with `--out .` in a finished page, both the old and the new page were lost."""
+    """Regression: in the folder of a finished page, `--out .` lost both the old and the new page."""
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "a").touch()
     monkeypatch.chdir(tmp_path / "page")

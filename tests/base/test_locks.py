@@ -1,7 +1,7 @@
 """Locks on outputs, the machine and GPUs: which processes wait or are refused, and what a killed holder leaves.
 
-The GPUs are fake: names in CUDA_VISIBLE_DEVICES, of which only the locks are used. Checked by breaking the code:
-a lock that is shared, locks that a command does not inherit, two jobs that collect GPUs at once, a stage without lock.
+The GPUs are fake: names in CUDA_VISIBLE_DEVICES that are locked but never used. Checked by breaking the code: a lock
+that is shared, locks that a command does not inherit, two jobs that collect GPUs at once, a stage without a lock.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Process]]:
-    """Return start(*command), which returns a process with pipes that is killed when the test ends."""
+    """Return start(*command), which starts a process with pipes; it is killed when the test ends."""
     with contextlib.ExitStack() as stack:
 
         def start(*command: object) -> Process:
@@ -100,7 +100,7 @@ def test_the_output_of_a_killed_or_failed_writer_is_free(hold, tmp_path, capsys)
 
 
 def test_what_killed_writers_left_of_every_output_goes(tmp_path):
-    """Regression: the incomplete table of a killed adapt stayed; only the file of its first output was removed."""
+    """Regression: after a killed adapt, only its first output's incomplete file was removed; another table stayed."""
     outputs = [tmp_path / name for name in ("errors.parquet", "trace.parquet", "other.parquet", "f[1]*")]
     for path in outputs:
         os.close(tempfile.mkstemp(prefix=f".{path.name}.writing-", suffix=path.suffix, dir=tmp_path)[0])
@@ -113,7 +113,7 @@ def test_what_killed_writers_left_of_every_output_goes(tmp_path):
 
 
 def test_two_names_of_one_output_are_one(hold, tmp_path, capsys):
-    """A folder's lock is in the folder that contains it; fails with the lock beside the link."""
+    """A folder's lock is in its parent folder. Fails if the lock is created beside a link to the folder."""
     (tmp_path / "there" / "page").mkdir(parents=True)
     (tmp_path / "here").symlink_to("there/page")
     tempfile.mkdtemp(prefix=".page.writing-", dir=tmp_path / "there")
@@ -124,7 +124,7 @@ def test_two_names_of_one_output_are_one(hold, tmp_path, capsys):
 
 
 def test_hidden_files_of_others_stay(tmp_path):
-    """Regression: writing a page called env removed .env.local, and page removed the unfinished page.v2."""
+    """Regression: writing a page called env removed .env.local, and one called page removed the unfinished page.v2."""
     (tmp_path / ".env.local").touch()
     (tmp_path / ".env.d").mkdir()
     with output_lock(tmp_path / "env.v2"), whole_folder(tmp_path / "env.v2") as longer:
@@ -225,7 +225,7 @@ def test_on_each_machine_the_first_process_of_a_training_holds_the_lock(
 
 @pytest.fixture
 def job(start) -> Callable[[int], Process]:
-    """Return job(gpus), which starts a job that requests GPUs, prints which it has, and ends when its input does."""
+    """Return job(gpus), which starts a job that requests GPUs, prints those that it gets, and ends with its input."""
     return lambda wanted: start(*TAKE, wanted, sys.executable, "-c", JOB)
 
 
@@ -234,7 +234,7 @@ def gpus_of(job: Process) -> set[str]:
 
 
 def line_of(job: Process, beginning: str) -> str:
-    """Wait for a line; a job that starts with others may first report that it is waiting."""
+    """Wait for a line with this beginning; a job may first report that it is waiting for others."""
     return next(line for line in job.stderr if line.startswith(beginning))
 
 

@@ -59,7 +59,7 @@ def test_another_key_is_another_output(tmp_path):
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
 def test_a_key_depends_on_parts_stage_code_and_versions(package, monkeypatch):
-    """Regression: codes made by another version of torch were used."""
+    """Regression: codes made by another version of torch were reused."""
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
     keys = [key_of("encode", 1), key_of("encode", 2), key_of("adapt", 2)]
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.0" if name == package else "1.0")
@@ -116,7 +116,7 @@ def test_a_run_makes_its_own_output_again(tmp_path):
 
 @pytest.fixture
 def existing(tmp_path):
-    """Return two outputs of a stage, and record what they were made from."""
+    """Create two outputs of a stage, and record what they were made from."""
     outputs = [tmp_path / "errors.parquet", tmp_path / "trace.parquet"]
     with existing_output(KEY, outputs, keep=True) as kept:
         assert not kept
@@ -171,7 +171,7 @@ def killed_while_making(root: Path) -> None:
 
 
 def killed_while_taking(root: Path, which: int) -> None:
-    """The process is killed at each rename in turn."""
+    """Copy the cached outputs, and kill the process at the rename with this number."""
     count, rename = 0, Path.replace
 
     def replace(path: Path, target: Path) -> Path:

@@ -44,7 +44,7 @@ def test_freed_images_are_not_faulted_in_anew() -> None:
 
 
 def test_a_process_does_not_hold_our_locks(tmp_path: Path) -> None:
-    """Otherwise an orphan of a killed run would delay the next run. Regression: processes were forked."""
+    """Otherwise, an orphan of a killed run would delay the next run. Regression: forked processes inherited locks."""
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with worker_processes(1, nothing) as pool:
@@ -74,7 +74,7 @@ with worker_processes(1, nothing) as pool:
 
 
 def loaded() -> bool:
-    """Check that the named modules are loaded, and no large modules with them."""
+    """Return whether the module to load ahead is loaded, without any large modules."""
     return "faze.data.preparation.work" in sys.modules and not {"torch", "scipy", "matplotlib"} & set(sys.modules)
 
 

@@ -16,7 +16,7 @@ WORK = "train.work"  # its files are no outputs of a rule
 
 
 def declared() -> set[str]:
-    """Return every path among the outputs of the rules."""
+    """Return every output path of the rules."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk")]
     outputs = "".join(re.findall(r"^    output:\n((?: {8}.*\n)+)", "\n".join(texts), re.MULTILINE))
     return {path.replace("{config['name']}", "{name}") for path in re.findall(r'"(results/[^"]+)"', outputs)}

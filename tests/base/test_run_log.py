@@ -95,7 +95,8 @@ def test_a_switch_has_changed_where_it_wants_or_does_something_else():
 
 
 def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):
-    """Regression: a line damaged by a flipped bit was skipped silently, and so were all lines after a truncation."""
+    """Regression: a line damaged by a flipped bit was skipped silently, and lines lost to a truncation went
+    unnoticed."""
     path = tmp_path / "run.jsonl"
     with RunLog(path) as log:
         log.event("start", tier="baseline")

@@ -69,9 +69,9 @@ def test_errors_of_the_machine_pass() -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """Create a store on which HDF5 2.0 loops forever: an object in its heap of texts has size 0 and no number.
+    """Create a store on which HDF5 2.0 loops forever: an object in its heap of strings has size 0 and no number.
 
-    Only layouts of other programs have such a heap.
+    Only layouts written by other programs have such a heap.
     """
     people = [PersonStrips("p00", "train", None, np.zeros((2, 4, 8, 3), np.uint8), np.zeros((2, 4), np.float32))]
     write_strips(tmp_path / "ours.h5", "gazecapture", people)

@@ -18,7 +18,8 @@ Measured = tuple[dict, str]
 
 @pytest.fixture(scope="session")
 def run_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict], Measured]:
-    """Return a function that runs the stage with smoke settings and overrides; it returns JSON and printed text."""
+    """Return a function that runs the stage with smoke settings and overrides, and returns its JSON and printed
+    text."""
 
     def run(overrides: dict, *, tiers: dict) -> Measured:
         folder, random = tmp_path_factory.mktemp("benchmark"), np.random.default_rng(0)
@@ -38,7 +39,7 @@ def run_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict], 
 
 @pytest.fixture(scope="session")
 def measured(run_benchmark: Callable) -> Measured:
-    """Measurements of one tier that cannot differ here and of two that can, with leave-one-outs."""
+    """Measure one tier that cannot differ here and two tiers that can, including leave-one-outs."""
     tiers = {"baseline": SMOKE["tiers"]["baseline"] | {"device": "cpu"}}
     tiers |= {"autotune": {"cudnn_benchmark": True}, "set_to_none": {"set_to_none": True}}
     tiers |= {"allocator_retention": {"allocator": "keep"}, "recompute": {"recompute": True}}

@@ -64,7 +64,7 @@ def test_leave_one_outs_are_compared_with_the_top_tier(measured) -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the settings")
 def test_each_tier_has_its_own_allocator(measured) -> None:
-    """Regression: every process started with the same seed."""
+    """Regression: every process was forked from the same server, and so had the same allocator settings."""
     tiers, leave_one_out = measured[0]["tiers"], measured[0]["leave_one_out"]
     without = leave_one_out["left_out"]["allocator_retention"]
     found = [tiers["baseline"], tiers["recompute"], leave_one_out["full"], without]

@@ -1,7 +1,8 @@
 """The proofs of benchmarks/gpu.sh: the whole plan at toy sizes on a CPU, and code errors that a proof must detect.
 
 The errors: weights that do not move, a learning rate frozen by a graph, batches that a graph ignores, parts that are
-not averaged, momentum without Nesterov. Comparing only the losses of the first step misses all but the parts.
+not averaged, momentum without Nesterov. Comparing only the losses of the first step would miss all of these errors
+except the parts that are not averaged.
 """
 
 import ast
@@ -60,7 +61,7 @@ def test_every_value_of_every_switch_has_a_proof_of_its_own() -> None:
 
 
 def test_what_is_imported_before_processes_are_forked_leaves_cuda_alone() -> None:
-    """Forking after CUDA was initialised is refused. Regression: a module asked for the number of devices."""
+    """Forking is refused after CUDA has been initialised. Regression: a module queried the number of devices."""
     program = """
 import torch
 def touched(*given, **named):
@@ -79,7 +80,7 @@ import proof, units, table, torch._dynamo
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_each_gpu_has_whole_chunks_in_every_unit(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: with two GPUs, a global batch had one chunk, which DataParallel cannot divide."""
+    """Regression: with two GPUs, the global batch had only one chunk, which DataParallel cannot divide."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=139 * 2**30))
@@ -115,7 +116,7 @@ def moved(step: Step, batches: list[dict], **how) -> moves.Moved:
 
 @pytest.fixture(scope="module")
 def baseline(one_thread: None) -> list[moves.Moved]:
-    """Return the baseline and its noise."""
+    """Return the result of the baseline, followed by nudged repetitions that measure its noise."""
     share = moves.ROUNDING["fp32"]
     return [moved(*built())] + [moved(*built(), nudge=(share, seed)) for seed in moves.NUDGES]
 
@@ -131,7 +132,7 @@ def test_the_same_experiment_passes(switches, baseline) -> None:
 
 
 def frozen_rate(step: Step) -> Step:
-    """Simulate a graph that keeps the learning rate of its capture."""
+    """Simulate a graph that keeps the learning rate with which it was captured."""
     rates = [group["lr"] for group in step.optimizer.param_groups]
 
     def launch(step, *given):
@@ -147,7 +148,7 @@ def no_update(step: Step) -> Step:
 
 
 def stale_batches(step: Step) -> Step:
-    """Simulate a graph, captured in the fourth step, that always uses the batch of its capture."""
+    """Simulate a graph, captured in the fourth step, that always uses the batch with which it was captured."""
     seen: list[dict] = []
 
     def launch(step, batch, *given):
@@ -170,7 +171,7 @@ def test_another_experiment_fails(broken, baseline) -> None:
 
 
 def test_parts_that_are_added_up_fail(baseline) -> None:
-    """The loss is not divided by the number of parts."""
+    """Simulate a loss that is not divided by the number of parts."""
     step, batches = built(accumulate=2)
     for parameter in step.model.parameters():
         parameter.register_hook(lambda gradient: 2 * gradient)
@@ -179,7 +180,7 @@ def test_parts_that_are_added_up_fail(baseline) -> None:
 
 
 def test_nothing_passes_that_does_not_move_however_coarse_the_format(baseline) -> None:
-    """No tolerance may be wide enough. Regression: only losses were compared, within 5e-2 in bf16, at a rate of 0."""
+    """No tolerance may allow this. Regression: only losses were compared, within 5e-2 in bf16, at learning rate 0."""
     noise = [moved(*built(), nudge=(0.5, 1))]
     found = moves.compare(moved(no_update(built()[0]), built()[1]), baseline[0], noise, "bf16")
     assert found["tolerance"] == moves.MOST and "weights of" in found["failed"]

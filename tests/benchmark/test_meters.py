@@ -22,7 +22,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 class FakeAllocator:
-    """Return torch's memory statistics of two devices, current and peak, in GiB, and a graph's segments."""
+    """A stand-in for torch's statistics: current and peak memory of two devices in GiB, and a graph's segments."""
 
     def __init__(self) -> None:
         self.now, self.peak = [1.0, 0.5], [1.0, 0.5]
@@ -106,12 +106,12 @@ print(peak.read()["peak_gib"])
 
 
 class FakeNvml(ModuleType):
-    """Two boards with energies that grow by 1,000 and 3,000 mJ between readings, and the state of each."""
+    """Two boards whose energy counters grow by 1,000 and 3,000 mJ between readings, and the state of each board."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
     class NVMLError(Exception):
-        """Like in pynvml, this is not an OSError."""
+        """As in pynvml, this is not an OSError."""
 
     def __init__(self, broken: str = "") -> None:
         super().__init__("pynvml")
@@ -140,7 +140,7 @@ class FakeNvml(ModuleType):
 
 @pytest.fixture(autouse=True)
 def uuids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVML ignores CUDA_VISIBLE_DEVICES, so the board is found by its UUID."""
+    """Assign a UUID to each device. NVML ignores CUDA_VISIBLE_DEVICES, so boards are found by UUID."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid{device.index}"))
 
 
@@ -152,7 +152,7 @@ def test_energy_of_gpus_is_that_of_the_boards_that_compute(monkeypatch: pytest.M
 
 
 def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle GPU (bit 0) is not throttled; facts that a board does not report are None."""
+    """An idle GPU (bit 0) is not throttled; values that a board does not report are None."""
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     first, second = build_energy_meter(GPU, replicas=2).boards()
     clocks = {"sm_mhz": 1000, "memory_mhz": 2000, "temperature_c": 60}

@@ -99,7 +99,7 @@ def test_ranks_have_the_environment_of_torchrun() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_benchmark_leaves_no_process(number: signal.Signals) -> None:
-    """Regression: the fork server showed a traceback on Ctrl-C."""
+    """Regression: the fork server printed a traceback on Ctrl-C."""
     program = """
 from probe_processes import probe
 from faze.benchmark.processes import Job, benchmark_processes, fork_servers

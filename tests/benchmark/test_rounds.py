@@ -1,7 +1,7 @@
 """Rounds of fresh processes: arithmetic and order.
 
-Regression: an interval over the blocks of a single process per tier covers the truth in one of eight cases; with the
-roles of medians and blocks exchanged, the ratio differs from the quotient of the reported times.
+Regression: an interval over the blocks of a single process per tier covered the truth in only one of eight cases; the
+roles of medians and blocks were exchanged, so the ratio differed from the quotient of the reported times.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def tier_round(blocks_ms: Sequence[float], peak_gib: float, *, steady: bool = Tr
 
 
 def drawn_rounds(random: np.random.Generator, rounds: int, blocks: int = 4) -> list[list[float]]:
-    """Return blocks in ms of a tier whose processes differ by 5 % and whose blocks differ by 0.5 %."""
+    """Return block times in ms for a tier whose processes differ by 5 % and whose blocks differ by 0.5 %."""
     of_process = random.normal(0, 0.05, (rounds, 1))
     return (100 * np.exp(of_process + random.normal(0, 0.005, (rounds, blocks)))).tolist()
 

@@ -43,7 +43,7 @@ def small_tier(changes: dict) -> TierSteps:
 
 
 def test_what_is_timed_is_the_step_as_it_trains() -> None:
-    """Regression: strips were not augmented, and the process itself read them whatever the value of data.workers."""
+    """Regression: strips were not augmented, and the process itself read them regardless of data.workers."""
     plain, augmented = small_tier({}), small_tier({"augment": {"jitter_px": 4.0, "color_scale": 0.2}})
     (as_stored,), (changed,) = (list(tier.feed(range(1))) for tier in (plain, augmented))
     assert not torch.equal(as_stored["image_a"], changed["image_a"])

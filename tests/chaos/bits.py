@@ -2,8 +2,8 @@
 
     python tests/chaos/bits.py results/smoke --flips 300
 
-Each file is read like the stages read it. `noticed` is a one-sentence error, `fault` a traceback, `harmless` the same
-content as before, `SILENT` other content without an error, `hung` no end within some seconds.
+Each file is read as the stages read it. `noticed` is a one-sentence error, `fault` a traceback, `harmless` the same
+content as before, `SILENT` other content without an error, `hung` a reader that does not finish within some seconds.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def hang(*_: object) -> None:
 
 
 def outcome(path: Path, read: Callable[[Path], object], wanted: object) -> str:
-    """Read a damaged file."""
+    """Read a damaged file, and return the outcome."""
     signal.alarm(PATIENCE_S)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
@@ -124,7 +124,7 @@ def outcome(path: Path, read: Callable[[Path], object], wanted: object) -> str:
 
 
 def measure(path: Path, read: Callable[[Path], object], tries: int, seed: int) -> dict[str, collections.Counter]:
-    """Damage a file repeatedly in both ways, and count the outcomes."""
+    """Damage copies of a file repeatedly, by flipped bits and by truncations, and count the outcomes."""
     draw, before, wanted = random.Random(seed), path.read_bytes(), content(read(path))
     found: dict[str, collections.Counter] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,9 @@
 
     python tests/chaos/chaos.py --minutes 30 --seed 1
 
-The first, undisturbed run is the reference, which is stored in .chaos/ and reused for the same code. Then each seed is
-a run in a separate checkout: about forty faults occur, and the same command is repeated until it succeeds. faults.py
-contains the faults, facts.py the results that must be equal, tests/README.md the requirements.
+The first, undisturbed run is the reference, which is stored in .chaos/ and reused for the same code. Then each seed
+determines a run in a separate checkout: about forty faults occur, and the same command is repeated until it succeeds.
+faults.py contains the faults, facts.py the results that must be equal, tests/README.md the requirements.
 """
 
 import argparse

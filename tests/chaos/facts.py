@@ -1,9 +1,9 @@
 """Facts that must be equal, to the bit, in every run of the smoke ablation, each under the name of its file.
 
-Times and memory are left out, and what depends on them: `benchmark.json` except for its tiers, the columns NOT_EQUAL
-of tables, `train/images_per_s` and times of run logs, `seconds` of learners, the text of the page. Files of the
-workflow (logs, benchmarks, locks, records) and of MLflow are left out too; of MLflow's runs, the values of errors,
-curves and validation must be equal.
+Times, memory and everything that depends on them are left out: `benchmark.json` except for its tiers, the columns
+NOT_EQUAL of tables, `train/images_per_s` and times in run logs, `seconds` of learners, the text of the page. Files of
+the workflow (logs, benchmarks, locks, records) and of MLflow are left out too; in MLflow's runs, only the values of
+errors, curves and validation must be equal.
 """
 
 import csv
@@ -59,14 +59,14 @@ def digest(value: object) -> str:
 
 
 def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """Yield each fact that is missing, new or different."""
+    """List each fact that is missing, new or different."""
     lost = [f"{key}: is missing" for key in wanted if key not in found]
     new = [f"{key}: is new" for key in found if key not in wanted]
     return lost + new + [f"{key}: differs" for key in wanted if key in found and found[key] != wanted[key]]
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, object]]:
-    """Split a file into facts; an unreadable file is a fact of its own."""
+    """Split a file into facts; an unreadable file is a fact in itself."""
     take = TAKEN_APART.get(path.name) or TAKEN_APART.get(path.suffix) or (lambda file: [("", file.read_bytes())])
     try:
         yield from list(take(path))
@@ -148,7 +148,7 @@ def _of_benchmark(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _of_database(path: Path) -> Iterator[tuple[str, object]]:
-    """Return the runs that are not superseded, and their values; each run and value must occur once."""
+    """Yield the runs that are not superseded, and their values; each run and value must occur once."""
     current = "SELECT run_uuid FROM tags WHERE key = 'superseded' AND value = 'false'"
     with sqlite3.connect(path) as database:
         runs = database.execute(f"SELECT name, run_uuid FROM runs WHERE run_uuid IN ({current})").fetchall()

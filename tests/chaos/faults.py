@@ -20,7 +20,7 @@ from world import Command, World, mounted
 
 @dataclass
 class Harm:
-    """What a fault did, and how to undo it."""
+    """The effect of a fault, and how to undo it."""
 
     words: str
     seconds: float = 0.0  # that it lasts, unless the command ends before
@@ -39,7 +39,7 @@ def short(process: int) -> str:
 
 
 def kill_one(world: World, command: Command, draw: Random) -> Harm | None:
-    """Kill any process but Snakemake itself."""
+    """Kill any process except Snakemake itself."""
     victims = sorted(world.processes() - {command.process.pid})
     if not victims:
         return None
@@ -72,7 +72,7 @@ def kill_job(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def kill_group(world: World, command: Command, draw: Random) -> Harm | None:
-    """Kill Snakemake's process group, as closing the terminal or a cluster's time limit does."""
+    """Kill Snakemake's process group, as closing the terminal or reaching a cluster's time limit does."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(command.process.pid, signal.SIGKILL)
     return Harm("kill -9 of Snakemake's process group")
@@ -118,7 +118,7 @@ def disk_full(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def read_only(world: World, command: Command, draw: Random) -> Harm | None:
-    """Make one folder of the results read-only. Since root can write anywhere, the folder is mounted on itself."""
+    """Make one folder of the results read-only. Root can write anywhere, so it mounts the folder on itself."""
     folders = sorted(path for path in [world.root, *world.results.rglob("*")] if path.is_dir() and kept(path, world))
     if not folders:
         return None
@@ -144,7 +144,7 @@ def kept(folder: Path, world: World) -> bool:
 
 
 def clock_jump(world: World, command: Command, draw: Random) -> Harm | None:
-    """Make the clock jump: a preloaded library shifts it for processes, and the times of existing files are moved."""
+    """Make the clock jump: a preloaded library shifts it for processes, and the times of existing files are shifted."""
     by_s = draw.choice([-10, -5, -2, 5, 3600, 86400])
     world.set_clock(world.off_s + by_s)
     for path in [*world.root.rglob("*"), *(world.checkout.folder / ".snakemake").rglob("*")]:
@@ -161,7 +161,7 @@ def damage(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def damage_now(world: World, command: Command, draw: Random) -> Harm | None:
-    """Do the same with an updated time, so that its readers run again."""
+    """Damage a finished file and update its modification time, so that its readers run again."""
     done = damage_one(world.results, draw, may_keep_time=False)
     return done and Harm(done.words, damage=done)
 

@@ -112,7 +112,7 @@ class Play:
         self.jobs = 0
 
     def _moment(self, command: Command, last: float) -> bool:
-        """Wait for a moment: a change of the running stages, or some time after the last fault."""
+        """Wait for the moment of the next fault: a change of the running stages, or some time after the last fault."""
         if not self.world.stages():
             return self.draw.random() < 0.002  # Snakemake begins or ends: rarely
         began, wait_s = time.monotonic(), self.draw.uniform(0.2, 7)

@@ -1,4 +1,4 @@
-"""The comparison of `make chaos` finds what must be equal, and ignores what may differ."""
+"""The comparison in `make chaos` covers everything that must be equal, and ignores everything that may differ."""
 
 import sqlite3
 from collections.abc import Callable
@@ -20,7 +20,7 @@ RUN = "baseline/seed0"
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """One file of each kind."""
+    """Create one file of each kind."""
     folder = tmp_path / "results/smoke"
     for part in ("codes", "fewshot", "logs"):
         (folder / RUN / part).mkdir(parents=True)

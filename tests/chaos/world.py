@@ -46,7 +46,7 @@ class Command:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def jobs(self) -> list[tuple[str, str]]:
-        """List rule and description of each job that has started."""
+        """List the rule and description of each job that has started."""
         return JOB.findall(self.text())
 
     def finished(self) -> int:
@@ -54,7 +54,7 @@ class Command:
         return len(re.findall(r"^Finished jobid: \d+ \(Rule: ", self.text(), re.MULTILINE))
 
     def sentences(self) -> list[str]:
-        """List the error messages of stages, or else of Snakemake, each once."""
+        """List the error messages of stages or, if there are none, of Snakemake, each once."""
         text = self.text()
         told = re.findall(r"^faze \w+: .*", text, re.MULTILINE)
         told = told or re.findall(r"^Error in rule \w+", text, re.MULTILINE)
@@ -66,7 +66,7 @@ class World:
     """The checkout, its disk, its clock and its processes."""
 
     def __init__(self, folder: Path, disk: bool = True) -> None:
-        """Copy the project; with a disk, mount it at the results."""
+        """Copy the project; if `disk`, mount a separate small disk at the results folder."""
         self.folder, self.mark = folder, uuid.uuid4().hex
         self.checkout = Checkout(folder / "checkout", CONFIG)
         self.root = self.checkout.folder / "results"
@@ -99,7 +99,7 @@ class World:
             file.write(struct.pack("q", off_s))
 
     def start(self, *files: Path) -> Command:
-        """Return the command, which is always the same, with further files if any."""
+        """Start the command, which is always the same except for further target files, if any."""
         log = self.folder / f"command{len(self.commands):03d}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -120,7 +120,7 @@ class World:
         return marked(MARK, self.mark)
 
     def stages(self) -> dict[int, str]:
-        """Map processes that run a stage to the stage and its run."""
+        """Map each process that runs a stage to the stage and its run."""
         found = {}
         for process in self.processes():
             words = words_of(process)
@@ -142,7 +142,7 @@ class World:
         return family(parent)
 
     def read_since(self, path: Path, seen: tuple[int, int]) -> bool:
-        """Return whether a job has started since that reads a file, or a folder that contains it."""
+        """Return whether a job that reads the file, or a folder that contains it, has started since the damage."""
         given, said = seen
         relative = path.relative_to(self.checkout.folder)
         names = {str(part) for part in [relative, *relative.parents]}
@@ -179,7 +179,7 @@ class World:
 
 
 def mounted(*arguments: object) -> bool:
-    """Mount something; do nothing without the permission or the program."""
+    """Try to mount something, and return whether it worked; this needs the permission and the program."""
     mount = shutil.which("mount")
     return bool(mount) and subprocess.run([mount, *map(str, arguments)], capture_output=True).returncode == 0
 

@@ -156,7 +156,7 @@ def start_node(name: str) -> subprocess.Popen:
 
 
 def quiet() -> dict:
-    """Print nothing: the daemons have logs."""
+    """Return options that suppress a process's output, since the daemons have logs."""
     return {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
 
 

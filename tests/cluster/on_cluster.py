@@ -44,7 +44,7 @@ class Cluster:
         return ask("sbatch", "--parsable", *options, str(script)).strip()
 
     def submit_urgent(self, folder: Path, node: str) -> str:
-        """Submit a short job of the higher partition, which takes a whole node from a running job."""
+        """Submit a short job to the higher partition; the job takes a whole node from a running job."""
         script = folder / "urgent.sh"
         script.write_text("#!/bin/sh\nsleep 1\n")
         where = ("--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null")
@@ -59,7 +59,7 @@ class Cluster:
         return self.facts(job)["JobState"]
 
     def give_minutes(self, job: str, minutes: int) -> None:
-        """Make a job run for some minutes from now on."""
+        """Change a job's time limit to some minutes from now."""
         *days, clock = self.facts(job)["RunTime"].split("-")
         hours, past, _ = map(int, clock.split(":"))
         total = 24 * 60 * int(days[0] if days else 0) + 60 * hours + past + minutes
@@ -67,7 +67,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def dead(self, node: str) -> Iterator[None]:
-        """Kill everything on a node at once, like a power failure, until the block ends."""
+        """Kill everything on a node at once, as a power failure would; restart the node when the block ends."""
         send(processes_of(node), signal.SIGKILL)
         try:
             yield
@@ -81,7 +81,7 @@ UP = {"idle", "mixed", "allocated"}
 
 
 def processes_of(node: str) -> list[int]:
-    """List all processes whose hostname is that of a node, hence in its namespace."""
+    """List all processes in a node's hostname namespace."""
     found, own = [], None
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def processes_of(node: str) -> list[int]:
 
 @contextlib.contextmanager
 def held(node: str) -> Iterator[list[int]]:
-    """Stop the training processes on a node until SLURM resumes them."""
+    """Suspend the training processes on a node until SLURM resumes them or the block ends."""
     stages = [process for process in processes_of(node) if is_stage(process)]
     send(stages, signal.SIGSTOP)
     try:
@@ -112,7 +112,7 @@ def send(processes: list[int], number: signal.Signals) -> None:
 
 
 def is_stage(process: int) -> bool:
-    """Return whether a process trains: a single process, one of several, or their launcher."""
+    """Return whether a process belongs to a training run: the only process, one of several, or their launcher."""
     with contextlib.suppress(OSError):
         program, *words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
         return b"python" in program and words[:3] in ([b"-m", b"faze", b"train"], [b"-u", b"-m", b"faze"])
@@ -120,14 +120,14 @@ def is_stage(process: int) -> bool:
 
 
 def is_held(processes: list[int]) -> bool:
-    """Return whether the training processes are still stopped; SLURM resumes them when it sends a signal."""
+    """Return whether the training processes are still suspended; SLURM resumes them when it sends a signal."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False
 
 
 def fitted(profile: str) -> str:
-    """Return the shipped profile, with requests as large as these nodes, as its page advises."""
+    """Return the shipped profile with its requests reduced to the size of these nodes, as its page advises."""
     profile = re.sub(r"^(  \w+): 16$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
     profile = re.sub(r"^(  \w+): 4$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
     profile = profile.replace("mem_mb: 8000", "mem_mb: 2000").replace("mem_mb: 64000", f"mem_mb: {MEMORY_MB}")

@@ -27,7 +27,7 @@ def checkouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Check
 
 @pytest.fixture(scope="module")
 def ablations(checkouts, cluster) -> dict[str, float]:
-    """Run both ablations; return the seconds of each."""
+    """Run both ablations, and return how many seconds each took."""
     seconds = {}
     for name, checkout, how in zip(
         ("local", "cluster"), checkouts, (("--cores", "2"), ("--profile", "profiles/slurm")), strict=True
@@ -40,7 +40,7 @@ def ablations(checkouts, cluster) -> dict[str, float]:
 
 
 def test_the_shipped_profile_is_refused_by_one_sentence(cluster: Cluster, checkouts) -> None:
-    """Regression: the first job waited forever as PartitionConfig."""
+    """Regression: the first job waited forever for the reason PartitionConfig."""
     local, _ = checkouts
     answer = local.snakemake("ablation", "--profile", "profiles/slurm")
     assert answer.code == 1
@@ -80,7 +80,7 @@ def overlap(one: tuple, other: tuple) -> bool:
 
 
 def spans_of_jobs(cluster: Cluster) -> dict[str, tuple[str, datetime, datetime]]:
-    """Return node, start and end of each job from the controller's records."""
+    """Return the node, start and end of each job, from the controller's records."""
     began, spans = {}, {}
     for line in (cluster.folder / "log/slurmctld.log").read_text().splitlines():
         when = re.match(r"\[(\S+)\] (.*)", line)

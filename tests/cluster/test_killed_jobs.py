@@ -51,7 +51,7 @@ def end(checkout: Checkout) -> tuple[dict, list]:
 
 
 class Command:
-    """Run the plain command until its training has written a checkpoint."""
+    """The plain command, which runs until its training has written a checkpoint."""
 
     def __init__(self, cluster: Cluster, checkout: Checkout, log: Path, *options: str) -> None:
         shutil.rmtree(checkout.folder / RUN)
@@ -69,7 +69,7 @@ class Command:
         return self.log.read_text(encoding="utf-8")
 
     def is_told(self, status: str) -> None:
-        """One sentence names the job and what SLURM did."""
+        """Check that one sentence names the job and what SLURM did to it."""
         assert self.process.wait(timeout=600) == 1, self.words()
         assert re.search(rf"SLURM-job '{self.job}' failed, SLURM status is: '{status}'", self.words()), self.words()
         assert "Traceback" not in self.words()
@@ -115,7 +115,7 @@ def test_a_job_that_is_cancelled_is_told_and_goes_on(start, undisturbed):
 
 
 def test_a_job_whose_time_is_over_has_been_warned_and_is_sent_again(start, cluster, undisturbed):
-    """This is the effect of `--signal` and `retries` in the profile."""
+    """This is the effect of `--signal` and `retries` in the profile: a warning, and another attempt."""
     command = start()
     with held(command.node) as stages:
         cluster.give_minutes(command.job, 3)
@@ -141,7 +141,7 @@ def test_a_job_that_is_preempted_is_sent_again(start, cluster, undisturbed, tmp_
 
 
 def test_snakemake_that_is_killed_leaves_its_job_and_takes_what_it_has_made(start, undisturbed):
-    """After the terminal was closed, the same command waits for the job's end, or replaces the job."""
+    """After the terminal has been closed, the same command waits for the job's end or replaces the job."""
     command = start()
     command.process.kill()
     command.process.wait()

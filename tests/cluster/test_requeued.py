@@ -1,4 +1,4 @@
-"""A training that SLURM asks to stop is requeued, resumes, and ends like an undisturbed one."""
+"""A training run that SLURM asks to stop is requeued, resumes, and ends like an undisturbed one."""
 
 import sys
 from pathlib import Path

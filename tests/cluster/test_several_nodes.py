@@ -1,4 +1,4 @@
-"""ddp with two nodes of two processes equals one node with four; and what happens when a node dies."""
+"""ddp on two nodes with two processes each equals ddp on one node with four, also if a node dies."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ PORT = 29611
 
 
 def torchrun(nodes: int, processes: int) -> list[str]:
-    """The command from docs/how-to/slurm.md, except for the host, which is always this one."""
+    """Return the command from docs/how-to/slurm.md, except that the host is always this one."""
     each = [f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=2"]
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{PORT}", "--rdzv-id=test"]
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}"]
@@ -63,7 +63,7 @@ srun {python} -m faze train {arguments}
 
 
 def of_processes(count: int) -> dict:
-    """Start some processes on each machine; the batch is split into chunks for four processes."""
+    """Return settings that start some processes on each machine, and split the batch into chunks for four processes."""
     return {"tiers": {"baseline": {"processes": count}}, "loss": {"chunk_pairs": 4}}
 
 
@@ -103,7 +103,7 @@ def one_node(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
 
 
 def assert_alike(training: Training, other: Training) -> None:
-    """Until it resumes, the log equals that of one node; after that, the sums of four processes round differently.
+    """Check that the log equals that of one node until training resumes; after that, sums round differently.
 
     DistributedDataParallel adds the gradients of its first step in a different order from those of later steps.
     """

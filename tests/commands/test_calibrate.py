@@ -39,7 +39,7 @@ FEWSHOT = dataclasses.replace(
 
 
 def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20, nan: bool = False) -> Path:
-    """Create people whose gaze head is off by 4 degrees in pitch, with noise."""
+    """Create people whose gaze head is off by 4 degrees in pitch, plus noise."""
     rng = np.random.default_rng(3)
 
     def codes() -> dict[str, np.ndarray]:
@@ -55,7 +55,7 @@ def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20
 
 
 def write_maml(path: Path, inputs: int = 6, learner: str = "maml", **changes: object) -> Path:
-    """Create two networks, for k = 1 and k = 4, far apart, with each learner's own settings."""
+    """Create two very different networks, for k = 1 and k = 4, with the learner's own settings."""
     both = [random_weights(1, inputs, 8, seed) for seed in (1, 2)]
     state = {name: torch.cat([getattr(w, name) for w in both]) for name in both[0]._fields}
     if learner == "meta_sgd":
@@ -200,7 +200,7 @@ def test_a_learner_file_of_offset_serves_every_k(tmp_path):
 
 
 def write_bayes(path: Path) -> Path:
-    """Train on others whose gaze head has the same errors as that of `me`."""
+    """Train on other people, whose gaze head makes the same errors as that of `me`."""
     write_person(Path("others.h5"), tuple(f"{i:02d}" for i in range(12)))
     others = [read_person(open_codes(Path("others.h5")), f"{i:02d}") for i in range(12)]
     settings = dataclasses.replace(FEWSHOT, query_entries=10)

@@ -76,7 +76,7 @@ def test_what_the_user_can_mend_is_one_sentence_or_its_traceback(
 
 
 def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pytest.CaptureFixture) -> None:
-    """Regression: an export overwrote the strips for its comparison, and encode its inputs."""
+    """Regression: export overwrote the strips that it needed for its comparison, and encode overwrote its inputs."""
     copied: list[Namespace] = []
     listed = (
         needed("--data", "read", nargs="+"),
@@ -97,7 +97,7 @@ def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pyte
 
 @pytest.mark.parametrize("text", ["-1", "65536", "8080.0", "http"])
 def test_a_port_is_a_number_to_65535(text: str) -> None:
-    """Regression: a traceback when the page was served."""
+    """Regression: an invalid port was accepted, and ended in a traceback when the page was served."""
     assert [port_number(0)("0"), port_number(1)("65535")] == [0, 65535]
     for wrong, least in ((text, 0), ("0", 1)):
         with pytest.raises(ArgumentTypeError, match=f"is not the number of a port, {least} to 65535"):

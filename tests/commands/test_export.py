@@ -1,7 +1,7 @@
 """Inference copies in low precision, and decoders as ONNX graphs.
 
 Checked by breaking the code: weights left in float32, an overflow that is not refused, both comparisons in float32,
-a fixed batch, LayerNorm with weights as large as the image, the graph of other weights kept.
+a fixed batch, LayerNorm with weights as large as the image, the graph of other weights reused.
 """
 
 import re
@@ -38,7 +38,7 @@ def run(monkeypatch, *arguments: object) -> int:
 
 
 def angles(printed: str) -> list[tuple[float, float]]:
-    """Return mean and largest angle of each line."""
+    """Return the mean and the largest angle in each line."""
     words = [line.split() for line in printed.splitlines() if "degrees" in line]
     return [(float(line[line.index("mean") + 1]), float(line[line.index("largest") + 1])) for line in words]
 

@@ -132,7 +132,7 @@ def test_each_part_of_the_batch_holds_whole_chunks(defaults: dict) -> None:
 
 
 def test_leave_one_outs_are_checked_like_tiers(defaults: dict) -> None:
-    """Without the tier that resets it, an odd number of processes would be accepted."""
+    """If the tier that resets it is left out, an odd number of processes must still be refused."""
     defaults["tiers"]["ddp"]["processes"] = 3
     defaults["tiers"]["fused_sgd"]["processes"] = 2
     defaults["run"]["tiers"] = ["baseline", "autotune"]
@@ -154,7 +154,7 @@ def test_switches_that_exclude_each_other_are_refused(defaults: dict) -> None:
 
 
 def test_what_the_compiler_cannot_take_is_refused(defaults: dict) -> None:
-    """Regression: torch's assertions failed after the preceding tiers were trained."""
+    """Regression: torch's assertions failed only after the preceding tiers had been trained."""
     defaults["tiers"]["compile"] |= {"checkpointing": True, "keep_fp32": ["mean"]}
     defaults["run"]["tiers"] = ["baseline", "ddp", "compile"]
     (fault,) = faults(defaults)
@@ -328,7 +328,7 @@ def test_a_number_or_a_word_comes_back_as_it_is(defaults: dict, tmp_path: Path, 
 
 
 def test_training_knows_of_preprocessing_the_camera_alone(defaults: dict) -> None:
-    """A changed path of raw frames must not re-run training on unchanged strips."""
+    """A new path to the raw frames must not re-run training on unchanged strips."""
     known = {key for key in resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
     assert known == {"preprocess.focal_length_px", "preprocess.width_px"}
 

@@ -1,4 +1,4 @@
-"""The points of a sweep: which ones exist, the values at each, and refused sweeps.
+"""The points of a sweep and the values at each point, and sweeps that are refused.
 
 Checked by breaking the code: a direction number, the bounds of whole numbers, a point based on the last tier.
 """

@@ -1,4 +1,4 @@
-"""The order of the tiers, and names of folders that tiers must not have."""
+"""The order of the tiers, and folder names that tiers must not have."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ UPSIDE_DOWN = "run: {tiers: [recompute, amp, baseline]}\n"
 
 @pytest.mark.parametrize("stage", ["evaluate", "report", "track"])
 def test_the_ladder_decides_which_tier_comes_first(stage: str, tmp_path: Path) -> None:
-    """The first of run.tiers is compared with the others, so its place in the file must not matter."""
+    """The first tier is compared with all others, so the order of run.tiers in the file must not matter."""
     (tmp_path / "mine.yaml").write_text(UPSIDE_DOWN)
     config = read_config([tmp_path / "mine.yaml"])
     assert config["run"]["tiers"] == ["baseline", "amp", "recompute"]
@@ -44,7 +44,7 @@ def test_a_ladder_that_is_no_mapping_is_a_fault() -> None:
 
 
 def folders() -> set[str]:
-    """List every folder that stages, rules and commands make under results/<name>/."""
+    """Return every folder that stages, rules and commands make under results/<name>/."""
     text = "\n".join(path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow").glob("rules/*.smk")])
     ablation = r"(?:results/\{(?:wildcards\.)?name(?::q)?\}|results/\{config\['name'\]\}|\{folder\})"
     found = set(re.findall(rf"{ablation}/(\w+)", text))

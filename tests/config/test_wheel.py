@@ -17,7 +17,7 @@ PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build from a copy of the sources, since setuptools leaves folders beside them."""
+    """Build from a copy of the sources, since setuptools creates folders beside the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("faze", "config"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "_*.so")
@@ -60,7 +60,7 @@ def test_the_wheels_defaults_are_the_checkouts(installed: Path) -> None:
 
 
 def run(installed: Path, empty: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the wheel in an empty folder; its dependencies come from this environment."""
+    """Run Python in an empty folder, with the installed wheel and this environment's dependencies."""
     environment = os.environ | {"PYTHONPATH": str(installed)}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=120)
@@ -89,7 +89,7 @@ def test_resolve_finds_the_defaults_from_any_folder(installed: Path, tmp_path: P
 def test_commands_find_the_defaults_from_any_folder(
     arguments: str, sentence: str, installed: Path, tmp_path: Path
 ) -> None:
-    """Each command has read the defaults when it detects the error."""
+    """Each command can detect its error only after it has read the defaults."""
     answer = run(installed, tmp_path, "-m", "faze", *arguments.split())
     assert answer.returncode == 1
     assert sentence in answer.stderr and answer.stderr.count("\n") == 1

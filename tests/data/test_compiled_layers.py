@@ -1,7 +1,8 @@
-"""Frames that compiled code and numpy render are equal, within one grey level.
+"""Frames rendered by compiled code and by numpy are equal to within one grey level.
 
-Checked by breaking kernel.c: a crease that is narrower by a fiftieth, and different rounding of the point where rays
-meet the eyeball. The test also fails if numpy computes that point by a matrix product with OpenBLAS's Haswell kernels.
+Checked by breaking kernel.c: a crease that is narrower by a fiftieth, and different rounding at the point where rays
+meet the eyeball. The test also fails if numpy computes that point as a matrix product, using OpenBLAS's Haswell
+kernels.
 """
 
 import dataclasses

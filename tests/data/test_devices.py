@@ -1,9 +1,9 @@
 """The positions of GazeCapture's dots, compared with the conversion by the data set's authors.
 
 tests/golden/gazecapture_dots.csv has three points for each of the 15 devices in each of the four orientations, in
-points of the screen and in cm to the right of and above the camera, by the authors' own conversion;
-gazecapture_devices.csv has the sizes on which it is based. Neither depends on our writer, whose errors our reader would
-undo.
+screen points and in cm to the right of and above the camera, as converted by the authors themselves;
+gazecapture_devices.csv has the sizes on which that conversion is based. Neither depends on our writer, whose errors our
+reader would undo.
 """
 
 import csv
@@ -36,11 +36,11 @@ def numbers(dots: list[dict[str, str]], key: str) -> list[float]:
 
 
 def by_hand_mm(dot: dict[str, str]) -> list[float]:
-    """Return a point of the screen in the camera frame: x right, y down as the camera sees. The camera faces the user.
+    """Return a screen point in the camera frame: x right and y down, as the camera sees. The camera faces the user.
 
-    The device is a sheet with its camera at the top. The user holds it upside down, or on a side, so that the home
-    button at the bottom is on the right (orientation 3) or left (4). Points are counted from the top left corner of the
-    turned screen, and are first converted to the upright one's.
+    The device is a sheet with its camera at the top. The user may also hold it upside down, or on its side, so that the
+    home button, normally at the bottom, is on the right (orientation 3) or on the left (4). Points are counted from the
+    top left corner of the turned screen, and are first converted to those of the upright screen.
     """
     device, orientation = DEVICES[dot["device"]], int(dot["orientation"])
     x, y, wide, high = (float(dot[key]) for key in ("x_points", "y_points", "screen_w_points", "screen_h_points"))
@@ -73,7 +73,7 @@ def test_the_dots_are_those_of_all_devices_and_orientations() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_reader_places_the_dots_where_the_screen_is(device: str, tmp_path: Path) -> None:
-    """Regression: x or y not turned into the camera frame; x and y exchanged; cm used as mm."""
+    """Regression: x or y was not turned into the camera frame; x and y were exchanged; cm were used as mm."""
     dots = [dot for dot in DOTS if dot["device"] == device]
     write_recording(tmp_path / "00001", dots)
     recording = read_recording(tmp_path / "00001")

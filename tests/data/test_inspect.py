@@ -1,4 +1,4 @@
-"""faze inspect: numbers of synthetic stores, kinds of rejects, the page, and messages about unreadable files."""
+"""faze inspect: statistics of synthetic stores, kinds of rejects, the page, and messages about unreadable files."""
 
 import csv
 import json
@@ -33,7 +33,8 @@ SPLITS = {"p01": "train", "p02": "train", "p03": "val", "p04": "test"}
 
 
 def write_store(path, full=True, counts=(5, 3, 4, 2)):
-    """Create four people; the gaze pitch of strip i of p01 is i degrees. Our layout if `full`, else the released."""
+    """Create four people, in our layout if `full`, else in the released one; strip i of p01 has gaze pitch i
+    degrees."""
     with h5py.File(path, "w") as file:
         if full:
             file.attrs["schema"], file.attrs["schema_version"], file.attrs["dataset"] = "strips", 2, "mpiigaze"
@@ -65,7 +66,7 @@ def look(path, **more):
 
 
 def run(monkeypatch, *arguments):
-    """Inspect, with coarse figures."""
+    """Run `faze inspect` with coarse figures."""
     monkeypatch.setattr(media, "DOTS_PER_INCH", 40)
     monkeypatch.setattr(sys, "argv", ["faze inspect", *map(str, arguments)])
     return stage.main()
@@ -156,7 +157,7 @@ def test_checksums_are_read_on_demand_only(store, monkeypatch, capsys):
 
 
 def test_reasons_that_differ_in_numbers_are_one_kind(store):
-    """Regression: every number was replaced; people who were left out were counted as frames."""
+    """Regression: every number in a reason was replaced; people who were left out were counted as frames."""
     found = kinds(read_rejects(store.with_name("data_rejects.csv")))
     assert found == [
         Kind("eyes are outside the 1280 x 720 frame, at (…, …)", frames=3, people=2, left_out=0),
@@ -246,7 +247,7 @@ def test_pages_of_the_same_store_are_the_same(store, tmp_path, monkeypatch):
 
 
 def test_density_holds_every_strip_of_its_split_where_it_looks(store):
-    """Regression: yaw and pitch were exchanged; gaze was drawn instead of head."""
+    """Regression: yaw and pitch were exchanged; gaze was plotted instead of the head pose."""
     inspection = look(store)
     with drawing():
         figure = draw_density(inspection)
@@ -381,7 +382,7 @@ def test_text_for_the_terminal_says_all_that_matters(store):
 
 
 def test_a_page_takes_the_place_of_a_page_only(tmp_path, monkeypatch, capsys):
-    """Regression: all files in the folder were removed."""
+    """Regression: all files in the output folder were removed."""
     store = write_store(tmp_path / "data.h5")
     assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
     assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
@@ -394,7 +395,7 @@ def test_a_page_takes_the_place_of_a_page_only(tmp_path, monkeypatch, capsys):
 
 
 def test_a_name_with_dollars_is_a_name(tmp_path, monkeypatch):
-    """Regression: matplotlib parsed it as a formula and failed."""
+    """Regression: matplotlib parsed the name as a formula and failed."""
     write_strips(
         tmp_path / "data.h5",
         "mine",

@@ -36,7 +36,7 @@ def upper_rows(data: bytes, rows: int) -> NDArray[np.uint8]:
 
 
 def assert_cut_is_the_same(data: bytes, capfd: pytest.CaptureFixture) -> None:
-    """Regression: rows beyond the needed ones were missing; a restart marker came too early, or the end remained."""
+    """Regression: rows after the needed ones were missing; a restart marker came too early; the file's end remained."""
     full = decode(data)
     heights = []
     for rows in (0, 1, 15, 16, 17, 100, len(full) - 20, len(full) - 1, len(full), len(full) + 5):
@@ -64,7 +64,7 @@ def test_upper_rows_of_each_sampling(
 
 @pytest.mark.parametrize("restart", [0, 3])
 def test_upper_rows_of_gray_frames(restart: int, capfd: pytest.CaptureFixture) -> None:
-    """The sampling factors that the files state do not matter. Regression: they were trusted."""
+    """The sampling factors stated in a grey JPEG do not matter. Regression: they were trusted."""
     data = bytearray(encode(333, 251, cv2.IMWRITE_JPEG_RST_INTERVAL, restart, gray=True))
     assert_cut_is_the_same(bytes(data), capfd)
     data[header_of(data).frame_at + 7] = 0x22
@@ -135,7 +135,7 @@ def not_cut() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", not_cut())
 def test_what_cannot_be_cut_safely_stays_whole(kind: str) -> None:
-    """Regression: every orientation was read as upright, and progressive as baseline; components were not counted."""
+    """Regression: every orientation was read as upright, progressive files as baseline; components were not counted."""
     data = not_cut()[kind]
     header = header_of(data)
     stated = (0, 0) if kind == "height said later" else (320, 240)
@@ -206,7 +206,7 @@ def test_damaged_headers_raise_nothing() -> None:
 
 @pytest.mark.parametrize("marker", [0x00, 0x01, *range(0xD0, 0xDA)])
 def test_a_marker_without_a_length_hides_no_header(marker: int) -> None:
-    """The decoder continues after such a marker, whereas a parser of lengths would miss the header that counts."""
+    """The decoder continues after such a marker; a parser that follows lengths would miss the header that matters."""
     data = encode(48, 32)
     assert read_header(data[:2] + bytes([0xFF, marker]) + data[2:], len(data) + 2) is None
 

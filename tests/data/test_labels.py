@@ -1,7 +1,7 @@
-"""Labels from the readers: those of the released procedure on golden frames, the generator's on synthetic ones.
+"""Labels from the readers equal the released procedure's on golden frames and the generator's on synthetic frames.
 
 Regression: an inner eye corner of the face model was 2 mm off; targets of the original layout came from neighbouring
-columns; dots had the wrong sign of y.
+columns; the y of dots had the wrong sign.
 """
 
 import csv
@@ -80,7 +80,7 @@ def test_golden_entries(numbers: Callable, tmp_path: Path, golden_name: str, dat
 
 
 def write_json(folder: Path, count: int) -> None:
-    """The files that GazeCapture's reader expects in a recording."""
+    """Write the files that GazeCapture's reader expects in a recording."""
     (folder / "info.json").write_text(json.dumps({"Dataset": "test", "DeviceName": "iPad Air"}))
     (folder / "frames.json").write_text(json.dumps([f"{row:05d}.jpg" for row in range(count)]))
     for name in ("appleFace", "appleLeftEye", "appleRightEye"):
@@ -89,7 +89,7 @@ def write_json(folder: Path, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For people without annotation bias, the annotation equals the ground truth."""
+    """Create people without annotation bias, so that the annotation equals the ground truth."""
     folder = tmp_path_factory.mktemp("synthetic")
     changes = {"people": "simple", "bias_deg": 0.0, "frames_per_person": 6, "gazecapture_train_frames": None}
     changes = {"synthetic": changes | dict.fromkeys(PEOPLE, 1)}
@@ -147,7 +147,7 @@ def test_gazecapture_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path)
 def test_gazecapture_s_own_files_with_exact_landmarks(
     synthetic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, camera: str, limit_deg: float
 ) -> None:
-    """Dots, flags and split come from the data set; the head pose is estimated, exactly with the true camera."""
+    """Dots, flags and split come from the data set; the head pose is estimated, and is exact with the true camera."""
     raw, entries = synthetic / "gazecapture", {}
     for person in ("00001", "60001", "80001"):
         true = read_supplementary(synthetic / "gazecapture.h5", person)

@@ -1,7 +1,7 @@
 """Head pose from landmarks: exact for exact ones, refused for impossible ones; the output is marked `estimated`.
 
-Regression: y of the target was not turned; the principal point was in the frame's corner; any points were accepted as
-a face; landmarks were half a frame off; the origin was not written.
+Regression: the y axis of the target was not inverted; the principal point was in the frame's corner; any points were
+accepted as a face; landmarks were half a frame off; the origin was not written.
 """
 
 import dataclasses
@@ -105,7 +105,7 @@ def exact_landmarks(true: Supplementary) -> list[NDArray]:
 
 
 def known_landmarks(root: Path, annotation: dict[str, Supplementary]) -> dict[str, NDArray]:
-    """Return landmarks in the format of the fake package."""
+    """Return landmarks in the format of the fake MediaPipe package."""
     known = {}
     for true in annotation.values():
         for name, points in zip(true.file_names, exact_landmarks(true), strict=True):
@@ -138,7 +138,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 def test_exact_landmarks_on_rendered_frames_leave_the_error_of_the_camera_alone(
     rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Intrinsics are estimated without distortion, for other focal lengths, principal points and lenses."""
+    """Intrinsics are estimated without distortion; the true focal lengths, principal points and lenses differ."""
     raw, true = rendered
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
     assert run(monkeypatch, "--raw", raw, "--out", tmp_path / "estimated.h5", "--threads", 2) == 0
@@ -226,7 +226,7 @@ def test_what_the_stage_lacks_is_one_sentence(
 def test_a_killed_run_goes_on_after_its_last_recording(
     rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Existing parts of a recording are reused."""
+    """Existing parts, one for each recording, are reused."""
     raw, true = rendered
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
 
@@ -247,7 +247,7 @@ def test_a_killed_run_goes_on_after_its_last_recording(
 def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(
     rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: the parts were always removed."""
+    """Regression: the parts were removed even after an error."""
 
     def no_space(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "estimated.h5"))

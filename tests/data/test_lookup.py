@@ -1,4 +1,4 @@
-"""Positions in frames for the pixels of strips, compared with OpenCV's own map of every pixel."""
+"""Frame positions of strip pixels, compared with OpenCV's own map of every pixel."""
 
 import cv2
 import numpy as np
@@ -13,7 +13,7 @@ MATRIX = np.array([[900.0, 0, 330], [0, 905, 235], [0, 0, 1]])
 
 
 def poses_and_cameras(n: int, *distortion: float) -> tuple[list[NDArray], list[NDArray], NormalizedPose]:
-    """Draw random poses of two cameras in turn."""
+    """Draw random poses, seen by two cameras in turn."""
     rng = np.random.default_rng(1)
     corners = np.tile(INNER_EYE_CORNERS_6_MM, (n, 1, 1))
     shifts = rng.normal(0, 50, (n, 3)) + [0, 0, 450]
@@ -39,9 +39,10 @@ def opencvs_maps(matrix: NDArray, distortion: NDArray, pose: NormalizedPose) -> 
     ],
 )
 def test_maps_through_nodes_are_opencvs_own(distortion: tuple[float, ...]) -> None:
-    """All lens models are exact to two thousandths of a pixel; computing every pixel would hide a wrong node.
+    """All lens models are exact to two thousandths of a pixel. A fallback that computes every pixel would hide errors.
 
-    Regression: nodes were in the wrong order; the scale of the virtual camera was left out; all was half a pixel off.
+    Regression: nodes were in the wrong order; the scale of the virtual camera was left out; all positions were half a
+    pixel off.
     """
     matrices, distortions, poses = poses_and_cameras(40, *distortion)
     lookup = StripLookup(matrices, distortions, poses, CAMERA)
@@ -64,7 +65,8 @@ def test_a_lens_that_no_polynomial_follows_is_looked_up_pixel_by_pixel() -> None
 
 @pytest.mark.parametrize("strength", [1, 3, 10, 30, 100])
 def test_no_lens_is_followed_by_a_polynomial_that_errs(strength: float) -> None:
-    """The stronger the distortion, the fewer strips are smooth; those stay exact. Regression: errors of a pixel."""
+    """The stronger the distortion, the fewer strips are smooth; those stay exact. Regression: errors reached a
+    pixel."""
     matrices, distortions, poses = poses_and_cameras(40, *np.multiply((0.15, -0.3, 0.002, -0.003, 0.1), strength))
     lookup = StripLookup(matrices, distortions, poses, CAMERA)
     for row in range(40):

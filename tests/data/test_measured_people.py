@@ -1,4 +1,4 @@
-"""Measured people have published distributions, see through spectacles as in optics, and differ by more than an offset.
+"""Measured people follow published distributions, wear realistic spectacles, and differ by more than an offset.
 
 Regression: spectacles bent rays the wrong way, a lens was in front of the other eye, eyes fixated the dot exactly.
 """
@@ -49,7 +49,7 @@ CENTRES = np.array([[-32.0, -0.5, 8.0], [32.0, -0.5, 8.0]])
 @pytest.mark.parametrize("power", [-6.0, -1.0, 0.0, 4.0])
 @pytest.mark.parametrize("target", [(0.0, 0.0, -500.0), (150.0, 120.0, -300.0), (-90.0, -20.0, -420.0)])
 def test_eyes_turn_as_a_ray_through_the_lens_does(power: float, target: tuple[float, ...]) -> None:
-    """Trace in the opposite direction: out of the eye, bent at the lens, to the plane of the target."""
+    """Trace the ray in the opposite direction: out of the eye, bent at the lens, to the plane of the target."""
     worn = spectacles(power)
     apparent = worn.apparent_target(CENTRES, np.array([target]))[0]
     for eye, centre in enumerate(CENTRES):
@@ -65,7 +65,8 @@ def test_eyes_turn_as_a_ray_through_the_lens_does(power: float, target: tuple[fl
 
 
 def test_a_myopes_eyes_turn_less_by_the_textbooks_ratio() -> None:
-    """For a distant target, the ratio is 1 / (1 - c F) with the centre of rotation c behind the lens."""
+    """For a distant target, the ratio is 1 / (1 - c F); the centre of rotation is c behind the lens, whose power is
+    F."""
     far = np.array([[0.0, 0.0, -1e7], [2e6, 0.0, -1e7]])
     centred = dataclasses.replace(spectacles(-4.0), power_dioptres=np.full(2, -4.0), centre_mm=CENTRES[:, :2])
     turned = pitchyaw_from_vector(CENTRES - centred.apparent_target(CENTRES, far))[:, :, 1]
@@ -75,7 +76,7 @@ def test_a_myopes_eyes_turn_less_by_the_textbooks_ratio() -> None:
 
 @pytest.mark.parametrize(("power", "smaller"), [(-5.0, True), (5.0, False)])
 def test_the_camera_sees_a_myopes_eyes_smaller(power: float, smaller: bool) -> None:
-    """Compare the point where a ray of the camera meets the iris plane with a thin lens computed by hand."""
+    """Compare the point where a camera ray meets the iris plane with that of a thin lens, computed by hand."""
     worn, camera = spectacles(power), np.array([0.0, 0.0, -300.0])
     point = np.array([-31.0 + 6.0, 2.0, worn.plane_mm])  # on the left lens, 6 mm off its centre
     ray = (point - camera).astype(np.float32)[None, None]
@@ -178,7 +179,7 @@ def test_measured_people_differ_by_slope_and_simple_ones_hardly() -> None:
 
 
 def test_simple_people_are_those_of_before() -> None:
-    """Scenes and small frames are the same as before measured people were added."""
+    """Scenes and averaged frames are the same as before measured people were added."""
     with np.load(ROOT / "tests/golden/simple_people.npz") as before:
         for role in (Role("mpiigaze", "test", 1), Role("gazecapture", "train", 2), Role("gazecapture", "test", 3)):
             frames = sample_frames(role, dataclasses.replace(SIMPLE, frames_per_person=4))

@@ -1,4 +1,4 @@
-"""MPIIGaze's original layout against its documentation, with an example worked out by hand.
+"""MPIIGaze's original layout compared with its documentation, using an example worked out by hand.
 
 Data/Original/pXX/dayYY contains NNNN.jpg and annotation.txt; line n annotates image n. Of its 41 columns, counted from
 1, 24 are eye landmarks, 25-26 the target on the screen (px), 27-29 the target (mm, camera frame), 30-35 the head pose
@@ -55,7 +55,8 @@ def original(tmp_path: Path) -> Path:
 
 
 def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
-    """Regression: images were counted from 0; days were read as one list, or in wrong order; columns were shifted."""
+    """Regression: images were counted from 0; days were read as one list, or in the wrong order; columns were
+    shifted."""
     frames = list(open_mpiifacegaze(original.parents[2], None).entries("p03"))
     assert all(isinstance(frame, Frame) for frame in frames)
     found = {frame.image_path.relative_to(original).as_posix(): frame for frame in frames}
@@ -67,7 +68,7 @@ def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
 
 
 def test_the_supplementary_annotation_knows_the_original_layout(original: Path, tmp_path: Path) -> None:
-    """This also works from the root of the whole download. Regression: it was refused; no target was off the screen."""
+    """The root of the whole download works too. Regression: it was refused; no target was marked as off the screen."""
     write_supplementary(tmp_path / "s.h5", [("p03", supplementary(["p03/day02/0001.jpg", "p03/day02/0003.jpg"]))])
     for raw in (original.parents[2], original.parent):
         frames = list(open_mpiifacegaze(raw, tmp_path / "s.h5").entries("p03"))

@@ -7,7 +7,7 @@ from faze.data.network_input import from_network, shrink, to_network, to_network
 
 
 def equalize(strips: torch.Tensor) -> torch.Tensor:
-    """Return the levels (B, H, W, 3) that torch operations pass to the network."""
+    """Return the pixel levels (B, H, W, 3) that torch operations pass to the network."""
     image = to_network_torch(strips, *strips.shape[1:3])
     return ((255 * image + 255) / 2).round().to(torch.uint8).permute(0, 2, 3, 1)
 
@@ -29,7 +29,7 @@ def test_equalize_is_opencv_on_every_65th_colour():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_equalize_is_opencv_on_pictures_of_few_levels(seed):
-    """Rounding of the look-up table is visible in narrow histograms with odd sizes."""
+    """Rounding in the look-up table is visible in strips with narrow histograms and odd sizes."""
     rng = np.random.default_rng(seed)
     for _ in range(150):
         low, high = np.sort(rng.integers(0, 257, 2))
@@ -98,7 +98,7 @@ def test_opencv_and_torch_make_the_same_input_of_all_golden_strips(size, threads
 @pytest.mark.parametrize("size", [(64, 256), (32, 128), (16, 64)])
 @pytest.mark.parametrize("seed", range(6))
 def test_opencv_and_torch_make_the_same_input_of_random_strips(size, seed):
-    """Fails if OpenCV averages 4 x 4 squares, since it rounds half to even."""
+    """Fails if OpenCV averages 4 x 4 squares, since OpenCV rounds half to even."""
     rng = np.random.default_rng(seed)
     low, high = np.sort(rng.integers(0, 257, (2, 9, 1, 1, 3)), axis=0)
     strips = torch.from_numpy(rng.integers(low, np.maximum(high, low + 1), (9, 64, 256, 3)).astype(np.uint8))

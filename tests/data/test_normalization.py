@@ -1,4 +1,4 @@
-"""Normalisation compared with closed forms, points drawn into frames, and numbers of the released procedure."""
+"""Normalisation compared with closed forms, with points drawn into frames, and with the released procedure."""
 
 import contextlib
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def test_signs_of_the_labels() -> None:
 
 
 def test_labels_do_not_feel_the_cameras_own_turn() -> None:
-    """Labels depend only on face and target: turning the camera about its centre changes neither."""
+    """Labels depend only on face and target, so turning the camera about its centre does not change them."""
     turn = cv2.Rodrigues(np.array([0.1, -0.15, 0.7]))[0]
     head, translation, target = cv2.Rodrigues(np.array([0.2, 0.3, -0.1]))[0], np.array([30.0, -20, 450]), [50, 90, -10]
     before = normalize_pose(cv2.Rodrigues(head)[0].ravel(), translation, INNER_EYE_CORNERS_6_MM, target)
@@ -109,7 +109,7 @@ def test_head_rotations_are_opencvs(angle_rad: float) -> None:
 
 @pytest.mark.parametrize("warp", ["fused", "two_step"])
 def test_points_in_space_appear_where_the_virtual_camera_sees_them(warp: str) -> None:
-    """Dots drawn through the lens appear at f S R p, which tests distortion, R, S and both cameras at once."""
+    """Dots drawn through the lens appear at f S R p. This tests distortion, R, S and both cameras at once."""
     pose = normalize_pose([0.15, -0.2, 0.3], [25, -30, 480], INNER_EYE_CORNERS_6_MM, [10, 100, 0])
     strip_px = np.array([[40.0, 20], [128, 32], [200, 45]])
     scale = np.diag([1, 1, CAMERA.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
@@ -227,7 +227,7 @@ def warp_by(warp: str, frame: NDArray, matrix: NDArray, distortion: NDArray, pos
 
 
 class GoldenCase:
-    """One entry of the released procedure's inputs and outputs."""
+    """One entry from the released procedure's inputs and outputs."""
 
     def __init__(self, arrays: dict[str, NDArray], dataset: str, row: int) -> None:
         self._arrays, self._dataset, self._row = arrays, dataset, row
@@ -268,9 +268,9 @@ class TestReleasedProcedure:
     def test_the_fused_warp_differs_by_its_one_interpolation_alone(
         self, golden: Callable, dataset: str, undistorted: str, row: int
     ) -> None:
-        """The measured difference on these frames, whose content is smooth, is at most 1 grey level, 0.20 on average.
+        """The difference measured on these smooth frames is at most 1 grey level, and 0.20 on average.
 
-        The bounds leave room for other releases of OpenCV. A wrong lens model or half a pixel of shift exceeds them.
+        The bounds leave room for other releases of OpenCV. A wrong lens model or a shift of half a pixel exceeds them.
         """
         case = GoldenCase(golden("normalize"), dataset, row)
         fused = warp_fused(case.frame, case.matrix, case.distortion, case.pose, CAMERA).astype(int)

@@ -1,4 +1,4 @@
-"""Pairs: of one person, with each entry once per epoch, the same for any number of processes."""
+"""Pairs of one person: each entry occurs once per epoch, and the pairs are the same for any number of processes."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ COUNTS = [5, 2, 9]
 
 
 class Uncached:
-    """Rows that are not in a table."""
+    """A stand-in for rows that are not cached in a table."""
 
     def __init__(self, strips: torch.Tensor) -> None:
         self._strips = strips
@@ -25,7 +25,7 @@ class Uncached:
 
 
 def people() -> PeopleStrips:
-    """Create people whose pixels encode person and entry."""
+    """Create people whose pixels encode the person and the entry."""
     pixels = [np.full((n, 2, 8, 3), 0, np.uint8) for n in COUNTS]
     for p, strips in enumerate(pixels):
         for e, strip in enumerate(strips):
@@ -35,7 +35,7 @@ def people() -> PeopleStrips:
 
 
 def epoch(number: int, counts: list[int] = COUNTS, seed: int = 0) -> list[list[int]]:
-    """Return person, index a and index b of all pairs of an epoch."""
+    """Return the person, index a and index b of all pairs in an epoch."""
     batch = PairIndices(counts, BatchShare(seed, sum(counts)))[number]
     return [batch[name].tolist() for name in ("person", "index_a", "index_b")]
 
@@ -105,7 +105,8 @@ def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
     ],
 )
 def test_strips_that_cannot_be_trained_on_are_refused_before_any_is_read(split, size, key_words, tmp_path):
-    """Regression: min_entries was blamed for a missing split; a wrong size ended with a loader process's traceback."""
+    """Regression: min_entries was blamed for a missing split; a wrong size ended in a traceback from a loader
+    process."""
     pixels, labels = np.zeros((2, 64, 256, 3), np.uint8), np.ones((2, 4), np.float32)
     few, enough = (PersonStrips(s, s, ["f"] * n, pixels[:n], labels[:n]) for s, n in (("train", 1), ("test", 2)))
     write_strips(tmp_path / "x.h5", "x", [few, enough])

@@ -19,14 +19,14 @@ COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two shards, none, a
 
 
 class Camera:
-    """The maker's constants."""
+    """The constants that a maker's camera provides."""
 
     height_px, width_px = SIZE[:2]
 
 
 @dataclasses.dataclass
 class Maker:
-    """Make strips that contain the frame's position; every seventh frame has none."""
+    """Make strips that contain the frame's position; every seventh frame yields none."""
 
     camera = Camera()
     calls: list[int] = dataclasses.field(default_factory=list)
@@ -40,7 +40,7 @@ class Maker:
 
 @dataclasses.dataclass
 class Made:
-    """A reader whose every tenth entry is a reject; it counts calls and entries."""
+    """A reader that rejects every tenth entry, and counts calls and entries."""
 
     asked: list[str] = dataclasses.field(default_factory=list)
     read: int = 0
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> ShardFolder:
 
 
 def wanted(person: str) -> tuple[list[int], list[tuple[str, str]]]:
-    """Return positions of the good entries, and the others with their reasons, by the rules above."""
+    """Return the positions of good entries, and the bad entries with their reasons, by the rules above."""
     reasons = {i: "no face" if i % 10 == 5 else "blurred" if i % 7 == 3 else "" for i in range(COUNTS[person])}
     bad = [(f"{person}/{i}", reason) for i, reason in reasons.items() if reason]
     return [i for i, reason in reasons.items() if not reason], bad
@@ -142,7 +142,7 @@ def test_a_person_without_a_strip_in_some_blocks(folder: ShardFolder, tmp_path: 
 
 @pytest.mark.parametrize("edited", ["p00/day01/annotation.txt", "p00/Calibration/Camera.mat", "p00/day01/0007.jpg"])
 def test_a_person_is_made_anew_when_one_of_its_files_changes(tmp_path: Path, edited: str) -> None:
-    """Regression: only entries directly in the folder were counted."""
+    """Regression: only changes to entries directly in the person's folder were noticed."""
     for name in ("day01/annotation.txt", "Calibration/Camera.mat"):
         for person in ("p00", "p01"):
             raw_data.write_file(tmp_path / person / name, "a")

@@ -155,7 +155,7 @@ def test_everybody_s_annotation_being_wrong_is_an_error(
 def test_synthetic_people_without_bias_get_their_true_labels(
     tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Generator and preprocess agree, from the annotation of the frames to the labels."""
+    """The generator and preprocess agree on everything from the frames' annotation to the labels."""
     people = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
     config = write_config(
         tmp_path,

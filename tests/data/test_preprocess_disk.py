@@ -63,7 +63,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
 def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, frames: int
 ) -> None:
-    """With 100 frames per person the disk is full at the second shard, with 50 when the store is joined."""
+    """The disk fills up at the second shard (100 frames per person) or when the store is joined (50 frames)."""
     monkeypatch.setattr(shards.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
     assert run(tmp_path, small_disk, monkeypatch, frames) == 1
     *before, sentence = capsys.readouterr().err.splitlines()
@@ -118,7 +118,7 @@ except OSError as error:
 def test_a_store_that_has_no_room_ends_before_hdf5_has_a_part_in_it(small_disk: Path, free_pages: int) -> None:
     """HDF5 2.0 crashes (signal 11) when it closes a file whose small arrays it cannot write.
 
-    Fails if the space is not reserved (signal 11), and if the surplus is not released.
+    Fails if the space is not reserved (signal 11), or if the surplus is not released.
     """
     (small_disk / "filler").write_bytes(b"\0" * (8 * 2**20 - 4096 * free_pages))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Strips, including those from partly decoded JPEGs, compared with the numbers of the released procedure."""
+"""Strips, including those from partly decoded JPEGs, compared with values from the released procedure."""
 
 import importlib.util
 from collections.abc import Callable
@@ -23,7 +23,7 @@ DATASET = "GazeCapture"  # the other's strips are displaced in the released proc
 
 @pytest.fixture(scope="module")
 def baseline() -> ModuleType:
-    """The baseline of benchmarks/preprocess.py, which shares no code with faze.data.normalization."""
+    """Load the baseline of benchmarks/preprocess.py; it shares no code with faze.data.normalization."""
     path = ROOT / "benchmarks" / "baselines" / "preprocess.py"
     spec = importlib.util.spec_from_file_location("preprocess_baseline", path)
     module = importlib.util.module_from_spec(spec)
@@ -33,7 +33,7 @@ def baseline() -> ModuleType:
 
 @pytest.fixture
 def released(golden: Callable[[str], dict[str, NDArray]]) -> dict[str, NDArray]:
-    """Return the golden inputs and outputs of the data set."""
+    """Return the golden inputs and outputs for the data set."""
     arrays = golden("normalize")
     frame = arrays[f"frame/{arrays[f'in/{DATASET}/frame_key']}"]
     both = {
@@ -46,7 +46,7 @@ def released(golden: Callable[[str], dict[str, NDArray]]) -> dict[str, NDArray]:
 
 
 def write_raw(folder: Path, released: dict[str, NDArray], encoded: bytes) -> None:
-    """Write the frame under as many names as there are poses, with their annotation."""
+    """Write a copy of the frame for each pose, under different names, and the annotation of the copies."""
     names = [f"p00/{row}.jpg" for row in range(len(released["patch"]))]
     (folder / "raw" / "p00").mkdir(parents=True)
     for name in names:
@@ -65,7 +65,7 @@ def by_baseline(baseline: ModuleType, folder: Path) -> tuple[NDArray, NDArray]:
 def test_the_baseline_is_the_released_procedure(
     tmp_path: Path, baseline: ModuleType, released: dict[str, NDArray]
 ) -> None:
-    """All pixels are equal. Regression: no conversion to RGB; the map of another camera was reused."""
+    """All pixels are equal. Regression: frames were not converted to RGB; the map of another camera was reused."""
     write_raw(tmp_path, released, cv2.imencode(".png", released["frame"])[1].tobytes())
     pixels, labels = by_baseline(baseline, tmp_path)
     off = np.abs(pixels.astype(int) - released["patch"])
@@ -77,7 +77,7 @@ def test_the_baseline_is_the_released_procedure(
 def test_partly_decoded_frames_give_the_released_strips(
     tmp_path: Path, baseline: ModuleType, released: dict[str, NDArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Strips are equal except for the omitted interpolation. Regression: half a pixel of shift; wrong rows decoded."""
+    """Only the omitted interpolation differs. Regression: a shift of half a pixel; the wrong rows were decoded."""
     heights, decode = [], cv2.imdecode
 
     def spy(data: NDArray, flags: int) -> NDArray:

@@ -22,7 +22,7 @@ FRAMES, SHARDS = 700, 6  # of each of two people, and of both
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create two people with a few bad frames. The frames are links to a few files, since only decoding counts."""
+    """Create two people with a few bad frames. The frames are links to a few files, since only decoding matters."""
     raw = tmp_path_factory.mktemp("kills") / "raw"
     raw_data.write_mpiifacegaze(raw, people=2, frames=5)
     for person in sorted(raw.iterdir()):
@@ -42,7 +42,7 @@ def command(raw: Path, out: Path) -> list[str]:
 
 
 def run(raw: Path, out: Path) -> float:
-    """Run to the end; return the seconds."""
+    """Run to the end, and return the time in seconds."""
     began = time.monotonic()
     done = subprocess.run(command(raw, out), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def finished_shards(out: Path) -> set[str]:
 
 
 def members(group: int) -> list[int]:
-    """List the living processes of a group."""
+    """List the living processes in a process group."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -66,9 +66,9 @@ def members(group: int) -> list[int]:
 
 
 def killed(raw: Path, out: Path, *, more_shards: int, delay_s: float, whole_group: bool) -> bool:
-    """Start, and kill after `more` further shards are finished; return whether the run was still alive then.
+    """Start a run, kill it after `more` further shards are finished, and return whether it was still alive.
 
-    With 0, kill once their folder exists.
+    With 0, kill the run once the shards' folder exists.
     """
     wanted = len(finished_shards(out)) + more_shards
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -91,7 +91,7 @@ def killed(raw: Path, out: Path, *, more_shards: int, delay_s: float, whole_grou
 def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path, tmp_path: Path) -> None:
     """Every other kill spares the processes of the pool, which must exit on their own.
 
-    Regression: a shard was marked as finished before its strips were written; processes did not exit.
+    Regression: a shard was marked as finished before its strips were written; processes of the pool did not exit.
     """
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     undisturbed.mkdir()

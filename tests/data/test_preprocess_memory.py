@@ -1,4 +1,4 @@
-"""Peak memory does not grow with the frames of a person."""
+"""Peak memory does not grow with the number of a person's frames."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ FEW, MANY = 300, 2500
 
 
 def peaks_mib(raw: Path, out: Path) -> list[float]:
-    """Return the peak memory of each process of a run, MiB, ascending, observed while they run."""
+    """Run the command, and return the peak memory observed for each process, in MiB and ascending order."""
     out.mkdir()
     peaks: dict[int, float] = {}
     with subprocess.Popen(command(raw, out), cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True) as top:
@@ -31,7 +31,7 @@ def peaks_mib(raw: Path, out: Path) -> list[float]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the high-water mark is read from /proc")
 def test_peak_memory_is_flat(tmp_path: Path) -> None:
-    """The strips of 2,200 more frames are 103 MiB. Regression: shards had any size; a person's strips were joined."""
+    """2,200 more frames add 103 MiB of strips. Regression: shards had any size; a person's strips were joined."""
     found = {}
     for frames in (FEW, MANY):
         raw = tmp_path / f"raw{frames}"

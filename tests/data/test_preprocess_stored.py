@@ -21,7 +21,7 @@ LABELS = {person: RANDOM.normal(0, 0.2, (len(pixels), 4)) for person, pixels in 
 
 
 def write_released(path: Path, splits: dict[str, str] | None = None) -> None:
-    """Write as the released code does: lzf, in chunks of one."""
+    """Write a file as the released code does: with lzf, in chunks of one sample."""
     with h5py.File(path, "w") as file:
         for person, pixels in PIXELS.items():
             file.create_dataset(f"{person}/pixels", data=pixels, chunks=(1, 64, 256, 3), compression="lzf")
@@ -85,7 +85,7 @@ def test_a_list_of_splits_tells_what_the_file_does_not(tmp_path: Path, run: Call
 
 
 def test_a_list_of_splits_goes_before_the_files_own(tmp_path: Path, run: Callable) -> None:
-    """Regression: it was silently ignored, and a person of the test split trained."""
+    """Regression: the list was silently ignored, and a person from the test split was used for training."""
     write_released(tmp_path / "released.h5", {"00001": "train", "00002": "val", "00003": "test"})
     (tmp_path / "split.json").write_text(json.dumps({"train": ["00003"], "val": [], "test": ["00001"]}))
     assert run("gazecapture", gazecapture_split=str(tmp_path / "split.json")) == 0
@@ -156,7 +156,7 @@ def test_strips_that_are_not_what_was_written_are_no_strips(tmp_path: Path, run:
 
 
 def test_stored_targets_off_the_screen_can_be_excluded(tmp_path: Path, run: Callable) -> None:
-    """Regression: targets off the screen were kept; rows of the first part were used for those of the second."""
+    """Regression: targets off the screen were kept; row indices of a person's first part were used for the second."""
     off = np.zeros(300, np.uint8)
     off[[5, 260, 299]] = VALIDITIES.index("off_screen")
     names = [f"{row}.jpg" for row in range(300)]

@@ -62,7 +62,7 @@ def test_mpiifacegaze(mpiifacegaze: Path) -> None:
 
 
 def test_mpiifacegaze_by_the_supplementary_annotation(mpiifacegaze: Path, tmp_path: Path) -> None:
-    """That person has other people's frames and face model; the text files are not read."""
+    """The supplementary annotation has its own people, frames and face model; the text files are not read."""
     (mpiifacegaze / "p00" / "p00.txt").unlink()
     entries = raw_data.supplementary(["p00/day01/0002.jpg", "p00/../../etc/passwd", "/etc/passwd"])
     write_supplementary(tmp_path / "s.h5", [("p00", entries), ("p09", entries)])
@@ -166,7 +166,7 @@ def test_recordings_that_lack_frames_or_annotation_are_rejects(gazecapture: Path
 
 
 def write_mpiigaze(original: Path, mpiifacegaze: Path) -> None:
-    """Write the frames of an MPIIFaceGaze folder in the original layout, renumbered by day, with 41 columns."""
+    """Write the frames of an MPIIFaceGaze folder in the original layout: renumbered by day, with 41 columns."""
     for person in sorted(mpiifacegaze.glob("p*")):
         shutil.copytree(person / "Calibration", original / person.name / "Calibration")
         for day in sorted(person.glob("day*")):
@@ -274,7 +274,7 @@ def test_a_frame_of_another_size_than_its_camera_s_is_unusable(
 
 
 def test_a_day_without_its_annotation_is_said(mpiifacegaze: Path, tmp_path: Path) -> None:
-    """Regression: it was ignored silently."""
+    """Regression: a day without annotation was ignored silently."""
     write_mpiigaze(tmp_path / "original", mpiifacegaze)
     before = open_mpiifacegaze(tmp_path / "original", None)
     person = before.persons()[0]
@@ -294,7 +294,7 @@ def test_what_cannot_be_a_file_name_is_none(name: str, fits: bool) -> None:
 
 
 def test_a_disk_that_is_gone_ends_the_run(mpiifacegaze: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The alternative would be to reject every frame on that disk. Regression: the frame was a reject."""
+    """Regression: every frame on the lost disk became a reject, and the run continued."""
 
     def stale(*_: object, **__: object) -> None:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

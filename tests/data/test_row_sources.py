@@ -106,7 +106,7 @@ def test_cached_people_come_from_their_table(path):
 
 @pytest.mark.parametrize("shape", [(4, 8, 3), (1, 5, 3)])
 def test_gathered_rows_are_those_at_their_indices(shape):
-    """Rows are copied in words of eight bytes, or byte by byte if a row has another size."""
+    """Rows are copied in words of eight bytes, or byte by byte if the row size is not a multiple of eight."""
     table = torch.randint(0, 256, (9, *shape), dtype=torch.uint8)
     indices = torch.tensor([8, 0, 0, 3])
     assert torch.equal(TableRows(table).gather(indices), table[indices])

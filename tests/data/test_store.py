@@ -78,7 +78,7 @@ def test_strips_are_indexed_as_numpy_does(path: Path, people: list[PersonStrips]
 
 
 def test_the_released_code_reads_our_strips(path: Path, people: list[PersonStrips]) -> None:
-    """The released code opens the file for single entries in this way."""
+    """The released code opens the file in this way to read single entries."""
     with h5py.File(path, "r", libver="latest", swmr=True) as file:
         np.testing.assert_array_equal(file["00003"]["pixels"][2, :], people[0].pixels[2])
         np.testing.assert_array_equal(file["00003"]["labels"][2, :], people[0].labels[2])
@@ -102,7 +102,7 @@ def send_strips(strips: StripStore, send: Callable[[NDArray], None]) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_strips_are_read_in_other_processes(path: Path, people: list[PersonStrips], method: str) -> None:
-    """A store is inherited by a forked process that reads at the same time as its parent, or sent to a spawned one."""
+    """A forked process inherits the store and reads at the same time as its parent; a spawned process receives it."""
     context = multiprocessing.get_context(method)
     with StripStore(path) as strips:
         receiver, sender = context.Pipe(duplex=False)

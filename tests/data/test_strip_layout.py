@@ -1,4 +1,4 @@
-"""The layout of strips: arrays by sample, checksums, locations, and other programs that read it."""
+"""The layout of strip files: per-sample arrays, checksums, locations, and reading by other programs."""
 
 import dataclasses
 import multiprocessing
@@ -32,7 +32,7 @@ def edit(path: Path, change: Callable[[h5py.File], object]) -> None:
 
 
 def described(person_id: str, count: int, strip: tuple[int, ...] = (64, 256, 3)) -> PersonStrips:
-    """Return a person with all arrays by sample."""
+    """Return a person with all per-sample arrays."""
     return PersonStrips(
         person_id,
         "test",
@@ -62,7 +62,7 @@ def test_all_that_is_known_of_a_sample_is_kept(tmp_path: Path) -> None:
 
 
 def test_strips_given_in_pieces_are_those_given_whole(tmp_path: Path) -> None:
-    """The person is too large for memory; 600 strips are more than one part of the writer's own."""
+    """Pieces are for people too large for memory; 600 strips are more than one of the writer's own parts."""
     written = described("00001", 600, (8, 32, 3))
     write_strips(tmp_path / "whole.h5", "gazecapture", [written])
     pieces = iter([written.pixels[:1], written.pixels[1:401], written.pixels[401:]])
@@ -109,7 +109,7 @@ def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
 
 
 def read_as_released(path: Path, person: str, seed: int, send: Callable[[NDArray], None]) -> None:
-    """Read like the released code: samples of a group, opened by each reader, pixels and labels as float."""
+    """Read like the released code: each reader opens the file and reads samples of a group as float."""
     with h5py.File(path, "r", libver="latest", swmr=True) as file:
         group = file[person]
         total = 0.0

@@ -1,4 +1,4 @@
-"""Strips of a shard equal those of its frames one by one, decoded entirely or in part; bad frames are named."""
+"""Strips of a shard equal those made frame by frame, decoded entirely or in part; bad frames are named."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ BEYOND_BELOW_MM = np.array([0.0, 150, 400])  # where the eyes are just within th
 
 
 def some_frames(folder: Path, files: list[bytes]) -> list[Frame]:
-    """Use every file with random poses, and one whose strip extends below the frame."""
+    """Return frames of every file, with random poses and with a pose whose strip extends below the frame."""
     rng, frames = np.random.default_rng(0), []
     for number, data in enumerate(files):
         path = folder / f"{number}.jpg"

@@ -13,7 +13,7 @@ def camera(request: pytest.FixtureRequest) -> Camera:
 
 
 def points_before(camera: Camera, count: int) -> np.ndarray:
-    """Return points at 300 mm that the camera sees."""
+    """Return points that the camera sees at a depth of 300 mm."""
     rng = np.random.default_rng(0)
     pixels = rng.uniform([0, 0], [camera.width_px, camera.height_px], (count, 2))
     return np.column_stack([(pixels - camera.principal_px) / camera.focal_px, np.ones(count)]) * 300.0

@@ -1,4 +1,4 @@
-"""The written folders have the data sets' own layouts, are complete, and agree with themselves and the ground truth."""
+"""Written folders have the data sets' own layouts, are complete, and agree internally and with the ground truth."""
 
 import dataclasses
 import json
@@ -118,7 +118,7 @@ def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[PersonAnnotation]
 def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(
     raw: tuple[Path, list[PersonAnnotation]],
 ) -> None:
-    """A generic model in a biased pose is near the person's own corners, but not on them."""
+    """A generic face model in a biased pose is near the person's own corners, but not exactly on them."""
     from scipy.io import loadmat
 
     camera = loadmat(raw[0] / "mpiifacegaze/p00/Calibration/Camera.mat")

@@ -1,4 +1,4 @@
-"""Rendered features are where the annotated camera and the ground truth place them, with the grey levels of eyes."""
+"""Rendered features are where the annotated camera and ground truth place them, and have the grey levels of eyes."""
 
 import dataclasses
 import time
@@ -46,7 +46,7 @@ def render(role: Role, frames: PersonFrames) -> list[np.ndarray]:
 
 
 def iris_centres_px(frames: PersonFrames) -> np.ndarray:
-    """Return (N, 2, 2) pixels of the iris centres, from ground truth and annotated camera alone."""
+    """Return the pixel positions (N, 2, 2) of iris centres, from the ground truth and annotated camera alone."""
     known = truth(frames)
     depth = np.sqrt(frames.person.eyeball_mm**2 - frames.person.iris_mm**2)
     points = known["eye_centres_mm"] + depth * known["optical_axes"]
@@ -81,7 +81,7 @@ def test_pupil_is_the_dark_middle_of_the_iris(role: Role) -> None:
 
 
 def test_lids_follow_the_gaze() -> None:
-    """Looking down lowers the upper margin by most of the iris's movement and narrows the opening."""
+    """Looking down lowers the margin of the upper lid by most of the iris's movement, and narrows the opening."""
     person = sample_frames(ROLES[0], TINY).person
     centre = person.eye_centres_mm[1]
     y, x = np.mgrid[-14:14:0.1, -14:14:0.1].astype(np.float32)
@@ -154,7 +154,7 @@ def test_landmarks_lie_on_the_lids_corners(role: Role) -> None:
 
 
 def test_the_face_passes_through_the_annotated_corners(role: Role) -> None:
-    """Rays to the eye corners from any side meet the face there."""
+    """Rays from any side to the eye corners meet the face at the corners."""
     person = sample_frames(role, TINY).person
     face = build_face(np.random.default_rng(0), person)
     for side in (-0.4, 0.0, 0.4):

@@ -1,4 +1,4 @@
-"""Scenes are consistent in three dimensions: eyes aim at targets; annotation of simple people deviates by a bias."""
+"""Scenes are consistent in three dimensions: eyes aim at targets, and the annotation of simple people has a bias."""
 
 import dataclasses
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_without_bias_annotation_and_truth_agree() -> None:
 
 
 def test_label_is_what_geometry_gives(frames: PersonFrames) -> None:
-    """The expected label is computed independently, by a camera that is rotated towards the origin."""
+    """The expected label is computed independently, with a camera that is rotated towards the origin."""
     scene = frames.scene
     origin, target, head_x = scene.annotated_origin_mm, scene.target_mm, scene.annotated_rotation[:, :, 0]
     forward = origin / np.linalg.norm(origin, axis=1, keepdims=True)
@@ -132,7 +132,7 @@ def test_kappa_turns_the_visual_axis_toward_the_nose_and_up() -> None:
 
 
 def test_people_who_cannot_look_at_the_screen_are_told_with_the_key() -> None:
-    """Regression: an assertion failed, without anything that the user could do."""
+    """Regression: an assertion failed, without naming a parameter that the user could change."""
     squinting = dataclasses.replace(TINY, people="simple", kappa_spread_deg=60.0)
     with pytest.raises(UserError, match=r"lower synthetic\.kappa_spread_deg or synthetic\.bias_deg"):
         for role in cast(squinting):
@@ -154,7 +154,7 @@ def test_people_depend_on_seed_domain_and_index_alone() -> None:
 
 
 def test_train_people_alone_have_their_own_number_of_frames() -> None:
-    """Fails if val people are among them."""
+    """Fails if val people have that number of frames, too."""
     few = dataclasses.replace(TINY, gazecapture_train_frames=3)
     for role in ROLES:
         frames = sample_frames(role, few)
@@ -172,7 +172,7 @@ def test_person_ids_are_unique_and_stable() -> None:
 @pytest.mark.parametrize("people", ["simple", "measured"])
 @pytest.mark.parametrize("dataset", ["mpiigaze", "gazecapture"])
 def test_gaze_cannot_be_told_from_the_head(dataset: str, people: str) -> None:
-    """A predictor that has each person's mean and a linear function of the head pose errs by nine or ten degrees."""
+    """A linear function of the head pose, fitted to each person, errs by nine or ten degrees."""
     errors = []
     for role in cast(DEFAULT):
         if role.dataset == dataset:

@@ -61,7 +61,7 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypa
 
 
 def test_test_people_are_new_and_nobody_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare with the earlier people, on whose test people the defaults were tuned. Regression: they were the same."""
+    """The defaults were tuned on the former test people, so test people must be new. Regression: they were the same."""
     config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
     synthetic = build(Synthetic, config["synthetic"] | PEOPLE)
 

@@ -34,7 +34,7 @@ def _spread_in_child(queue: multiprocessing.Queue) -> None:
 
 
 def test_a_forked_process_has_threads_of_its_own():
-    """Regression: with one pool for all processes, a child waits forever for threads that it does not have."""
+    """Regression: all processes shared one pool, so a forked child waited forever for threads that it did not have."""
     spread(lambda first, stop: None, 64, 2)
     fork = multiprocessing.get_context("fork")
     queue = fork.Queue()

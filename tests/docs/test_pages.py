@@ -1,4 +1,4 @@
-"""The pages agree with the code: paths, reading order, figure, table of decisions."""
+"""The pages agree with the code: paths, reading order, the figure, and the table of decisions."""
 
 import dataclasses
 import importlib
@@ -34,7 +34,7 @@ def test_paths_and_modules_exist(page: Path) -> None:
 
 
 def is_module(parts: list[str]) -> bool:
-    """Return whether it is a module, or a name in one."""
+    """Return whether the parts of a dotted name lead to a module, or to a name in one."""
     for count in (len(parts), len(parts) - 1):
         path = ROOT / "faze" / "/".join(parts[:count])
         if count and (path.is_dir() or path.with_suffix(".py").is_file()):
@@ -59,7 +59,7 @@ def test_every_switch_has_a_row_and_names_tests_that_exist() -> None:
 
 @pytest.fixture(scope="module")
 def planned() -> dict[str, set[str]]:
-    """Return the values by switch that the proofs of benchmarks/gpu.sh change from the baseline or CPU default."""
+    """Return, by switch, the values that proofs of benchmarks/gpu.sh use in place of the baseline or CPU default."""
     sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
     try:
         units = importlib.import_module("units")
@@ -76,7 +76,7 @@ def planned() -> dict[str, set[str]]:
 
 
 def rows_of_switches() -> list[tuple[list[str], str, str]]:
-    """Return the switches of each row, as `name` or `name: value, value`, and its last two cells."""
+    """Return the switches of each row, as `name` or `name: value, value`, and the last two cells of the row."""
     text = (ROOT / "docs/switches.md").read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
     return [(re.findall(r"`([^`]+)`", cells[0]), cells[-2], cells[-1]) for cells in rows]
@@ -84,7 +84,7 @@ def rows_of_switches() -> list[tuple[list[str], str, str]]:
 
 @pytest.mark.parametrize(("switches", "cpu", "gpu"), rows_of_switches(), ids=lambda cell: str(cell)[:30])
 def test_what_shows_a_switch_does_so(switches: list[str], cpu: str, gpu: str, planned: dict[str, set[str]]) -> None:
-    """The test named in a row covers the switch; gpu.sh is named exactly if its plan checks the switch.
+    """The test named in a row covers the switch; gpu.sh is named if and only if its plan checks it.
 
     Regression: gpu.sh was named for tf32, which it did not use.
     """

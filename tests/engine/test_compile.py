@@ -30,7 +30,8 @@ CPU = torch.device("cpu")
 
 
 class OneOfEach(nn.Module):
-    """A convolution, a fused norm and activation, a transposed convolution, and DT-ED's codes and head."""
+    """A network with a convolution, a fused norm and activation, a transposed convolution, and DT-ED's codes and
+    head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +93,7 @@ def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.mark.compiled
 def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: Path) -> None:
-    """The terms of the default are used. Regression: a module stayed eager."""
+    """The default loss terms are used. Regression: a module stayed eager."""
     compiled = objective(DEFAULT_TERMS)
     assert set_compile(compiled, "default", device=CPU, replicas=1, recompute=False).active
     assert_one_graph(compiled)
@@ -100,7 +101,7 @@ def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: P
 
 
 def test_every_term_is_in_the_one_graph() -> None:
-    """The graph is traced, but runs without kernels. Regression: code branched on a term's value."""
+    """The graph is traced, but runs without compiled kernels. Regression: code branched on a term's value."""
     compiled = objective(EVERY_TERM)
     compiled.compile(backend="aot_eager", fullgraph=True, dynamic=False)
     assert_one_graph(compiled)

@@ -1,4 +1,4 @@
-"""Switches that have an effect on a CPU, and the reasons of those that do not."""
+"""Switches that have an effect on a CPU, and the reasons given for those that do not."""
 
 import ast
 import dataclasses
@@ -129,7 +129,8 @@ def test_baseline_turns_off_what_today_is_on_by_default():
 
 
 def test_cudnn_search_is_set_for_its_tier_alone(monkeypatch):
-    """A CPU cannot show more of the tier autotune. Regression: a flag was never set, or still set for the next tier."""
+    """A CPU can test no more of the tier autotune. Regression: the flag was never set, or still set for the next
+    tier."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     make("baseline", cudnn_benchmark=True)
     assert torch.backends.cudnn.benchmark
@@ -196,7 +197,7 @@ def test_processes_default_to_two_on_a_cpu():
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch):
-    """Regression: torch's error about a device's index was reported as a bug in faze."""
+    """Regression: torch's error about an invalid device index was reported as a bug in faze."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     ddp = resolve_tier(CONFIG["tiers"], "ddp")

@@ -1,12 +1,12 @@
 """Fused and compiled steps are the same experiment, and report where they cannot act.
 
-The Triton kernels run on a GPU if there is one, else in Triton's interpreter (tests/conftest.py).
+The Triton kernels run on a GPU if there is one, and otherwise in Triton's interpreter (tests/conftest.py).
 
 Checked by breaking the code. Fused: the gradient without its part along the normalised values, another slope undone,
-another layout, the input kept, statistics in the input's format, no root, a switch that reaches no part or counts
-recomputed ones. Triton: tiles combined without the distance of their means, a gradient without its slant. Compiled:
-not compiled, or another gradient; replicas, compiler, header files, openssl and a chosen cache ignored; reported as
-inactive while acting.
+another layout, the input kept, statistics in the input's format, the square root left out, a switch that reaches no
+part or counts recomputed parts. Triton: tiles combined without the distance between their means, a gradient without its
+part along the normalised values. Compiled: a step that is not compiled or has another gradient; replicas, compiler,
+header files, openssl and a chosen cache ignored; a switch reported as inactive although it is active.
 """
 
 import os
@@ -32,7 +32,7 @@ LAYOUTS = [torch.contiguous_format, torch.channels_last]
 
 
 def planes(dtype: torch.dtype, layout: torch.memory_format, shape=(2, 5, 6, 8)) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an input and an output gradient, far from mean 0 and deviation 1."""
+    """Return an input that is far from mean 0 and standard deviation 1, and an output gradient."""
     random = torch.Generator().manual_seed(0)
     x, grad = (torch.randn(shape, generator=random, dtype=torch.float64) for _ in range(2))
     return (3 * x + 5).to(dtype).contiguous(memory_format=layout), grad.to(dtype)
@@ -65,7 +65,7 @@ def test_fused_norm_is_the_stock_pair_in_the_same_layout(layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_fused_norm_sums_low_precision_in_float32(layout, dtype):
-    """The loss of precision is only that of rounding input, output and gradient."""
+    """Precision is lost only by rounding the input, the output and the gradient."""
     x, grad = planes(dtype, layout, (2, 3, 64, 96))
     x.requires_grad_()
     y = activate(x, fused=True)
@@ -97,7 +97,7 @@ def test_fused_norm_keeps_what_the_convolution_reads_and_nothing_else(fused, kep
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(2, 5, 3, 7), (1, 70, 4, 6), (2, 3, 64, 50)])
 def test_triton_kernels_are_the_stock_pair(dtype, layout, shape):
-    """Planes are shorter and longer than a tile, channels do not fill one, and a gradient has another layout."""
+    """Planes are shorter or longer than a tile, channels do not fill a tile, and the gradient has another layout."""
     from faze.model import fused_norm_triton as kernels
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -135,13 +135,13 @@ def test_forced_bf16_with_fused_norm_moves_the_weights_as_the_baseline_does(trai
 
 @pytest.fixture
 def shallow(monkeypatch) -> None:
-    """Build a network with one layer per dense block: all kinds of operations, and a third of the kernels."""
+    """Build a network with one layer per dense block: every kind of operation, and a third of the kernels."""
     monkeypatch.setattr("faze.model.densenet.LAYERS", 1)
 
 
 @pytest.fixture
 def process_group() -> Iterator[None]:
-    """Train with DistributedDataParallel in one process, with its hooks and buckets in the graph."""
+    """Set up DistributedDataParallel in one process, so that its hooks and buckets are in the graph."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
@@ -151,7 +151,7 @@ def process_group() -> Iterator[None]:
 @pytest.mark.compiled
 @pytest.mark.parametrize(("dtype", "steps", "rtol"), [(torch.float64, STEPS, 1e-10), (torch.float32, 5, 1e-6)])
 def test_compiled_step_gives_the_baseline(shallow, process_group, dtype, steps, rtol):
-    """One test covers everything that the tier `fused_norm` compiles, since compiling takes long."""
+    """One test covers everything that the tier `fused_norm` compiles, since compiling takes a long time."""
     expected = losses(tier("baseline"), steps=steps, dtype=dtype)
     engine = tier("ddp", precision="fp32", compile="default", fused_norm=True, channels_last=True, accumulate=2)
     found = losses(engine, steps=steps, dtype=dtype)

@@ -1,8 +1,8 @@
-"""GPU-only parts of the engine, tested on a CPU with stand-ins; no GPU has run it.
+"""GPU-only parts of the engine, tested on a CPU with stand-ins; these parts have not run on a GPU.
 
 Checked by breaking the code: errors computed in TF32 or under autocast, settings that stay changed, an apex that is
-trusted without a trial, a process group that ends before the graphs of its kernels, or for which a failing process
-waits, a profile and a search for the largest batch that see no graph.
+trusted without a trial; a process group that ends before the graphs that contain its kernels, or that a failing process
+waits for; a profile, or a search for the largest batch, that ignores the graph.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def tf32() -> tuple[bool, bool]:
 
 @pytest.fixture
 def with_tf32() -> Iterator[None]:
-    """Set the state after training a tier with TF32, which cuDNN uses by default."""
+    """Set the state that training a tier with TF32 leaves; cuDNN uses TF32 by default."""
     before = tf32()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     yield
@@ -114,7 +114,7 @@ def test_apex_serves_only_if_it_does_a_step_of_sgd(source, tmp_path, monkeypatch
 
 @pytest.fixture
 def ended(monkeypatch) -> list[str]:
-    """Simulate the end of a DistributedDataParallel process on a GPU that has captured a graph."""
+    """Simulate the end of a DistributedDataParallel process that has captured a graph on a GPU."""
     order: list[str] = []
     monkeypatch.setattr(parallel, "pick_device", lambda device: CUDA)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
@@ -152,7 +152,7 @@ def test_a_process_that_fails_does_not_wait_in_nccl(ended):
 
 
 def settling(steps: int, done: list[int]) -> TierSteps:
-    """A small tier whose step settles after a given number of steps, and which counts its calls."""
+    """Build a small tier whose step settles after a given number of steps, and record each call."""
     small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
     config = tier_config([ROOT / "config" / "smoke.yaml"], "baseline", merge(small, {}))
     made = build_tier_steps(config, config.engine, World(0, 1, torch.device("cpu")), read_people(None, config))

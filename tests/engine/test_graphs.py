@@ -1,12 +1,13 @@
 """A step launched as one CUDA graph equals the step launched kernel by kernel.
 
 Without a GPU, a stand-in runs the captured step at each replay and shows that the bookkeeping around a graph is right:
-the memory of batches and numbers, who clears gradients, what is returned. On a GPU, the graph itself is tested.
+the memory for batches and numbers, the clearing of gradients, and the returned values. On a GPU, the graph itself is
+tested.
 
-Checked by breaking the code: batches not copied to the captured memory; returned terms that the next replay
-overwrites; the optimiser outside the graph forgotten, or gradients cleared after it; a capture that finds gradients; a
-warm-up that lasts too long; an optimiser wrongly called capturable; DataParallel captured; shapes unchecked. The tests
-that need CUDA have not been run yet.
+Checked by breaking the code: batches not copied to the captured memory; returned terms that the next replay overwrites;
+the optimiser outside the graph forgotten, or gradients cleared after it; a capture that starts with existing gradients;
+a warm-up that lasts too long; an optimiser wrongly treated as capturable; DataParallel captured; shapes unchecked. The
+tests that need CUDA have not been run yet.
 """
 
 import contextlib
@@ -34,7 +35,8 @@ def built(switches: Engine, world: World):
 
 
 def train(step: Step, feed, steps: int) -> list[dict[str, torch.Tensor]]:
-    """Return loss and terms of each step, read only at the end; learning rate and ramped weights always change."""
+    """Return the loss and terms of each step, all read at the end; the learning rate and ramped weights always
+    change."""
     found = []
     for number, batch in enumerate(feed(range(steps))):
         step.set_learning_rates(learning_rates(8 * number, TRAIN))
@@ -52,7 +54,7 @@ def assert_same(found: list[dict], wanted: list[dict], rtol: float) -> None:
 
 
 class StandIn:
-    """Runs the step at each replay and writes its result to the memory of the capture."""
+    """A stand-in for a graph: it runs the step at each replay, and writes the result to the memory of the capture."""
 
     def __init__(self, step: Step, launch, whole: bool) -> None:
         self.launch, self.step, self.whole, self.replays = launch, step, whole, 0
@@ -71,7 +73,7 @@ class StandIn:
             self._write_gradients(parameters)
 
     def _write_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
-        """At each replay, a graph writes the gradients that the capture made; it attaches them only then."""
+        """Write into the captured gradients, as a graph does at each replay; only the capture attaches them."""
         if self.replays == 1:
             assert self.attached == [None] * len(parameters)
             self.gradients = [parameter.grad for parameter in parameters]
@@ -142,7 +144,7 @@ GRAPHED = [
 @pytest.mark.gpu
 @pytest.mark.parametrize("switches", GRAPHED)
 def test_graph_is_eager(switches):
-    """Compare 30 steps; exactly if the kernels add in a fixed order, which some of cuDNN's and atomics do not."""
+    """Compare 30 steps. They are equal only if kernels add in a fixed order; atomics and some cuDNN kernels do not."""
     losses, moved = [], []
     for graphs_on in (False, True):
         step, feed = built(on_gpu(**switches, graphs=graphs_on), gpu())

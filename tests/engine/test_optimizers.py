@@ -1,7 +1,7 @@
 """Optimisers besides SGD compared with their published formulas, and their state in a checkpoint.
 
-Checked by breaking the code: LARS without Nesterov, LAMB with its decay outside of the trust ratio or with the
-package's own correction of the step, Adam for AdamW, a fallback that is not reported.
+Checked by breaking the code: LARS without Nesterov, LAMB with its decay outside the trust ratio or with the package's
+own correction of the step, Adam for AdamW, a fallback that is not reported.
 """
 
 from typing import get_args, get_type_hints
@@ -23,7 +23,7 @@ def make(name: str, weight: torch.nn.Parameter, momentum: float = 0.9, decay: fl
 
 
 def moved(name: str, **settings) -> torch.Tensor:
-    """Run the first step."""
+    """Run the first step, and return the change of the weight."""
     weight = torch.nn.Parameter(WEIGHT.clone())
     weight.grad = GRADIENT.clone()
     optimizer, switch = make(name, weight, **settings)

@@ -4,7 +4,7 @@ Effects that only a GPU can show, such as cuDNN's search, are not tested here: s
 
 Checked by breaking the code: fused_sgd without Nesterov; ddp with shares shifted by a pair, or with positives
 searched over all pairs of a process; fp16 without the scaler; parts not averaged; checkpoints that cut the gradient,
-do not restore the formats of operations, or are not made; formats outside autocast, or with recompute.
+do not restore the formats of operations, or are not made; formats that act outside autocast, or with recompute.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ def test_training_learns(float64):
 
 @torch.no_grad()
 def loss_of(step: Step, batch: dict[str, torch.Tensor], weights: dict[str, float]) -> float:
-    """Return the weighted loss of a batch, without a step."""
+    """Return the weighted loss of a batch, without taking a step."""
     return sum(weights[name] * float(term) for name, term in step.model(batch).items())
 
 
@@ -93,7 +93,7 @@ def test_switch_gives_the_baseline(switches, rtol, baseline_float64, baseline_fl
     ],
 )
 def test_two_processes_give_the_baseline(name, switches, baseline_float64, baseline_float32):
-    """The number format is fp32, since a CPU may have kernels for that of the tier amp, which has its own tests."""
+    """The number format is fp32, since a CPU may have kernels for the format of amp; that tier has its own tests."""
     engine = tier(name, precision="fp32", **switches)
     found = losses(engine, steps=STEPS, dtype=torch.float64, processes=2)
     np.testing.assert_allclose(found, baseline_float64, rtol=REORDERED)
@@ -117,7 +117,7 @@ def test_two_processes_train_without_some_terms_too(without):
 
 
 def test_accumulated_parts_are_the_step_of_as_many_processes(float64):
-    """8 parts of 4 pairs on one device have the mean gradient of 8 processes with a chunk each."""
+    """8 parts of 4 pairs on one device have the same mean gradient as 8 processes with one chunk each."""
     loss, train = dataclasses.replace(LOSS, chunk_pairs=4), dataclasses.replace(TRAIN, global_batch=32)
     one = build_step(setup(tier("baseline", accumulate=8), loss=loss, train=train))
     many = build_step(setup(tier("baseline"), loss=loss, train=train))
@@ -172,7 +172,8 @@ def test_checkpointing_computes_again_in_the_same_precision(formats):
 def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
     """Rounding to fp16 has an error of 5e-4. The initial loss scale fits; the default of 65536 overflows here.
 
-    Regression: learning rates were 0 in fp16 only; a clip measured the scaled gradient; the encoder had no gradient.
+    Regression: learning rates were 0 in fp16 only; gradient clipping measured the scaled gradient; the encoder had no
+    gradient.
     """
     found = trained(tier("amp", force=True), steps=5, dtype=torch.float32, loss_scale=64.0)
     assert_alike(found.moved, trained_float32.moved, "fp16")
@@ -181,16 +182,16 @@ def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_forced_bf16_moves_the_weights_as_the_baseline_does(recompute, trained_float32):
-    """Rounding to bf16 has an error of 4e-3. Regression: as for fp16; weights of recomputed layers had no gradients."""
+    """Rounding to bf16 has an error of 4e-3. Regression: as for fp16; also, recomputed layers had no gradients."""
     found = trained(tier("baseline", **BF16, recompute=recompute), steps=5, dtype=torch.float32)
     assert_alike(found.moved, trained_float32.moved, "bf16")
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=5e-2)
 
 
 def test_fp16_skips_a_step_that_overflows():
-    """The weights stay, the scale is halved, the step is counted; the next step, whose scale fits, moves them.
+    """The weights stay, the scale is halved, the step is counted; the next step, whose scale fits, moves the weights.
 
-    Regression: with an initial scale of 64, nothing overflowed; a scaler was off; an optimiser stepped anyway.
+    Regression: with an initial scale of 64, nothing overflowed; the scaler was off; the optimiser stepped anyway.
     """
     chosen = setup(tier("amp", force=True))
     step, weights = build_step(chosen), loss_weights(0, LOSS, TRAIN.global_batch)
@@ -245,7 +246,7 @@ def test_formats_are_inactive_inside_joined_operations(formats, switches, reason
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "lars", "novograd"])
 def test_other_optimisers_train(optimizer, baseline_float32):
-    """They are different experiments; tests/engine/test_optimizers.py compares each with its formula."""
+    """Other optimisers are other experiments; tests/engine/test_optimizers.py compares each with its formula."""
     if optimizer != "adamw":
         pytest.importorskip("pytorch_optimizer")
     found = losses(tier("baseline", optimizer=optimizer), steps=3, dtype=torch.float32)

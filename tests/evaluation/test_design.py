@@ -1,7 +1,8 @@
 """The power of a design, compared with simulated ablations.
 
-Rates simulated with 2,000 draws have a standard error of at most 1.1 points. Regression: the power was that for an
-error with known degrees of freedom (0.12 instead of 0.01 at three seeds); a difference had the noise of one run.
+Rates simulated with 2,000 draws have a standard error of at most 1.1 points. Regression: the power was computed as if
+the degrees of freedom of the error were known (0.12 instead of 0.01 at three seeds); the difference between two runs
+had the noise of only one run.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ def simulated_power(variances: VarianceComponents, seeds: int, people: int, marg
 def simulated_power_of_tiers(
     variances: VarianceComponents, seeds: int, people: int, margin: float, tiers: int
 ) -> float:
-    """Simulate tiers, each with half the variance of a difference of two."""
+    """Return the power for simulated tiers, each with half the variance of the difference between two."""
     deviations = np.sqrt([variances.seeds / 2, variances.people / 2, variances.residual / 2])
     shown = []
     for errors in draw(seeds, 1000 * (tiers + 1), seeds, people, 4.0, *deviations).reshape(1000, -1, seeds, people):

@@ -1,6 +1,7 @@
 """Diagnostics of one person's codes: pixel checks and components of the error.
 
-Regression: a slope explained pure noise without counting degrees of freedom; pitch and yaw exchanged.
+Regression: a slope seemed to explain pure noise, since degrees of freedom were not counted; pitch and yaw were
+exchanged.
 """
 
 import itertools
@@ -13,7 +14,7 @@ from faze.evaluation.diagnostics import permuted_error, pixel_blind_error, resid
 
 
 def person(seed: int, offset: float, slope: float, head: float, noise: float, entries: int = 150) -> dict:
-    """Return codes of a person with residual components of these sizes in degrees, equal on both axes."""
+    """Return the codes of a person whose residual components have these sizes in degrees, equal on both axes."""
     rng = np.random.default_rng(seed)
     hat, pose = rng.normal(0, 0.2, (entries, 2)), rng.normal(0, 0.2, (entries, 2))
     unit = [offset * rng.choice([-1, 1], (1, 2)), slope * hat / 0.2, head * pose[:, ::-1] / 0.2]

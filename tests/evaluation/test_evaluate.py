@@ -34,7 +34,7 @@ class Evaluated(NamedTuple):
 
 
 def run(folder: Path, case: Fabricated, **changed: object) -> Evaluated:
-    """Evaluate an existing tree."""
+    """Evaluate an existing results tree."""
     config = case.config_file(folder / "evaluate.config.yaml", "evaluate", **{"evaluate__resamples": 200} | changed)
     out = folder / "evaluation"
     with pytest.MonkeyPatch.context() as patch:
@@ -67,14 +67,14 @@ def small(written, tmp_path_factory) -> Evaluated:
 
 @pytest.fixture
 def copied(written, tmp_path) -> tuple[Fabricated, ResultPaths]:
-    """Copy the small tree for tests that change it."""
+    """Copy the small results tree, for tests that change it."""
     shutil.copytree(written[1], tmp_path, dirs_exist_ok=True)
     return written[0], ResultPaths(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def seeded(tmp_path_factory) -> tuple[Fabricated, Evaluated]:
-    """Three seeds and both noise controls."""
+    """Evaluate an ablation with three seeds and both noise controls."""
     case = Fabricated(**SMALL, seeds=SEEDS, controls=("rounding", "seed"))
     return case, write_and_run(tmp_path_factory.mktemp("seeds"), case)
 
@@ -111,7 +111,7 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(written, small):
 
 
 def test_metrics_have_their_names(small):
-    """Metrics that the device does not report are absent: reserved memory, energy."""
+    """Metrics that the device does not report, such as reserved memory and energy, are absent."""
     metrics, per_dataset = small.summary["runs"][1]["metrics"], ("l1", "spread", "right_person")
     per_dataset += (
         "gaze_gain",
@@ -151,7 +151,7 @@ def test_redirected_strips_are_averaged_over_people(copied):
 
 
 def test_redirection_errors_are_averaged_over_people_and_compared(copied):
-    """Regression: pairs had equal weights, instead of people; a control was used as the redirected variant."""
+    """Regression: pairs, instead of people, had equal weights; a control was used as the redirected variant."""
     case, paths = copied
     for tier in case.tiers:
         path = paths.redirected_pairs(tier, 0)
@@ -198,7 +198,7 @@ def test_only_the_last_adaptation_step_and_the_test_people_count(copied, small):
     ({"person_spread_deg": 0.5, "seed_spread_deg": 0.5, "seeds": SEEDS}, 0.5, "not shown"),
 ])  # fmt: skip
 def test_changes_are_judged_against_the_baseline(settings, margin, verdict, tmp_path):
-    """Regression: one seed got a verdict, as if seeds had no effect."""
+    """Regression: a single seed got a verdict, as if seeds had no effect."""
     _, tables, summary = write_and_run(tmp_path, Fabricated(**TWO, **settings), evaluate__margin_deg=margin)
     changes = tables["changes"]
     deciding = changes[changes["decides"]]
@@ -224,7 +224,7 @@ def test_differences_of_all_tiers_are_judged_together(seeded):
 
 
 def test_noise_controls_are_compared_with_the_baseline_of_their_seed(seeded):
-    """Regression: the controls' one seed was subtracted from the mean of the baseline's three."""
+    """Regression: the controls, which have one seed, were compared with the mean of the baseline's three seeds."""
     case, (_, tables, summary) = seeded
     changes, persons = tables["changes"], tables["persons"]
     assert changes["tier"].value_counts().to_dict() == dict.fromkeys(("amp", "ddp", "rounding", "seed"), 2 * CELLS)
@@ -317,7 +317,7 @@ def test_time_to_the_baselines_error_is_a_metric_of_every_run_that_reaches_it(sm
 
 
 def test_people_without_errors_and_reasons_are_listed(copied):
-    """Each reason occurs once, whatever the run and learner."""
+    """Each reason is listed once, even if several runs and learners have it."""
     case, paths = copied
     for tier, learner in itertools.product(case.tiers, KEPT):
         path = paths.errors(tier, 0, learner)
@@ -345,7 +345,7 @@ def test_the_verdict_is_printed(tmp_path, capsys):
 
 
 def edit(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
-    """Change the rows of a parquet file."""
+    """Return a function that changes the rows of a parquet file."""
     return lambda path: change(pd.read_parquet(path)).to_parquet(path, index=False)
 
 

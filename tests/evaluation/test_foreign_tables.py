@@ -66,7 +66,7 @@ def test_a_flipped_bit_or_a_lost_end_is_found(damage: Callable[[Path], None], ta
 
 
 def test_text_must_be_utf_8(tmp_path: Path) -> None:
-    """Regression: pandas failed when it sorted the bytes."""
+    """Regression: pandas failed when it sorted the invalid text."""
     text = pa.array(["p00"]).buffers()
     person = pa.StringArray.from_buffers(1, text[1], pa.py_buffer(b"p\xdc0"))
     write_tables([pa.table({"person": person})], tmp_path / "errors.parquet", {})

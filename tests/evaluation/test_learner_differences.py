@@ -1,7 +1,7 @@
 """Differences between learners: pairs, adjusted tests, crossings.
 
 Checked by breaking the code: people not paired (errors of one learner shuffled), p-values not adjusted, or adjusted
-within one data set, the sign of a swapped pair kept, a crossing marked as significant that is not.
+within one data set, the sign of a swapped pair kept, a crossing that is not significant marked as significant.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def persons(
     spread: float = 0.05,
     seeds: tuple[int, ...] = (0,),
 ) -> pd.DataFrame:
-    """Return errors with an exact mean change by learner and k. People differ by whole degrees, runs by `spread`."""
+    """Return errors with an exact mean change for each learner and k. People differ by degrees, changes by `spread`."""
     rows = []
     names = [f"p{i:02d}" for i in range(PEOPLE)]
     own = np.linspace(2.0, 8.0, PEOPLE)

@@ -50,13 +50,13 @@ def test_validations_without_a_number_are_left_out(tmp_path):
 
 
 def logged(*points: tuple[int, float]) -> LoggedRun:
-    """Return a run with these validations, (pairs, error) each."""
+    """Return a run with these validations, each of which is (pairs, error)."""
     values = [LoggedValue("val/gaze_deg", pairs, error, 0.0) for pairs, error in points]
     return LoggedRun({"time": 0.0}, None, [], [], values)
 
 
 def curves(**errors: list[float]) -> pd.DataFrame:
-    """Return validation errors after 100, 200, ... pairs. Keys are tier and seed."""
+    """Return the curves of validation errors after 100, 200, ... pairs. Each key contains a tier and a seed."""
     trainings = {}
     for key, values in errors.items():
         tier, seed = key.split("_")

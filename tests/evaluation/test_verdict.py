@@ -21,7 +21,7 @@ def contains(sentence: str, *texts: str) -> bool:
 ])  # fmt: skip
 @pytest.mark.parametrize(("over", "source"), [("rounds", "5 rounds"), ("blocks", "blocks of one process")])
 def test_speed_claims_no_more_than_its_interval(low, ratio, high, finding, over, source):
-    """Regression: blocks of single processes were reported as if they included differences between processes."""
+    """Regression: an interval over one process's blocks was reported as if it covered differences between processes."""
     row = {"tier": "amp", "speed_low": low, "speed_ratio": ratio, "speed_high": high, "speed_confidence": 0.9}
     sentence = verdict.describe_speed(pd.Series(row | {"speed_over": over, "rounds": 5}), "baseline")
     assert contains(sentence, finding, f"{ratio:.2f} times", "90 % interval", f"{low:.2f} to", source)

@@ -9,7 +9,7 @@ from faze.fewshot.meta_training import Adam
 
 
 def test_steps_are_those_of_torchs_adam():
-    """Fails with 0.99 as the second decay, and if the state is not loaded."""
+    """Fails with 0.99 as the second decay rate, and if the state is not loaded."""
     rng = torch.Generator().manual_seed(0)
     ours = [torch.randn(3, 5, 4, generator=rng), torch.randn(3, 1, 4, generator=rng)]
     theirs = [parameter.clone() for parameter in ours]

@@ -1,7 +1,7 @@
 """Closed-form learners compared with brute force, scikit-learn, and the true parameters.
 
 Checked by breaking the code: a posterior that forgets the prior's mean, variances without the noise, a rotation in the
-camera's frame instead of the head's, a kernel's length squared twice, variances of pitch and yaw exchanged.
+camera's frame instead of the head's, a kernel's length scale squared twice, the variances of pitch and yaw exchanged.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ def people(residual: Truth, count: int = 60, first: int = 0, **named: object) ->
 
 @functools.cache
 def learn(learner: str, residual: Truth, **changes: object) -> Learned:
-    """Train a learner on such people, once for all tests with the same arguments."""
+    """Train a learner on people with this residual; tests with the same arguments share the result."""
     training = MetaTraining(people(residual), people(residual, 40, 500, split="val"), settings(**changes), 0)
     return LEARNERS[learner].meta_train(training)
 
@@ -70,7 +70,7 @@ def offset_person(rng: np.random.Generator, seen: Seen) -> np.ndarray:
 @pytest.mark.parametrize("learner", ["affine", "bayes"])
 @pytest.mark.parametrize("k", [1, 2, 9, 40])
 def test_the_posterior_is_brute_forces(learner: str, k: int) -> None:
-    """The test adds precisions of weights, whereas the code works with covariances of samples."""
+    """The reference adds the precisions of weights, whereas the code uses the covariances of samples."""
     learned = learn(learner, affine_person)
     someone, support = people(affine_person, 1, 900)[0], np.arange(k)
     found = LEARNERS[learner].fit(someone, support, learned)
@@ -175,7 +175,7 @@ def test_the_gaussian_process_is_scikit_learns() -> None:
 
 
 def test_the_kernel_maximises_the_likelihood() -> None:
-    """Changing any of its numbers by a tenth makes the people less likely, also by scikit-learn's likelihood.
+    """Changing any kernel parameter by a tenth lowers the people's likelihood as computed by scikit-learn.
 
     A small tolerance allows for the prior.
     """
@@ -208,7 +208,7 @@ def test_the_kernel_maximises_the_likelihood() -> None:
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_nine_samples_mend_what_offset_cannot(learner: str) -> None:
-    """The people differ by a slope, except for kappa, whose rotation is nearly an offset."""
+    """People differ in a slope that every learner can represent except kappa, whose rotation is nearly an offset."""
     fewshot = settings(shots=[9])
     test = people(affine_person, 12, 700, split="test")
     adaptation = Adaptation(draw_calibrations(test, fewshot, repeats=3), fewshot)
@@ -229,7 +229,7 @@ def test_the_uncertainty_is_true_of_others(learner: str, truth: Truth) -> None:
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_val_people_say_how_much_more_others_differ_than_train_people(learner: str) -> None:
-    """The network was trained on train people: they differ a third as much as others, with half the errors.
+    """The network was trained on the train people: they differ a third as much as others, with half the noise.
 
     Fails without the factors from val people.
     """
@@ -266,7 +266,7 @@ def test_factors_that_nothing_tells_stay_1_and_others_are_the_likeliest() -> Non
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_val_people_may_err_many_times_more_than_train_people(learner: str) -> None:
-    """The network has memorised its train people. Regression: the search tried factors of e to the 45."""
+    """Regression: if the network had memorised its train people, the search tried factors of e^45."""
 
     def known(rng: np.random.Generator, seen: Seen) -> np.ndarray:
         return rng.normal(0, 0.3, 2) + rng.normal(0, 1, (len(seen.head), 2))
@@ -282,9 +282,9 @@ def test_val_people_may_err_many_times_more_than_train_people(learner: str) -> N
 
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
 def test_the_samples_that_are_asked_for_lower_the_variance_most(learner: str) -> None:
-    """Compare with brute force: calibrate with each entry in turn, and choose the one with the least later variance.
+    """Compare with brute force: calibrate with each entry in turn, and choose the one that leaves the least variance.
 
-    Only nine tenths of the entries, without outliers, are candidates. Fails if all of them are.
+    Only nine tenths of the entries are candidates, which excludes outliers. Fails if all entries are.
     """
     learned, someone = learn(learner, affine_person), people(affine_person, 1, 900)[0]
     everything, chosen = someone.seen(slice(None)), []
@@ -317,7 +317,7 @@ def test_covered_shares_are_those_of_a_normal_distribution() -> None:
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_people_whose_gaze_is_known_exactly_are_left_as_they_are(learner: str) -> None:
-    """There is nothing to learn, and no division by a variance of zero."""
+    """Nothing can be learned, and nothing may be divided by a variance of zero."""
 
     def exact(rng: np.random.Generator, seen: Seen) -> np.ndarray:
         return np.zeros((len(seen.head), 2))

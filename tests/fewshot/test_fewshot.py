@@ -1,4 +1,4 @@
-"""Draws of calibrations, people who are left out, and the learner offset."""
+"""Calibration draws, people who are left out, and the learner `offset`."""
 
 import dataclasses
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_calibrations_differ_are_without_replacement_and_spare_the_query():
 
 
 def test_a_grid_takes_one_sample_of_each_cell():
-    """Random draws miss some of nine clusters in a 3 x 3 grid. Fails if cells are ordered only by yaw."""
+    """Random draws miss some of the nine clusters in a 3 x 3 grid. Fails if cells are ordered only by yaw."""
     persons = []
     for person in people(entries=96):
         cluster = np.append(np.random.default_rng(int(person.name)).permutation(90) % 9, [0] * 6)
@@ -96,7 +96,7 @@ def test_a_grid_takes_one_sample_of_each_cell():
 
 
 def test_a_grid_does_not_care_where_yaw_jumps():
-    """The same directions are rotated by half a turn. Fails if cells are cut at 180 degrees."""
+    """The same directions, rotated by half a turn, give the same draws. Fails if cells are cut at 180 degrees."""
     (person,) = people(entries=96)[:1]
     pitchyaw = np.random.default_rng(0).uniform(-0.3, 0.3, (96, 2))
     found = []
@@ -109,7 +109,7 @@ def test_a_grid_does_not_care_where_yaw_jumps():
 
 @pytest.mark.parametrize("k", range(1, 15))
 def test_a_grid_has_k_different_samples_of_any_pool(k):
-    """The pool of 14 entries is used up at k = 14."""
+    """The pool of 14 entries is exhausted at k = 14."""
     for draw in draw_calibrations(people(), settings(shots=(k,), draws="grid"), repeats=3):
         assert len(set(draw.support)) == len(draw.support) == k
         assert draw.support.max() < 14
@@ -169,7 +169,7 @@ def test_a_code_that_is_not_finite_names_its_person(tmp_path):
 
 
 def test_a_person_with_no_entry_at_all_is_left_out(tmp_path):
-    """Regression: an empty array cannot be flattened with -1."""
+    """Regression: a person without entries caused an error, since an empty array cannot be reshaped with -1."""
     codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 0}, spoilt="none"))
     found, left_out = read_people(codes, "test", needed=15, reason="the query")
     assert [person.name for person in found] == ["00001"]
@@ -184,7 +184,7 @@ def turned(person: PersonCodes, offset_rad: np.ndarray, centre_rad: float) -> Pe
 
 @pytest.mark.parametrize("centre_rad", [0.0, np.pi])
 def test_offset_removes_a_constant_angular_offset(centre_rad):
-    """This includes the jump of yaw from 180 to -180 degrees."""
+    """Directions near the jump of yaw from 180 to -180 degrees are included."""
     fewshot, offset = settings(), LEARNERS["offset"]
     persons = [turned(p, np.array([0.05, -0.08]) * (i + 1), centre_rad) for i, p in enumerate(people())]
     draws = draw_calibrations(persons, fewshot, repeats=2)
@@ -195,7 +195,7 @@ def test_offset_removes_a_constant_angular_offset(centre_rad):
 
 
 def test_offset_is_the_mean_over_the_samples():
-    """Two samples off by 0 and by 2 units of yaw leave no error for a query that is off by 1 unit."""
+    """Two samples, off by 0 and 2 units of yaw, leave no error for queries that are off by 1 unit."""
     gaze = np.zeros((5, 2))
     gaze_hat = np.array([[0, 0], [0, 0.2], [0, 0.1], [0, 0.1], [0, 0.3]])
     person = dataclasses.replace(
@@ -209,7 +209,7 @@ def test_offset_is_the_mean_over_the_samples():
 
 
 def test_each_k_starts_from_its_own_network_whatever_the_order():
-    """Networks always predict straight ahead, or 30 degrees up, for people who look straight ahead."""
+    """The networks always predict straight ahead or 30 degrees up; the people look straight ahead."""
     straight, up = [0.0, 0.0, 1.0], vector_from_pitchyaw([np.pi / 6, 0]).tolist()
     state = {
         "hidden_weight": torch.zeros(2, 6, 4),
@@ -248,7 +248,7 @@ def straight_on(count: int = 4) -> list[PersonCodes]:
 
 
 def test_the_stopping_rule_takes_the_recorded_steps_that_are_best_for_val_people():
-    """One step is right and further steps overshoot, so the fixed rule ends worse. Fails with argmax."""
+    """One step is best and further steps overshoot, so the fixed rule ends with larger errors. Fails with argmax."""
     fewshot = settings(shots=(2,), adapt_steps=4, record_steps=(1, 2), stopping="validation")
     # The bias, of length 1, moves by rate x 57.3 across: 9 of the 10 degrees; three more steps sway about the target.
     fewshot = dataclasses.replace(fewshot, adapt_lr=np.tan(np.radians(9)) * np.pi / 180)
@@ -280,7 +280,7 @@ def test_the_stopping_rule_without_a_choice_is_refused(stop_steps, sentence):
 
 
 def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
-    """Fails if `<` is reversed, or if one choice is made for all k."""
+    """Fails if `<` is reversed, or if the same step is chosen for all k."""
     state = OuterState.first(looking(0.0, models=2))
     for step, val_deg in enumerate([[5.0, 5.0], [3.0, 4.0], [4.0, 2.0], [3.0, 2.0]], start=1):
         state.weights.output_bias.fill_(step)
@@ -298,7 +298,7 @@ def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
 
 
 def test_learnt_rates_act_at_test():
-    """A scale of 0 for all parameters leaves the network unchanged; for one kind of parameter, that kind."""
+    """A rate scale of 0 leaves parameters unchanged: those of the whole network, or those of one kind."""
     fewshot = settings(shots=(2,), adapt_steps=5, record_steps=(), adapt_lr=1e-5)
     weights, persons = random_weights(1, 6, 4, seed=0), people()[1:]  # the first has a code of zeros, so no direction
     draws = draw_calibrations(persons, fewshot, repeats=1)

@@ -1,6 +1,6 @@
-"""Few-shot learning on the golden synthetic people: it equals the sequential procedure and matches published errors.
+"""Few-shot learning on the golden synthetic people equals the sequential procedure and matches published errors.
 
-Checked by breaking the code: SGD's rate a tenth larger, and the calibration of the next person.
+Checked by breaking the code: SGD's rate a tenth larger, and the next person's calibration.
 """
 
 import dataclasses
@@ -128,7 +128,7 @@ RECORDED = tuple(range(0, 1001, 100))
 def sequential_errors(
     sequential: ModuleType, networks: InitialNetworks, person: PersonCodes, support: np.ndarray
 ) -> list[float]:
-    """Run one network alone for RECORDED steps, in the precision of the networks' weights."""
+    """Adapt a single network in the precision of its weights, and return its errors at the RECORDED steps."""
     dtype = networks.weights.hidden_weight.dtype
     network = sequential.GazeNetwork().to(dtype)
     (hidden_weight,), (hidden_bias,), (output_weight,), (output_bias,) = networks.weights
@@ -142,7 +142,7 @@ def sequential_errors(
 
 @pytest.mark.parametrize("k", [1, 3, 9])
 def test_adapted_errors_equal_the_sequential_implementations(people, maml, sequential, tmp_path, k):
-    """With equal draws and weights, the mean error of ten people agrees to 0.01 degrees every 100 steps.
+    """With equal draws and weights, the mean error of ten people agrees to within 0.01 degrees every 100 steps.
 
     Single calibrations can differ more: near an optimum, steps overshoot and return, so that rounding in float32 grows;
     see the next test.
@@ -162,7 +162,7 @@ def test_adapted_errors_equal_the_sequential_implementations(people, maml, seque
 
 @pytest.mark.parametrize("k", [1, 3, 9])
 def test_in_double_precision_each_calibration_equals_the_sequential_implementations(people, maml, sequential, k):
-    """They agree to 1e-8 degrees for 200 steps; at k = 3, rounding has grown to 0.06 after 400."""
+    """Errors agree to 1e-8 degrees for 200 steps; at k = 3, rounding has grown to 0.06 degrees after 400 steps."""
     settings, persons = dataclasses.replace(SHORT, shots=(k,)), people("gc_test")[:2]
     draws = draw_calibrations(persons, settings, repeats=1)
     weights = map_weights(Tensor.double, maml.networks.weights)
@@ -186,7 +186,7 @@ ALLOWED_DEG = {1: 0.47, 3: 0.42, 9: 0.12}
 
 
 def released_draws(people: Sequence[Sequence[PersonCodes]], shots: int) -> list[list[Calibration]]:
-    """Draw ten calibrations per person and data set by Python's own generator from the released seed."""
+    """Draw ten calibrations per person and data set with Python's own generator, started with the released seed."""
     generator = random.Random(4089213955)  # once for each k, before the first data set (FACTS 1c)
     return [
         [
@@ -200,9 +200,10 @@ def released_draws(people: Sequence[Sequence[PersonCodes]], shots: int) -> list[
 
 @pytest.mark.parametrize("learner", ["maml", "reference"])
 def test_errors_after_2000_outer_steps_lie_within_the_seed_noise_of_the_table(people, learner):
-    """Compare the mean of three seeds with the published three, for each data set and k.
+    """For each data set and k, compare the mean over three seeds with that of the three published values.
 
-    The calibrations are drawn as for the table, since at k = 1 they alone change the mean of all people by 0.1 degrees.
+    The calibrations are drawn as for the published table, since at k = 1 the draws alone change the mean over all
+    people by 0.1 degrees.
     """
     train, found = people("gc_train"), {}
     names = ("gc_test", "mpi")

@@ -1,8 +1,8 @@
-"""Few-shot learning compared with finite differences, closed forms, autograd, torch's optimiser, and single k.
+"""Few-shot learning compared with finite differences, closed forms, autograd, torch's optimiser, and each k alone.
 
 Checked by breaking the code: the sign of the Hessian product, rates left out of its direction, the second derivative
 of the activation left out, SELU's slope used as ReLU's, padded samples counted (in C and in torch), the query of the
-first task instead of the last, a sum over tasks instead of the mean, NaN for a network without error.
+first task instead of the last, a sum over tasks instead of the mean, NaN for a network that makes no error.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,14 @@ def networks(rng: torch.Generator, models: int, hidden: int = HIDDEN, inputs: in
 
 
 def tasks_of(shots: list[int], support: SampleSets, query: SampleSets) -> Tasks:
-    """Return support and query of K * T models."""
+    """Return the support and query sets of K * T models."""
     tasks = len(query.code)
     row, count = torch.arange(tasks).repeat(len(shots)), torch.tensor(shots).repeat_interleave(tasks)
     return Tasks(support.for_models(row, count), query.for_models(row, query.code.shape[1]))
 
 
 def loss(parameters: list[Tensor], code: Tensor, gaze: Tensor) -> Tensor:
-    """Compute for one network, by the model alone."""
+    """Compute the loss of a single network directly from the model's functions."""
     return angle_deg(gaze_vector([p[None] for p in parameters], code[None], "selu")[0], gaze).mean()
 
 
@@ -63,7 +63,7 @@ def stepped(parameters, rates, code, gaze, create_graph=False):
 def outer_loss(
     weights: Weights, rates: Weights, shots: list[int], support: SampleSets, query: SampleSets, steps: int
 ) -> float:
-    """Compute for all k and tasks, one after the other, without a second derivative."""
+    """Compute the outer loss for all k and tasks, one after the other, without second derivatives."""
     total = 0.0
     for model, k in enumerate(shots):
         for task in range(len(query.code)):
@@ -171,7 +171,7 @@ def test_mamls_gradient_of_linear_regression_is_its_closed_form(rng):
 
 
 def test_padding_has_no_effect(rng):
-    """Each k among others, with its support padded to the largest, equals that k by itself."""
+    """A k computed together with others, its support padded to the largest, has the same gradients as by itself."""
     shots = [1, 3, 6]
     weights, support, query = networks(rng, len(shots)), batch(rng, 2, max(shots)), batch(rng, 2, 5)
     rates = map_weights(lambda p: torch.full_like(p, 1e-3), weights)
@@ -185,7 +185,7 @@ def test_padding_has_no_effect(rng):
 
 @pytest.mark.parametrize("activation", ["selu", "relu"])
 def test_adaptation_equals_torch_sgd_model_after_model(rng, activation):
-    """Compare the kernel, in chunks and on threads, with torch.optim.SGD and autograd on one model at a time."""
+    """Compare the kernel, which uses chunks and threads, with torch.optim.SGD and autograd on one model at a time."""
     count, shots, steps, rate = 7, 4, 100, 1e-4
     initial, support = networks(rng, 1), batch(rng, 7, shots)
     network = InitialNetwork(initial, same_rates(rate, initial), activation)

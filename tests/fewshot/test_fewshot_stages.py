@@ -43,7 +43,7 @@ COVERED = ["covered_68", "covered_95"]
 
 
 def codes(rng: np.random.Generator, entries: int, offset_rad: float = 0.06) -> dict[str, np.ndarray]:
-    """Rows of the gaze code are rotated by the gaze and by a person's offset, which gaze_hat ignores."""
+    """Create gaze codes whose rows are rotated by the gaze and by a person's offset, which gaze_hat ignores."""
     gaze = rng.uniform(-0.3, 0.3, (entries, 2))
     seen = gaze + offset_rad * rng.normal(size=2)
     z_gaze = np.stack([vector_from_pitchyaw(seen), vector_from_pitchyaw(seen + [0.5, -0.5])], axis=1)
@@ -59,14 +59,14 @@ def write_people(path: Path, dataset: str, entries: dict[str, list[int]]) -> Non
 
 
 def straight_head() -> list[np.ndarray]:
-    """Return a gaze head that returns the first vector of the code: ReLU of it and of its opposite."""
+    """Return a gaze head that outputs the first vector of the code: the ReLU of it minus that of its opposite."""
     both = np.concatenate([np.eye(3), -np.eye(3)])
     return [np.concatenate([both, np.zeros((6, 3))], axis=1), np.zeros(6), both.T, np.zeros(3)]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Return run("adapt", "maml offset", threads=1, **changes of the section) on the stores of a folder."""
+    """Return run("adapt", "maml offset", threads=1, **changes to the section), which uses a folder's stores."""
     write_people(
         tmp_path / "gazecapture.h5", "gazecapture", {"train": [20] * 5 + [6], "val": [20] * 2, "test": [20, 11, 30]}
     )
@@ -210,7 +210,7 @@ def test_rules_differ(run):
 
 
 def test_none_is_the_trained_gaze_head_with_its_own_activation(run):
-    """Before any step, its error is that of gaze_hat. Fails with SELU, and with exchanged axes of the layers."""
+    """Before any step, the error equals that of gaze_hat. Fails with SELU, and if the layers' axes are exchanged."""
     assert run("meta_train", "none") == 0
     assert run("adapt", "none") == 0
     errors = pd.read_parquet("none.parquet").set_index(["dataset", "person"])
@@ -230,7 +230,7 @@ def test_none_needs_the_gaze_head_in_the_store(run, capsys, tmp_path):
 
 
 def head_error_deg(person: h5py.Group, entries: int) -> float:
-    """Compute the estimates of straight_head, the first vector of the code, for a person's last entries."""
+    """Compute straight_head's mean error on a person's last entries; it estimates the code's first vector."""
     estimate, gaze = person["z_gaze"][-entries:, 0], vector_from_pitchyaw(person["gaze"][-entries:])
     cosine = (estimate * gaze).sum(axis=1) / np.linalg.norm(estimate, axis=1)
     return np.degrees(np.arccos(cosine)).mean()
@@ -238,7 +238,7 @@ def head_error_deg(person: h5py.Group, entries: int) -> float:
 
 @pytest.mark.parametrize("learner", META_LEARNERS)
 def test_a_meta_learner_can_start_from_the_trained_gaze_head(run, tmp_path, learner):
-    """With tiny steps the weights do not move, and the error is that of `none`. Fails with SELU."""
+    """With tiny steps the weights do not move, and the error equals that of `none`. Fails with SELU."""
     still = {"init": "gaze_head", "inner_lr": 1e-12, "outer_lr": 1e-12, "adapt_lr": 1e-12}
     assert run("meta_train", "none", **still) == run("meta_train", learner, **still) == 0
     assert run("adapt", "none", **still) == run("adapt", learner, **still) == 0
@@ -265,7 +265,7 @@ def test_a_meta_learner_that_starts_from_the_gaze_head_needs_it(run, capsys, tmp
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd", "none", "offset", "affine", "kappa", "bayes", "gp"])
 @pytest.mark.parametrize("stopping", ["fixed", "validation"])
 def test_predictions_hold_the_estimate_for_every_query_entry(run, tmp_path, learner, stopping):
-    """Their angles to the labels are the errors. Fails with another person's support, and with the first entries."""
+    """Predictions deviate from labels by the errors. Fails with another person's support, or with the first entries."""
     wanted = {"predictions": True, "stopping": stopping}
     assert run("meta_train", learner, **wanted) == 0
     if stopping == "fixed":
@@ -359,7 +359,7 @@ def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learne
 
 
 def test_killed_at_a_later_learner_an_earlier_one_is_not_trained_again(run, monkeypatch):
-    """The workflow removes what a killed job wrote. Fails if each work folder is removed with its own learner."""
+    """The workflow removes a killed job's outputs. Fails if each work folder is removed when its learner is done."""
     save, seen = meta_training.ResumeFile.save, []
 
     def save_and_die(self, state, *rest):
@@ -380,7 +380,7 @@ def test_killed_at_a_later_learner_an_earlier_one_is_not_trained_again(run, monk
 
 
 def test_learners_of_one_process_are_what_each_is_alone(run):
-    """Regression: the file of offset named the train people who had too few entries for maml's tasks."""
+    """Regression: the file of `offset` also listed the train people who had too few entries for maml's tasks."""
     everyone, made = ["offset", "maml", "bayes"], {}
     tables = ("", "_trace", "_predictions")
     for together in (everyone, [" ".join(everyone)]):
@@ -435,7 +435,7 @@ def test_another_trainings_checkpoint_is_not_continued(run, monkeypatch):
 
 
 def test_another_learners_checkpoint_is_not_continued(run, monkeypatch):
-    """Regression: fomaml reused maml's weights, bit for bit."""
+    """Regression: fomaml resumed from maml's checkpoint, so its weights were maml's, bit for bit."""
     monkeypatch.setattr(meta_training.ResumeFile, "remove", lambda self: None)
     assert run("meta_train", "fomaml") == 0
     alone = torch.load("fomaml.pt", weights_only=True)["state"]
@@ -525,14 +525,14 @@ def test_a_store_without_splits_as_the_released_code_writes_is_all_test(run, tmp
 
 
 def spoil_nobody(path: Path) -> None:
-    """Leave no group at all."""
+    """Remove the groups of all people."""
     with h5py.File(path, "a") as file:
         for person in list(file):
             del file[person]
 
 
 def spoil_split(path: Path) -> None:
-    """Leave no people for training or testing."""
+    """Move all people to val, so that none remain for training or testing."""
     with h5py.File(path, "a") as file:
         for person in file.values():
             person.attrs["split"] = "val"
@@ -540,7 +540,7 @@ def spoil_split(path: Path) -> None:
 
 
 def spoil_code(path: Path) -> None:
-    """Make one code of each person infinite or nan."""
+    """Set one number in each person's codes to NaN."""
     with h5py.File(path, "a") as file:
         for person in file.values():
             person["z_gaze"][2, 1, 0] = np.nan
@@ -562,7 +562,7 @@ def spoil_code(path: Path) -> None:
 def test_stores_without_anybody_or_with_broken_codes_are_one_sentence(
     run, capsys, tmp_path, spoil, of_training, of_test
 ):
-    """Regression: an empty store was reported as people with too few entries, with fewer shots as the remedy."""
+    """Regression: for an empty store, the message blamed people with too few entries and suggested fewer shots."""
     assert run("meta_train", "maml") == 0
     spoil(tmp_path / "gazecapture.h5")
     capsys.readouterr()
@@ -576,7 +576,7 @@ def test_stores_without_anybody_or_with_broken_codes_are_one_sentence(
 
 @pytest.mark.parametrize("learner", ["none", "offset"])
 def test_who_learns_from_no_task_needs_nobody_to_train_on(run, tmp_path, learner):
-    """Regression: two people in train were too few for `offset`, which uses none of them."""
+    """Regression: `offset` was refused if there were only two train people, although it uses none of them."""
     with h5py.File(tmp_path / "gazecapture.h5", "a") as file:
         for name in [name for name, person in file.items() if person.attrs["split"] == b"train"]:
             del file[name]
@@ -586,7 +586,7 @@ def test_who_learns_from_no_task_needs_nobody_to_train_on(run, tmp_path, learner
 
 
 def test_what_trains_no_learner_is_not_told_to_meta_train(run):
-    """Otherwise a change of any of these keys would re-run meta-training. Fails if the whole section is passed."""
+    """Keys that do not affect learners must not re-run meta-training. Fails if the whole section is passed."""
     trained = []
     for changes in ({}, {"learners": ["fomaml"]}, {"predictions": True}, {"min_entries": 9}, {"hidden": 8}):
         run("meta_train", "offset", **changes)
@@ -595,7 +595,7 @@ def test_what_trains_no_learner_is_not_told_to_meta_train(run):
 
 
 def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
-    """Fails if the key is missing."""
+    """Fails if the parameters of adapt lack `min_entries`."""
     assert run("meta_train", "offset") == 0
     assert run("adapt", "offset", min_entries=21) == 1  # nobody of mpiigaze has more than 20
     assert run("adapt", "offset", min_entries=20) == 0
@@ -607,7 +607,7 @@ def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
 
 @pytest.mark.parametrize("learner", ["maml", "none"])
 def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner):
-    """Regression: negated codes led to errors of 166 degrees without a message."""
+    """Regression: negated codes led to errors of 166 degrees, and no message was shown."""
     assert run("meta_train", learner) == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
@@ -616,7 +616,7 @@ def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner)
 
 
 def test_offset_learnt_nothing_from_codes_and_serves_those_of_every_checkpoint(run, tmp_path):
-    """Regression: it was refused, although its file contains nothing that depends on codes."""
+    """Regression: `offset` was refused, although its file contains nothing that depends on codes."""
     assert run("meta_train", "offset") == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1

@@ -1,7 +1,7 @@
 """Learner files from strangers: shapes are checked before compiled code computes with them.
 
-Regression: the compiled kernel read beyond its arrays, or crashed with a network on its stack; values of other types
-gave a traceback.
+Regression: the compiled kernel read beyond its arrays, or overflowed its stack with a large network; values of other
+types caused a traceback.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Fuzz every reader of untrusted files: python tests/fuzz [--cases N] [--seed S] [TARGET ...].
 
-Each target runs in child processes with limits of memory and time. The table shows how many files were read and how
-many refused; each finding names the place in the code and the file that causes it.
+Each target runs in child processes with limited memory and time. The table shows how many files were read and how many
+were refused; each finding names the place in the code and the file that causes it.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def fuzz(target: Target, cases: int, seed: int, home: Path) -> Tally:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the named targets, or all."""
+    """Run the named targets, or all targets if none are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--cases", type=int, default=1000, help="files for each target")

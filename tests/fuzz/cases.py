@@ -1,4 +1,4 @@
-"""Readers of untrusted files, their hostile cases, and running random ones.
+"""Readers of untrusted files, their hostile cases, and the code that runs random cases.
 
 A reader returns a value or raises a UserError that names the file or the person. Anything else is a finding: another
 exception, a hang, a crash, memory beyond the limit, a file outside the case's folder.
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass
 class Tally:
-    """Outcomes of the cases of a target."""
+    """Outcomes of a target's cases."""
 
     cases: int = 0
     values: int = 0
@@ -59,7 +59,7 @@ class Tally:
 
 
 def judge(target: Target, folder: Path) -> str:
-    """Parse one case; return "value" or "refused", and raise anything that a user should never see."""
+    """Parse one case and return "value" or "refused"; raise any exception that a user should never see."""
     try:
         target.parse(folder)
     except UserError as error:
@@ -74,13 +74,13 @@ def judge(target: Target, folder: Path) -> str:
 
 
 def run_batch(target: Target, numbers: range, number: int, home: Path) -> Tally:
-    """Run cases in child processes; a finding consists of its place in the code and the files that cause it.
+    """Run cases in child processes; a finding consists of a place in the code and the files that cause it.
 
     Args:
         target: reader to run.
-        numbers: numbers of the cases.
+        numbers: indices of the cases.
         number: seed.
-        home: folder for the cases, and for the files of findings.
+        home: folder for the cases, and for the files that cause findings.
     """
     home.mkdir(parents=True, exist_ok=True)
     result, log, total = home / "tally.json", home / "log", Tally()
@@ -99,7 +99,7 @@ def run_batch(target: Target, numbers: range, number: int, home: Path) -> Tally:
 
 
 def _judge_end(total: Tally, target: Target, code: int, home: Path) -> None:
-    """Record the crash of a process as a finding, unless a library that faze isolates has crashed."""
+    """Record a process crash as a finding, unless the crash was in a library that faze isolates."""
     total.cases += 1
     words = (home / "log").read_text(errors="replace")
     innermost = words.partition("most recent call first):\n")[2].partition("\n")[0]

@@ -1,6 +1,6 @@
 """Hostile HDF5 files by name: each once led to a traceback, to bytes of another file, or to an endless loop.
 
-A case is an edit of the file `given.h5` and words of the message that refuses it.
+A case consists of an edit of the file `given.h5` and words from the message that refuses it.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def attribute(key: str, value: object, holder: str = "/") -> Callable[[Path], No
 
 
 def flipped(name: str, person: str = "p00") -> Callable[[Path], None]:
-    """Flip a bit of an array's numbers."""
+    """Flip a bit in an array's data."""
 
     def change(folder: Path) -> None:
         with h5py.File(folder / "given.h5") as file:

@@ -1,4 +1,4 @@
-"""Random edits that turn a valid file into a hostile one: of bytes, a JSON document, or lines of text."""
+"""Random edits of bytes, JSON documents or lines of text, which turn a valid file into a hostile one."""
 
 import copy
 import json
@@ -16,11 +16,11 @@ class Draw:
         self._random = random.Random(repr(seed))
 
     def number(self, low: int, high: int) -> int:
-        """Choose an integer, both ends included."""
+        """Choose an integer from low to high, both included."""
         return self._random.randint(low, high)
 
     def pick(self, values: Sequence[T]) -> T:
-        """Choose one of some values."""
+        """Choose one of the values."""
         return self._random.choice(values)
 
     def flip(self) -> bool:
@@ -28,7 +28,7 @@ class Draw:
         return self._random.random() < 0.5
 
     def some(self, most: int) -> bytes:
-        """Choose at most this many bytes."""
+        """Return at most this many random bytes."""
         return self._random.randbytes(self._random.randint(0, most))
 
 
@@ -73,7 +73,7 @@ class _Raw(str):
 
 
 def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
-    """Change some values of a JSON document, its keys and its length; sometimes its bytes, too."""
+    """Change some values, keys and lengths in a JSON document; sometimes its bytes, too."""
     root = [copy.deepcopy(document)]
     for _ in range(draw.number(1, most)):
         slots = list(_slots(root))
@@ -93,7 +93,7 @@ def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
 
 
 def to_json(document: Any) -> bytes:
-    """Write a document with its raw values verbatim."""
+    """Serialise a document, with its raw values inserted verbatim."""
     raw: list[str] = []
 
     def marked(value: Any) -> Any:
@@ -111,7 +111,7 @@ def to_json(document: Any) -> bytes:
 
 
 def edited_lines(draw: Draw, text: str, words: Sequence[str], most: int = 3) -> bytes:
-    """Change some words or whole lines of a text; sometimes its bytes, too."""
+    """Change some words or whole lines in a text; sometimes its bytes, too."""
     lines = text.split("\n")
     for _ in range(draw.number(1, most)):
         at = draw.number(0, len(lines) - 1)

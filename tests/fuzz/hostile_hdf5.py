@@ -1,4 +1,4 @@
-"""Random edits that turn a valid HDF5 file into a hostile one: of groups, arrays, links, attributes and bytes."""
+"""Random edits of groups, arrays, links, attributes and bytes, which turn a valid HDF5 file into a hostile one."""
 
 import contextlib
 import functools
@@ -30,12 +30,12 @@ _ARRAYS: tuple[object, ...] = (
 
 @functools.cache
 def zeros_deflated() -> bytes:
-    """A chunk that becomes a thousand times as large when it is read."""
+    """Return a compressed chunk of zeros that becomes a thousand times as large when it is read."""
     return zlib.compress(bytes(_CHUNK), 9)
 
 
 def edited_hdf5(draw: Draw, path: Path, content: bytes) -> None:
-    """Write a file with some edits."""
+    """Write the content to a file, with some random edits."""
     path.write_bytes(content)
     structure = draw.number(0, 3) > 0
     if structure:
@@ -87,7 +87,7 @@ def _replace(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _retype(draw: Draw, file: h5py.File, name: str) -> None:
-    """Keep the shape and change the type."""
+    """Change an array's type but keep its shape."""
     shape = file[name].shape
     kind = draw.pick(["f2", "f4", "f8", ">f8", "i1", "i8", "u8", "bool", "S3", "c16", "V3", h5py.string_dtype(), "O"])
     del file[name]
@@ -95,7 +95,7 @@ def _retype(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _huge(draw: Draw, file: h5py.File, name: str) -> None:
-    """Declare more than exists, for one array or all arrays of a person."""
+    """Declare one array, or all arrays of a person, to be far larger than their data."""
     many, chunks = draw.pick([10**6, 10**8, 2**31, HUGE]), draw.flip()
     for one in [name] if isinstance(file[name], h5py.Dataset) else [f"{name}/{key}" for key in file[name]]:
         shape, kind = (many, *file[one].shape[1:]), file[one].dtype
@@ -104,7 +104,7 @@ def _huge(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _bomb(draw: Draw, file: h5py.File, name: str) -> None:
-    """Fill an array with chunks of zeros that need a thousandth of their size in the file."""
+    """Fill an array with chunks of zeros that take up only a thousandth of their size in the file."""
     for one in [name] if isinstance(file[name], h5py.Dataset) else [f"{name}/{key}" for key in file[name]]:
         kind, rest = file[one].dtype, file[one].shape[1:]
         each = kind.itemsize * int(np.prod(rest))
@@ -130,7 +130,7 @@ def _loop(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _outside(draw: Draw, file: h5py.File, name: str) -> None:
-    """Store an array in another file, or as a combination of others."""
+    """Store an array in an external file, or as a virtual array that refers to one."""
     shape, kind = file[name].shape, file[name].dtype
     del file[name]
     if draw.flip():

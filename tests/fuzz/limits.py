@@ -1,4 +1,4 @@
-"""A separate process for each batch of cases, with limits of memory and time, and checked writes."""
+"""A separate process for each batch of cases, which limits memory and time and checks writes."""
 
 import contextlib
 import faulthandler
@@ -21,11 +21,11 @@ class TooLong(BaseException):
 
 
 class WroteOutside(BaseException):
-    """A case opened a file for writing that is not in its folder; no `except Exception` hides it."""
+    """A case opened a file outside its folder for writing; no `except Exception` hides it."""
 
 
 def limit_memory(mib: int = MEMORY_MIB) -> None:
-    """Limit the address space: exceeding it is a MemoryError, or ends the process."""
+    """Limit the address space: exceeding it raises a MemoryError or ends the process."""
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + mib * 2**20, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -33,7 +33,7 @@ def limit_memory(mib: int = MEMORY_MIB) -> None:
 
 @contextlib.contextmanager
 def limited_time() -> Iterator[None]:
-    """Limit a case: processor time by an exception, elapsed time by ending the process."""
+    """Limit a case's processor time by an exception, and its elapsed time by ending the process."""
 
     def stop(*_: object) -> None:
         raise TooLong(f"more than {CASE_CPU_S:g} s of processor time")
@@ -52,7 +52,7 @@ def limited_time() -> Iterator[None]:
 
 
 class Watch:
-    """Records everything that is opened for writing, created, renamed or removed while it is active."""
+    """Record everything that is opened for writing, created, renamed or removed while the watch is active."""
 
     def __init__(self, folder: Path) -> None:
         self._within, self._on = str(folder.resolve()), False
@@ -60,7 +60,7 @@ class Watch:
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
-        """Watch the block."""
+        """Watch while the block runs."""
         self._on = True
         try:
             yield
@@ -98,14 +98,14 @@ def own_peak_mib() -> float:
 
 
 def forget_peak() -> None:
-    """Reset the peak."""
+    """Reset the peak that `own_peak_mib` returns."""
     gc.collect()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def in_child(work: Callable[[], None], log: Path) -> int:
-    """Do work in a fork of this process, with its output in a file; return 0, -signal, or the exit code."""
+    """Run `work` in a fork of this process, write its output to a file, and return 0, -signal or the exit code."""
     child = os.fork()
     if not child:
         code = 1

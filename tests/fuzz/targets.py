@@ -1,4 +1,4 @@
-"""Every parser of foreign bytes."""
+"""Every parser of untrusted bytes."""
 
 import targets_config
 import targets_data

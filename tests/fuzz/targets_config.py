@@ -1,4 +1,4 @@
-"""Targets of the package config: overrides, and the config file of a stage."""
+"""Targets in the config package: overrides, and a stage's config file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Targets of the data package: frames, stores, annotations and lists."""
+"""Targets in the data package: frames, stores, annotations and lists."""
 
 import functools
 import io
@@ -43,7 +43,7 @@ from faze.fewshot.person_codes import open_codes, read_people
 
 
 def here(path: Path, read: Callable, *arguments: object) -> object:
-    """Replace `read_isolated`, since a process for each of thousands of random files would take hours."""
+    """Replace `read_isolated`, since starting a process for each of thousands of random files would take hours."""
     with untrusted.untrusted(path):
         return read(str(path), *arguments)
 
@@ -62,14 +62,14 @@ def in_this_process(parse: Callable[[Path], object]) -> Callable[[Path], object]
 
 
 def written(write: Callable[[Path], object]) -> bytes:
-    """Return the bytes of a file that can only be written by path."""
+    """Return the bytes that a function can only write to a path."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "given")
         return (Path(folder) / "given").read_bytes()
 
 
 def given(name: str, content: Callable[[], bytes]) -> Callable[[Path], object]:
-    """Write a valid file."""
+    """Return a function that writes a valid file."""
     return lambda folder: (folder / name).write_bytes(content())
 
 
@@ -235,7 +235,7 @@ def _parse_store(folder: Path) -> None:
 
 
 def _copy_store(path: Path) -> None:
-    """Copy like preprocess, which leaves out people with a reason."""
+    """Copy a store like preprocess, which leaves out some people and states the reason."""
     try:
         strips = open_stored(path, "gazecapture", {"p00": "train", "p09": "val"})
     except UserError:

@@ -1,4 +1,4 @@
-"""Targets that stages and the workflow write, and anyone may have changed: logs, tables, pages, records."""
+"""Targets for files that stages and the workflow write and anyone may change: logs, tables, pages, records."""
 
 import argparse
 import contextlib
@@ -50,7 +50,7 @@ TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")
 
 @functools.cache
 def _results() -> dict[str, bytes]:
-    """Files of a small ablation, by their paths under its folder."""
+    """Return the files of a small ablation, by their paths relative to its folder."""
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary) / "x"
         Fabricated(tiers=TIERS, people=(2, 2), entries=8, query=4).write(root)
@@ -58,7 +58,7 @@ def _results() -> dict[str, bytes]:
 
 
 def _paths(folder: Path, *names: str) -> ResultPaths:
-    """Write the files with these endings that a case does not contain."""
+    """Write the files with these endings that are missing from a case."""
     for name, content in _results().items():
         path = folder / name
         if name.endswith(names) and not path.exists():

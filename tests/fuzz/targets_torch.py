@@ -1,4 +1,4 @@
-"""Targets in torch files: checkpoints, learners, the estimator."""
+"""Targets that read torch files: checkpoints, learners, the estimator."""
 
 import copy
 import functools
@@ -58,7 +58,7 @@ _VALUES = (
 
 
 def _edited(draw: Draw, content: dict, most: int = 3) -> dict:
-    """Change some values of nested mappings, their keys, and the shapes of their tensors."""
+    """Change some values, keys and tensor shapes in nested mappings."""
     root = copy.deepcopy(content)
     for _ in range(draw.number(1, most)):
         holder, key = _chosen(draw, root)
@@ -105,7 +105,7 @@ class _Bytes:
 
 @functools.cache
 def _whole() -> tuple[bytes, ...]:
-    """Create files that are hostile from the start."""
+    """Create files that are hostile without further edits."""
     found = [
         pickle.dumps({"format": 1, "model": _Runs()}),
         pickle.dumps({"model": _Bytes()}, protocol=2),

@@ -42,7 +42,7 @@ def test_clipped_angle_has_a_ceiling_too_and_takes_a_null_vector_for_upright():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("b", [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0], [1e-3, 0.0, 1.0]])
 def test_both_derivatives_are_finite_for_equal_opposite_and_null_vectors(b, dtype):
-    """Regression: the root was in the graph at 0."""
+    """Regression: the autograd graph contained a square root at 0, where its derivative is infinite."""
     a = torch.tensor([0.0, 0.0, 1.0], dtype=dtype, requires_grad=True)
     b = torch.tensor(b, dtype=dtype, requires_grad=True)
     first = torch.autograd.grad(losses.angle_deg(a, b), (a, b), create_graph=True)
@@ -97,7 +97,7 @@ def test_hard_distances_have_the_gradient_of_the_full_grid(distance):
 
 
 def search(codes: torch.Tensor, person: torch.Tensor, distance: losses.CodeDistance) -> tuple[torch.Tensor, ...]:
-    """Return the indices of farthest and nearest codes, and the mask of equal people."""
+    """Return the indices of the farthest and nearest codes, and the mask of pairs from the same person."""
     same, grid = person.unsqueeze(-1) == person.unsqueeze(-2), distance.grid(codes)
     return losses.farthest_same(grid, same), losses.nearest_other(grid, same), same
 
@@ -107,7 +107,7 @@ def all_pairs(codes: torch.Tensor, distance: losses.CodeDistance) -> torch.Tenso
 
 
 def close_and_opposite_codes() -> torch.Tensor:
-    """All are within 0.02 degrees of each other or of the opposite: cosines are 1 and -1 in float32."""
+    """Return codes within 0.02 degrees of each other or of the opposite: their cosines are 1 or -1 in float32."""
     codes = (random_codes(1, 2) + 1e-4 * random_codes(40, 2, seed=1)).float()
     codes[::2] *= -1
     return codes

@@ -27,7 +27,7 @@ IMAGES = 7  # a prime: the last slice is shorter
 
 
 class LiveTensors(TorchDispatchMode):
-    """Count the bytes of tensors created in this mode: of those alive now, and the peak."""
+    """Count the bytes of the tensors created in this mode: the total of those alive now, and its peak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def test_gradients_are_the_stock_ones_however_the_batch_is_cut(images_per_slice,
 
 @pytest.mark.parametrize("part", [Initial(4), DenseBlock(8, 4, nn.ConvTranspose2d), TransitionDown(8), Last(8, 4)])
 def test_gradients_under_autocast_agree_to_the_precision_of_its_dtype(part, slice_bytes):
-    """Rounding to bf16 has an error of 4e-3; recomputed tensors must have the dtype of the forward pass."""
+    """Rounding to bf16 has a relative error of 4e-3; recomputed tensors must have the dtype of the forward pass."""
     slice_bytes["cpu"] = 2**14
     channels = 3 if isinstance(part, Initial) else 8
     x = torch.randn(IMAGES, channels, 16, 64, generator=torch.Generator().manual_seed(1), requires_grad=True)
@@ -118,7 +118,7 @@ def bytes_of_a_step(*, recompute: bool) -> tuple[int, int]:
 
 
 def test_a_step_needs_a_fraction_of_the_memory_of_a_stock_step(slice_bytes):
-    """Slices have two images, as at paper width on a CPU. Measured: 0.15 stored, 0.19 at the peak."""
+    """Slices have two images, as at paper width on a CPU. Measured ratios: 0.15 stored, 0.19 at the peak."""
     slice_bytes["cpu"] = 2 * 16 * 32 * 128 * 4
     kept, peak = bytes_of_a_step(recompute=False)
     recompute_kept, recompute_peak = bytes_of_a_step(recompute=True)

@@ -1,7 +1,7 @@
 """DT-ED computes the numbers that the released code computed with the same weights and inputs.
 
-The numbers are in tests/golden, in every clone; a missing file fails the tests. Where the larger files are available,
-they are compared, too; those contain the image, and float32 numbers.
+The numbers are in tests/golden, which every clone contains; a missing file fails the tests. Where the larger files are
+available, they are compared, too: only they contain the image and float32 numbers.
 
 Fails with tests/golden alone: an epsilon of 1.1e-5, a slope of 0.011, max pooling, codes rotated back, the median of
 the gaze errors instead of the mean, a gradient with the wrong sign.
@@ -52,7 +52,7 @@ def under(arrays: Arrays, prefix: str) -> Arrays:
 
 
 def computed(arrays: Arrays, kind: str, dtype: torch.dtype) -> Arrays:
-    """Return what the released code computed in this dtype, or, where that is not stored, in float64."""
+    """Return what the released code computed in this dtype, or in float64 if that is not stored."""
     return (under(arrays, f"{kind}/") if dtype == torch.float32 else {}) or under(arrays, f"{kind}64/")
 
 
@@ -68,7 +68,7 @@ def inputs(arrays: Arrays, dtype: torch.dtype) -> Tensors:
 
 
 def run(dted: DTED, given: Tensors, clip: float | None = CLIP) -> tuple[Tensors, Tensors]:
-    """Return the 11 outputs and 22 loss terms by their golden names."""
+    """Return the 11 outputs and 22 loss terms, keyed by their golden names."""
     codes_a, codes_b = dted.encode(torch.cat([given["image_a"], given["image_b"]])).halves()
     frontal_a = codes_a.turn(given["R_gaze_a"], given["R_head_a"])
     frontal_b = codes_b.turn(given["R_gaze_b"], given["R_head_b"])

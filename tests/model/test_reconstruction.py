@@ -1,4 +1,4 @@
-"""The comparison of redirected strips with real ones, for decoders whose result is known.
+"""The comparison of redirected strips with real ones, for decoders whose results are known.
 
 Checked by breaking the code: strips compared with themselves, the spread without its root, a strip included in its own
 mean, always the first person as the nearest.
@@ -16,7 +16,7 @@ PEOPLE, STRIPS = 4, 6
 
 @pytest.fixture
 def strips():
-    """Create people with an image each, from which strips deviate less than people differ."""
+    """Create people with one image each, from which their strips deviate less than the people differ."""
     rng = np.random.default_rng(0)
     of_person = rng.uniform(-0.5, 0.5, (PEOPLE, 1, 3, 4, 8))
     images = torch.from_numpy(of_person + rng.uniform(-0.2, 0.2, (PEOPLE, STRIPS, 3, 4, 8)))
@@ -49,7 +49,7 @@ def test_one_mean_face_for_all_people_resembles_nobody(strips):
 
 
 def test_a_decoder_that_knows_only_the_person(strips):
-    """The image is the mean of the person's other strips; a mean that includes the strip itself would be nearer."""
+    """The decoder returns the mean of a person's other strips; a mean including the strip itself would be nearer."""
     found, _ = evaluate(strips, lambda image, *_: (image.sum(0) - image.roll(-1, 0)) / (STRIPS - 1))
     assert found["right_person"] == 1 and found["l1"] == pytest.approx(found["own_mean_l1"], rel=1e-6)
     means = iter(strips[0].mean(1))

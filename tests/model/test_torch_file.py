@@ -1,6 +1,7 @@
-"""Torch files that are damaged or from strangers: no code, no compressed records, no tensors without data.
+"""Damaged and untrusted torch files: no code is run; compressed records and tensors without data are refused.
 
-Regression for each case: a gibibyte of zeros from a kilobyte, a request for a tebibyte, a traceback.
+Regression for each case: a kilobyte was unpacked to a gibibyte of zeros, a tebibyte was requested, or a traceback was
+shown.
 """
 
 import ast
@@ -118,14 +119,14 @@ def test_a_flipped_bit_of_a_tensor_is_noticed(path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3, 200, 5000, 12000, -1])
 def test_a_truncated_file_is_refused(path: Path, size: int) -> None:
-    """Regression: for 5000 bytes, torch raised an OSError, `Invalid argument`, without the name of the file."""
+    """Regression: for a file of 5000 bytes, torch raised an OSError, `Invalid argument`, that did not name the file."""
     cut(path, size)
     with pytest.raises(UserError, match="weights.pt: .*torch file"):
         read_mapping(path)
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: torch raised `RuntimeError: ... unexpected pos`, with a traceback."""
+    """Regression: on a full disk, torch raised `RuntimeError: ... unexpected pos`, and a traceback was shown."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -38,7 +38,7 @@ def test_weights_come_back_bit_for_bit(dted, tmp_path):
 
 
 def test_to_load_weights_imports_no_compiler(dted, tmp_path):
-    """Regression: initialising a network on the meta device imported it."""
+    """Regression: initialising a network on the meta device imported torch's compiler."""
     save_weights(tmp_path / "checkpoint.pt", dted)
     code = "import sys, faze.model.weights as w; w.load_model(sys.argv[1]); print('torch._dynamo' in sys.modules)"
     command = [sys.executable, "-c", code, str(tmp_path / "checkpoint.pt")]

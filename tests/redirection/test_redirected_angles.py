@@ -1,9 +1,9 @@
-"""Redirection by decoders with known results, measured from the drawn pairs to the numbers, and again in plain numpy.
+"""Redirection by decoders with known results, from the drawn pairs to the numbers, and recomputed in plain numpy.
 
-Images have four pixels: gaze and head in radians, which a perfect estimator reads. Codes are rotations, so turned codes
-are known exactly.
+Images have four pixels: the angles of gaze and head in radians, which a perfect estimator reads. Codes are rotations,
+so turned codes are known exactly.
 
-Fails with a gain against the unturned label, a fit without bias, and a pair whose b is a.
+Fails with a gain relative to the unturned label, a fit without a bias, and a pair whose b is its a.
 """
 
 import numpy as np

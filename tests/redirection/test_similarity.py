@@ -1,4 +1,4 @@
-"""L1 and PSNR by hand, SSIM and MS-SSIM at the ends of their scales. Fails without clipping."""
+"""L1 and PSNR against hand-computed values, SSIM and MS-SSIM at the ends of their scales. Fails without clipping."""
 
 import pytest
 import torch

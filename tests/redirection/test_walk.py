@@ -74,7 +74,7 @@ def test_people_are_spread_from_the_best_redirected_to_the_worst():
 
 
 def test_each_step_is_the_strip_redirected(strips):
-    """The reference encodes again for every step, with the step's absolute pose and the other factor frontal."""
+    """The reference encodes again at every step, with the step's absolute pose, and the other factor frontal."""
     dted = build()
     walk = walk_person(dted, ESTIMATOR, strips, "00005", range_deg=30.0, steps=5)
     assert list(walk.steps) == list(WALKS) and walk.angles_deg.tolist() == [-30, -15, 0, 15, 30]
@@ -209,7 +209,7 @@ def folder(tmp_path):
 
 
 def write_pairs(path: Path, people: dict[str, list[str]]) -> None:
-    """Return pairs in which person 4 is redirected best, and person 2 worst."""
+    """Write pairs in which person 4 is redirected best, and person 2 worst."""
     angles = [f"{k}_{f}_{a}" for k in ("own", "wanted", "seen") for f in ("gaze", "head") for a in ("pitch", "yaw")]
     error = {"p00": 0.1, "2": 0.3, "3": 0.2, "4": 0.1}
     rows = [
@@ -247,7 +247,7 @@ def test_a_missing_person_is_an_error(folder, monkeypatch, capsys):
 
 
 def test_walks_are_computed_in_fp32(folder, monkeypatch):
-    """Regression: the walk was computed in TF32 on a GPU, cuDNN's default."""
+    """Regression: on a GPU, walks were computed in TF32, which is cuDNN's default."""
     seen = []
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
 

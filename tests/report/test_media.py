@@ -1,7 +1,8 @@
 """Embedded pictures and videos, and the interactive atlas of a report that is opened as a file.
 
-The colour of each picture encodes its row and column in the sheet, which identifies the picture on a canvas.
-Checked by breaking the code: rows from the lowest pitch, the head's sheet for the gaze, no step kept within the grid.
+The colour of each picture encodes its row and column in the sheet, which identifies the picture on a canvas. Checked by
+breaking the code: rows that begin at the lowest pitch, the head's sheet used for the gaze, steps not kept within the
+grid.
 """
 
 import base64
@@ -58,7 +59,7 @@ def opened(chromium, page_file):
 
 
 def shown(page, code):
-    """Return (row, column) of the picture on each canvas of a code, and whether it belongs to that code's sheet."""
+    """Return the (row, column) of the picture on a code's canvases, and check that it belongs to the code's sheet."""
     colors = page.evaluate(
         """(code) => [...document.querySelectorAll(`#atlas canvas[data-code=${code}]`)].map(
             (canvas) => [...canvas.getContext("2d").getImageData(16, 8, 1, 1).data].slice(0, 3))""",
@@ -145,7 +146,7 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
     ([{"sheet": "../../secret"}], "'../../secret'"), ([{"sheet": "/etc/passwd"}], "'/etc/passwd'"),
 ])  # fmt: skip
 def test_a_manipulated_index_embeds_no_other_file(tmp_path, sheets, expected):
-    """Regression: the page embedded any readable file, although pages are meant to be shared."""
+    """Regression: the page embedded any readable file that the index named, although pages are meant to be shared."""
     paths = ResultPaths(tmp_path)
     paths.walks("baseline", 0).mkdir(parents=True)
     (tmp_path / "baseline/secret").write_text("x")
@@ -182,7 +183,7 @@ def test_wide_pictures_shrink_to_the_page(tmp_path):
 
 @pytest.mark.parametrize("kind", ["drawing", "photograph"])
 def test_a_picture_is_embedded_as_the_smaller_of_png_and_jpeg(tmp_path, kind):
-    """Regression: the drawing was PNG without a comparison, then always JPEG; the photograph was PNG."""
+    """Regression: drawings were always embedded as PNG, later always as JPEG; photographs were embedded as PNG."""
     picture = Image.new("RGB", (400, 300), "white")
     if kind == "drawing":
         ImageDraw.Draw(picture).ellipse((50, 40, 350, 260), "navy")

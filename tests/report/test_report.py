@@ -52,7 +52,7 @@ def run(
 
 
 def inspect_once(patch: pytest.MonkeyPatch, paths: ResultPaths, dataset: str) -> None:
-    """Inspect a data set, or copy the page of an equal one: its figures take as long as the report's own."""
+    """Inspect a data set, or copy an identical one's page, since its figures take as long as the report's own."""
     out, files = paths.inspection(dataset), sorted(paths.store(dataset).parent.glob(f"{dataset}*"))
     key = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     if key in INSPECTED:
@@ -102,7 +102,7 @@ def single(tmp_path_factory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory) -> tuple[Path, str]:
-    """Fabricate three seeds of two tiers, whose benchmark has one round."""
+    """Fabricate two tiers with three seeds each, and a benchmark with one round."""
     folder = tmp_path_factory.mktemp("seeds")
     spread = {"seeds": (0, 1, 2), "seed_spread_deg": 0.5, "one_round": True, "people": (9, 8)}
     case = Fabricated(tiers=("baseline", "amp"), **SMALL | spread)
@@ -174,7 +174,7 @@ def test_paper_width_leave_one_out_and_roofline(page):
 
 
 def test_time_to_accuracy(page, seeds):
-    """Regression: the mean only included seeds that reach the error."""
+    """Regression: the mean included only the seeds that reached the error."""
     for (out, html), tier in ((page, "ddp"), (seeds, "amp")):
         times = pd.read_csv(out.parent / "evaluation" / "convergence.csv")
         times = times[times["tier"] == tier]
@@ -223,7 +223,7 @@ def test_components_of_a_persons_error(page):
 
 
 def test_identity_of_redirected_strips(page):
-    """Fails with the real spread instead of a tier's, and with the noise variance of another data set."""
+    """Fails with the real spread instead of a tier's, and with the chance level of another data set."""
     rows = [row[1:] for row in rows_of(section_of(page[1], "redirection"))]
     assert [row[1:3] + row[4:] for row in rows[:3]] == [["0.100", "50 %", "0.100", "50 %"]] * 3  # of three tiers
     assert all(0.3 <= float(row[0]) <= 0.31 for row in rows[:3])
@@ -257,7 +257,7 @@ def test_accuracy_of_redirection(page):
 
 
 def test_data_section_shows_every_data_set_with_its_rejects(page):
-    """Regression: the table of rejects was missing in the template; both data sets showed the pictures of one."""
+    """Regression: the template lacked the table of rejects, and both data sets showed the pictures of one of them."""
     out, html = page
     data = section_of(html, "data")
     text = text_of(data)
@@ -333,7 +333,7 @@ def test_a_missing_input_is_one_sentence(page, tmp_path, monkeypatch, capsys, re
 
 
 def results_of(case: Fabricated) -> Results:
-    """Generate the tables of an ablation for the figures."""
+    """Generate the tables of an ablation, which its figures plot."""
     rng = np.random.default_rng(0)
     rows, pairs = [], []
     for tier, dataset in itertools.product(case.tiers, DATASETS):
@@ -414,7 +414,7 @@ def test_ticks_are_thinned_evenly(most, kept):
 
 
 def test_changes_of_noise_controls_are_below_those_of_the_tiers(page):
-    """Regression: the figure omitted them."""
+    """Regression: the figure omitted the noise controls."""
     _, results = read_evaluation(ResultPaths(page[0].parent))
     with drawing():
         axes = draw_changes(results).axes[0]
@@ -427,7 +427,7 @@ def test_changes_of_noise_controls_are_below_those_of_the_tiers(page):
 
 
 def test_labels_of_the_talks_charts_do_not_overlap(page):
-    """Regression: 58.30 was printed over 53.50 if adaptation increases the error."""
+    """Regression: if adaptation increased the error, the two labels overlapped (58.30 over 53.50)."""
     _, results = read_evaluation(ResultPaths(page[0].parent))
     tiers = results.tables["tiers"].copy()
     tiers.loc[tiers["k"] > 0, "mean_deg"] *= 4
@@ -474,7 +474,7 @@ def test_texts(found, expected):
 
 
 def test_people_and_tiers_may_be_called_na(tmp_path):
-    """Regression: they were read as missing, and disappeared from the figures."""
+    """Regression: names such as NA and null were read as missing values and disappeared from the figures."""
     (tmp_path / "persons.csv").write_text("tier,person,error_deg\nnull,NA,\nNone,007,1.5\n")
     table = read_csv(tmp_path / "persons.csv", "run evaluate again")
     assert table[["tier", "person"]].to_numpy().tolist() == [["null", "NA"], ["None", "007"]]

@@ -38,7 +38,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
 
 @pytest.fixture(scope="session")
 def team(postgres, s3, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
-    """A server with a database and a bucket: .server, .database, .s3."""
+    """Start a server with a database and a bucket; yield .server, .database and .s3."""
     from services import BUCKET, Mlflow
 
     log = tmp_path_factory.mktemp("mlflow") / "log"

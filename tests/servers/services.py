@@ -48,7 +48,7 @@ class Service:
         wait_for(self.port, self._process)
 
     def kill(self) -> None:
-        """End it with all its children, like a crash of the machine."""
+        """Kill the process and all its children, as a machine crash would."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -98,7 +98,7 @@ class Postgres(Service):
         self.start()
 
     def recovered(self, seconds: float = 60) -> None:
-        """Wait until it accepts users: for some seconds after a crash, it listens but refuses them."""
+        """Wait until the database accepts users: for some seconds after a crash, it listens but refuses them."""
         import psycopg2
 
         end = time.monotonic() + seconds
@@ -146,7 +146,7 @@ class S3(Service):
 
 
 class Mlflow(Service):
-    """MLflow's own server. With one worker and without its job runner it is two processes instead of fifteen."""
+    """MLflow's own server. With one worker and without its job runner, it needs two processes instead of fifteen."""
 
     def __init__(self, log: Path, database: str, artifacts: str, *options: str, **environment: str) -> None:
         port = free_port()
@@ -159,7 +159,7 @@ class Mlflow(Service):
 
 
 class Proxy:
-    """A proxy in front of a server: it counts calls, delays each, and lets a test act at the n-th."""
+    """A proxy in front of a server: it counts calls, delays each, and lets a test act at the n-th call."""
 
     def __init__(self, port: int) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -179,7 +179,7 @@ class Proxy:
             return len(self.calls)
 
     def at_path(self, method: str, part: str, act: Callable[[], None]) -> None:
-        """Call a function before passing on each further call whose path contains this text."""
+        """Call a function before passing on each further call of this method whose path contains this text."""
         del self.calls[:]
         self.before = lambda n: act() if self.calls[n - 1][0] == method and part in self.calls[n - 1][1] else None
 

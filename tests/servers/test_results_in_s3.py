@@ -22,7 +22,7 @@ DATA = "results/smoke/data/mpiigaze.h5"  # a target behind two jobs, one of whic
 
 @pytest.fixture(scope="module", autouse=True)
 def reached(s3):
-    """Set the variables that a user exports."""
+    """Set the environment variables that a user would export."""
     from services import KEYS
 
     with pytest.MonkeyPatch.context() as patch:
@@ -33,7 +33,7 @@ def reached(s3):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory):
-    """Return checkout(name), which copies the project with one tier of the smoke ablation."""
+    """Return checkout(name), which copies the project with only one tier of the smoke ablation."""
 
     def copied(name: str) -> Checkout:
         own = Checkout(tmp_path_factory.mktemp(name) / "faze", "config/smoke.yaml")
@@ -58,7 +58,7 @@ def storing(prefix: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def made(checkout) -> tuple[Checkout, Checkout]:
-    """Run the ablation on this machine, and with its results in S3."""
+    """Run the ablation twice: with its results on this machine, and with its results in S3."""
     local, stored = checkout("local"), checkout("stored")
     for answer in (local.snakemake("ablation", "--cores", "2"), in_s3(stored, "ablation", MADE)):
         assert answer.code == 0, answer.text[-8000:]
@@ -67,7 +67,7 @@ def made(checkout) -> tuple[Checkout, Checkout]:
 
 @pytest.fixture(scope="module")
 def fetched(made, s3, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return everything in S3."""
+    """Fetch the ablation's results from S3, and return their folder."""
     folder = tmp_path_factory.mktemp("fetched")
     s3.get(f"{MADE}/results/smoke", folder)
     return folder
@@ -95,7 +95,7 @@ def test_results_are_those_of_this_machine_to_the_bit(made, fetched: Path) -> No
 
 
 def test_page_knows_that_people_are_rendered(fetched: Path) -> None:
-    """Regression: it was recognised by a file that no longer exists when the page is made."""
+    """Regression: rendered people were recognised by a file that no longer exists when the page is made."""
     assert "are rendered, not photographed" in (fetched / "report/index.html").read_text(encoding="utf-8")
 
 
@@ -142,7 +142,7 @@ def test_learners_are_made_anew_in_s3(made, s3, tmp_path: Path) -> None:
 
 
 def test_another_checkout_is_refused(made, checkout) -> None:
-    """Regression: there was nothing to do, whatever the other checkout's values."""
+    """Regression: Snakemake found nothing to do, whatever values the other checkout's config contained."""
     answer = in_s3(checkout("another"), "ablation", MADE, "-n")
     assert_one_sentence(answer, f"s3://faze/{MADE}/results/smoke/ was made from another checkout")
 
@@ -182,7 +182,7 @@ def proxy(s3, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("part", "stored"), [("raw/mpiifacegaze", 10), ("data/mpiigaze.h5", 0)])
 def test_same_command_goes_on_when_the_server_was_away(made, checkout, s3, proxy, tmp_path: Path, part, stored) -> None:
-    """Regression: when storing a folder was interrupted, the stored files were used as the whole folder."""
+    """Regression: when storing a folder was interrupted, the files stored so far were used as the complete folder."""
     own, prefix, left = checkout("away"), f"away{stored}", iter(range(stored))
     proxy.at_path("PUT", part, lambda: setattr(proxy, "away", next(left, None) is None))
     answer = in_s3(own, DATA, prefix, "--storage-s3-retries", "1")
@@ -198,7 +198,7 @@ def test_same_command_goes_on_when_the_server_was_away(made, checkout, s3, proxy
 
 
 def test_killed_with_all_its_jobs_the_same_command_goes_on(made, checkout, s3, proxy, tmp_path: Path) -> None:
-    """It is killed with -9, including its jobs, while it stores a folder, a file or the page, and during training."""
+    """Snakemake and its jobs are killed with -9 while storing a folder, a file or the page, and during training."""
     own, training = checkout("killed"), "results/smoke/baseline/seed0"
     copies = own.folder / ".snakemake/storage/s3/faze/killed"
 

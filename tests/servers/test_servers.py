@@ -76,9 +76,9 @@ def proxy(team):
 
 
 def test_eight_ablations_at_once_as_if_from_eight_machines(team, proxy, tmp_path):
-    """Each has a separate temporary folder, so that no lock of the machine separates them, as on a cluster.
+    """Each ablation has its own temporary folder, so that no machine-wide lock separates them, as on a cluster.
 
-    At the same moment, all find that the experiment does not exist.
+    All find at the same moment that the experiment does not exist.
     """
     all_paths = [ablation(tmp_path, f"at_once_{n}", proxy.uri, "eight") for n in range(8)]
     together, asked = threading.Barrier(8), iter(range(8))
@@ -238,7 +238,7 @@ ADMIN = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": "a-lon
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A server that requires user and password, with a separate database."""
+    """Start a server that requires a user name and a password and has a separate database."""
     from services import Mlflow
 
     folder = tmp_path_factory.mktemp("guarded")

@@ -1,4 +1,4 @@
-"""Compare batches of a training."""
+"""Compare training batches."""
 
 import torch
 

@@ -30,12 +30,12 @@ class Answer:
         return {rule: int(count) for rule, count in rows if rule != "ablation"}
 
     def blocks(self, rule: str) -> list[str]:
-        """Return what is printed about each job of a rule."""
+        """Return what Snakemake printed about each job of a rule."""
         return re.findall(rf"^(?:local)?rule {rule}:\n((?:    .*\n)+)", self.text, re.MULTILINE)
 
 
 class Checkout:
-    """Copy the project, or another checkout with its results, to a separate folder."""
+    """A copy of the project, or of another checkout with its results, in a separate folder."""
 
     def __init__(self, folder: Path, config: str, of: Path | None = None) -> None:
         shutil.copytree(of or ROOT, folder, ignore=None if of else LEFT_OUT, symlinks=True)
@@ -70,7 +70,7 @@ class Checkout:
 
     @contextlib.contextmanager
     def edited(self, path: str, old: str, new: str) -> Iterator[None]:
-        """Replace a text in a file for the duration of a block."""
+        """Replace text in a file for the duration of a block."""
         file = self.folder / path
         before = file.read_text(encoding="utf-8")
         assert old in before, f"{path} does not hold {old!r}"
@@ -81,7 +81,7 @@ class Checkout:
             file.write_text(before, encoding="utf-8")
 
     def appended(self, path: str, text: str) -> contextlib.AbstractContextManager[None]:
-        """Append a text to a file for the duration of a block."""
+        """Append text to a file for the duration of a block."""
         before = (self.folder / path).read_text(encoding="utf-8")
         return self.edited(path, before, before + text)
 

@@ -1,4 +1,4 @@
-"""Differences of people and seeds with known truth."""
+"""Simulated differences of people and seeds, with known true values."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 def draw(
     seed: int, draws: int, seeds: int, people: int, mean: float, seed_sd: float, person_sd: float, rest_sd: float
 ) -> NDArray:
-    """Draw from a crossed design, (draws, S, P)."""
+    """Draw samples (draws, S, P) from a crossed design of seeds and people."""
     rng = np.random.default_rng(seed)
     return (
         mean

@@ -1,4 +1,4 @@
-"""Damage to files, for tests of whether it is detected."""
+"""Ways to damage files, for tests that the damage is detected."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def flip(path: Path, within: bytes) -> None:
-    """Flip a bit in the middle of bytes that the file contains."""
+    """Flip a bit in the middle of a byte sequence that the file contains."""
     content = bytearray(path.read_bytes())
     place = content.index(within) + len(within) // 2
     content[place] ^= 1 << 3
@@ -20,7 +20,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def add_nobody(store: Path, person: str) -> None:
-    """Add a test person without strips, whom faze would not write, to a store of strips."""
+    """Add a test person without strips to a store of strips, which faze itself would never write."""
     with h5py.File(store, "r+") as file:
         group = file.create_group(person)
         group["pixels"], group["labels"] = np.zeros((0, 64, 256, 3), np.uint8), np.zeros((0, 4), np.float32)

@@ -43,7 +43,7 @@ ACTED = {"fp16": "fp32", "dp": "one device", "ddp": "2 processes, gloo", "sgd": 
 
 @dataclass(frozen=True)
 class Fabricated:
-    """Differences between runs; the baseline's unadapted error is about 4.6 degrees, spread over people."""
+    """A fabricated ablation; the baseline's unadapted error is about 4.6 degrees and varies between people."""
 
     tiers: Sequence[str] = TIERS
     seeds: Sequence[int] = (0,)
@@ -80,7 +80,7 @@ class Fabricated:
         return paths
 
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
-        """Write the resolved configuration of a stage; `changed` as section__key=value."""
+        """Write the resolved configuration of a stage; `changed` contains section__key=value."""
         whole = read_yaml(ROOT / "config" / "config.yaml")
         whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
@@ -117,7 +117,7 @@ class Fabricated:
         _write_walks(paths.walks(tier, seed), tier)
 
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
-        """Return rows of a person in each learner's file: at k, its share of the baseline's error plus the change."""
+        """Return a person's rows in each learner's file: at k, its share of the baseline's error plus the change."""
         rows = []
         for learner, kept in self.kept.items():
             unadapted = {"k": 0, "repeat": 0, "steps": 0, "error_deg": error, "start_error_deg": np.nan}
@@ -309,7 +309,7 @@ def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
 
 
 def _write_redirection(path: Path, counts: Sequence[int], rng: np.random.Generator) -> None:
-    """Invent numbers of redirected strips."""
+    """Write invented measurements of redirected strips."""
     people = [(d, name) for d, count in zip(DATASETS, counts, strict=True) for _, name in _persons(d, count)]
     rows = pd.DataFrame(people, columns=["dataset", "person"]).assign(strips=30, own_mean_l1=0.31, all_mean_l1=0.4)
     rows["l1"] = 0.3 + 0.01 * rng.random(len(rows))
@@ -323,7 +323,7 @@ REDIRECTED = {"real": (3.0, 1.0), "rendered": (3.1, 1.0), "not_turned": (3.5, 0.
 
 
 def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pairs: int = 6) -> None:
-    """Invent estimates for redirected strips."""
+    """Write invented estimates for redirected strips."""
     parts = []
     for dataset, count in zip(DATASETS, counts, strict=True):
         for _, person in _persons(dataset, count):

@@ -34,7 +34,7 @@ def key_of(image: NDArray[np.uint8]) -> str:
 
 
 def install(folder: Path, known: dict[str, NDArray]) -> Path:
-    """Write the package; known: key -> (n, 3) vertex, x, y in shares of the sides. Return what PYTHONPATH needs."""
+    """Write the package; known: key -> (n, 3) vertex, x, y as fractions of the sides. Return the PYTHONPATH."""
     (folder / "mediapipe").mkdir(parents=True)
     (folder / "mediapipe" / "__init__.py").write_text(_PACKAGE)
     np.savez(folder / "mediapipe" / "known.npz", **known)

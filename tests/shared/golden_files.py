@@ -1,4 +1,4 @@
-"""The golden numbers: some are in every clone, all are beside it or where FAZE_GOLDEN_DIR points."""
+"""The golden numbers: some are in every clone, all are next to it or where FAZE_GOLDEN_DIR points."""
 
 import os
 from pathlib import Path

@@ -5,7 +5,7 @@ import numpy as np
 
 
 def encode(width: int = 320, height: int = 240, *options: int, gray: bool = False) -> bytes:
-    """Return noise over smooth colours, so that every row and its chroma differ."""
+    """Return a JPEG of noise over smooth colours, so that every row and its chroma differ."""
     rng = np.random.default_rng(width + height)
     smooth = cv2.resize(rng.uniform(0, 200, (9, 12, 3)), (width, height), interpolation=cv2.INTER_CUBIC)
     image = np.clip(smooth + rng.normal(0, 25, smooth.shape), 0, 255).astype(np.uint8)
@@ -18,7 +18,7 @@ def with_segment(data: bytes, marker: int, contents: bytes) -> bytes:
 
 
 def exif(orientation: int, order: str = "little") -> bytes:
-    """Return the contents of an APP1 segment."""
+    """Return the contents of an APP1 segment with this EXIF orientation."""
     sign = b"II*\0" if order == "little" else b"MM\0*"
     entries = ((0x0100, 3, 1, 5), (0x0112, 3, 1, orientation))
     directory = len(entries).to_bytes(2, order)

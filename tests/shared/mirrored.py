@@ -1,4 +1,4 @@
-"""Check that an MLflow store contains everything in the files of an ablation, each thing once."""
+"""Check that an MLflow store contains everything in the files of an ablation exactly once."""
 
 import tempfile
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Faults of real data, planted into rendered data sets, and the expected consequence of each.
+"""Faults found in real data, planted in rendered data sets, and the expected consequence of each.
 
-A fault of a frame damages a fixed frame of the first person of each data set; a fault of a person adds a person.
+A frame fault damages a fixed frame of each data set's first person; a person fault adds a person.
 """
 
 import copy
@@ -48,7 +48,7 @@ class WrittenData:
         return self.annotation[self.person].file_names[row]
 
     def change(self, field: str, row: int, change: Callable[[Any], object]) -> None:
-        """Change one field of `Supplementary` for a frame in every annotation."""
+        """Change one field of a frame's `Supplementary` in every annotation."""
         entries = self.annotation[self.person]
         values = copy.copy(getattr(entries, field))
         values[row] = change(values[row])
@@ -61,7 +61,7 @@ class WrittenData:
         self.change("file_names", row, lambda _: str(new.relative_to(self.root)))
 
     def append(self, row: int, file_name: str) -> None:
-        """List a frame's annotation again, at the end, for the same file or another."""
+        """Append a copy of a frame's annotation, for the same file or another one."""
         entries = self.annotation[self.person]
         rows = [*range(len(entries.file_names)), row]
         self.annotation[self.person] = _take(entries, rows, [*entries.file_names, file_name])
@@ -149,7 +149,7 @@ class WrittenGazeCapture(WrittenData):
         super().append(row, file_name)
 
     def set_number(self, file: str, key: str, row: int, number: float) -> None:
-        """Change one number of the first person's arrays."""
+        """Change one number in the first person's arrays."""
         path = self.root / self.person / f"{file}.json"
         content = _read_json(path)
         content[key][row] = number
@@ -199,7 +199,7 @@ class Planted:
 
 
 def damage(folder: Path, faults: Sequence[str]) -> list[Planted]:
-    """Plant faults into the output folder of the rule `synthesise`: data sets and their supplementary files."""
+    """Plant faults in the output folder of the rule `synthesise`: data sets and their supplementary files."""
     roots = {dataset: folder / layout for dataset, layout in RAW.items()}
     files = {dataset: folder / f"{layout}_supplementary.h5" for dataset, layout in RAW.items()}
     annotation = {
@@ -215,7 +215,7 @@ def damage(folder: Path, faults: Sequence[str]) -> list[Planted]:
 def plant(
     faults: Sequence[str], roots: Mapping[str, Path], annotation: Mapping[str, dict[str, Supplementary]]
 ) -> list[Planted]:
-    """Plant the faults of raw folders and annotation.
+    """Plant the faults that damage raw folders and annotation.
 
     Args:
         faults: their names, from FAULTS.
@@ -223,7 +223,7 @@ def plant(
         annotation: of each data set and person; changed in place.
 
     Returns:
-        In the order of data set and fault.
+        The planted faults, ordered by data set and fault.
     """
     planted = []
     for kind in (WrittenMPIIFaceGaze, WrittenGazeCapture):
@@ -266,7 +266,7 @@ def _truncate_jpeg(written: WrittenData, row: int) -> None:
 
 
 def _rotate_by_exif(written: WrittenData, row: int) -> None:
-    """Turn the pixels on their side and record it as EXIF orientation 6: turned upright, the frame is as it was."""
+    """Turn the pixels on their side and record EXIF orientation 6, which turns them back to the original frame."""
     path = written.root / written.name(row)
     data = _jpeg(cv2.rotate(cv2.imread(str(path)), cv2.ROTATE_90_COUNTERCLOCKWISE))
     entry = struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0)  # orientation, one short
@@ -275,7 +275,7 @@ def _rotate_by_exif(written: WrittenData, row: int) -> None:
 
 
 def _halve(written: WrittenData, row: int) -> str:
-    """Halve the size, as in a thumbnail; the intrinsics are those of the full frame."""
+    """Halve a frame's size, as in a thumbnail; the intrinsics remain those of the full frame."""
     path = written.root / written.name(row)
     small = cv2.resize(cv2.imread(str(path)), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     path.write_bytes(_jpeg(small))

@@ -1,4 +1,4 @@
-"""A job for the benchmark's processes that describes its process, fails or sleeps."""
+"""A job that runs in the benchmark's processes, and describes its process, fails or sleeps."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ VARIABLES = ("RANK", "OF_SERVER", "GLIBC_TUNABLES")
 
 
 def probe(connection: Connection, fails: str = "") -> None:
-    """Answer the requests `describe`, `sleep` and `fail`; rank 1 fails `at once`, or in the last request."""
+    """Answer requests (`describe`, `sleep`, `fail`); rank 1 fails at `fail`, or immediately if `fails` is `at once`."""
 
     def fail() -> dict:
         if os.environ["RANK"] == "1":

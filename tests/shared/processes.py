@@ -16,7 +16,7 @@ def until(condition: Callable[[], bool], what: str, *, seconds: float = 600, pau
 
 
 def table() -> dict[int, tuple[str, int]]:
-    """Return state and parent of every living process."""
+    """Return the state and the parent of every living process."""
     found = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):

@@ -47,7 +47,7 @@ def write_mpiifacegaze(raw: Path, people: int = 2, frames: int = 3) -> None:
 
 
 def supplementary(file_names: list[str]) -> Supplementary:
-    """Use the same camera, pose and target for every frame."""
+    """Return an annotation with the same camera, pose and target for every frame."""
     count = len(file_names)
     return Supplementary(
         file_names=file_names,

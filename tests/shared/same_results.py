@@ -11,10 +11,10 @@ MEASURED = ("evaluation/performance.csv", "report/table.csv")  # hold nothing bu
 
 
 def assert_same_results(one: Path, other: Path) -> dict[str, int]:
-    """Compare the other run's results with all those of the first.
+    """Compare all results of the first run with the other run's.
 
     Returns:
-        The number of compared files of each kind, at least one each.
+        The number of compared files of each kind, at least one of each.
     """
     compared = {"checkpoint.pt": 0, "run.jsonl": 0, ".parquet": 0, ".csv": 0}
     for path in sorted(one.rglob("*")):

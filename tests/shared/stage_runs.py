@@ -69,13 +69,13 @@ def call_stage(
     Args:
         stage: name on the command line, such as "meta_train" or "import-checkpoint".
         folder: folder for its config file, if it has one.
-        overrides: overrides of the defaults.
-        words: words of the command line before the options.
+        overrides: changes to the defaults.
+        words: command-line words before the options.
         tier: tier, if the stage runs per tier and seed.
         seed: seed of the run.
-        dataset: data set, if the config depends on it; it is not an option of the command line.
+        dataset: data set, if the config depends on it; it is not a command-line option.
         config: replaces the defaults.
-        options: options of the command line, see `as_words`.
+        options: command-line options; see `as_words`.
     """
     arguments = [*map(str, words), *as_words(options)]
     if stage in parameters.STAGES:

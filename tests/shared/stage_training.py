@@ -79,7 +79,7 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
 
 
 def children(process: int) -> list[int]:
-    """List the living processes that a process has started, by number."""
+    """List the living processes that a process has started, in the order of their IDs."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ def children(process: int) -> list[int]:
 
 
 def measured(log: Path) -> list[tuple]:
-    """Return the content of a log without its speed."""
+    """Return the metrics in a log, without the speed."""
     kept = [event for event in read_events(log) if event["event"] == "metrics"]
     return [(e["step"], {k: v for k, v in e["values"].items() if k != "train/images_per_s"}) for e in kept]
 

@@ -1,4 +1,4 @@
-"""Results of an ablation that was never run, for the tests of tracking: run logs, evaluation, walks, report."""
+"""Results of an ablation that was never run, for tracking tests: run logs, evaluation, walks, report."""
 
 import hashlib
 import json

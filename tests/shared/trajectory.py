@@ -1,4 +1,4 @@
-"""A small training run, which every tier repeats; it returns the loss of each step."""
+"""A small training run that every tier repeats; it returns the loss of each step."""
 
 import dataclasses
 import os
@@ -37,7 +37,7 @@ STEPS = 20  # that a switch must follow the baseline in float64; the first five 
 
 
 def people() -> PeopleStrips:
-    """Create four people of textured noise, at the model's size."""
+    """Create four people whose strips are noise, at the model's size."""
     random = np.random.default_rng(7)
     counts = [5, 9, 6, 8]
     pixels = [random.integers(0, 256, (n, 32, 128, 3), dtype=np.uint8) for n in counts]
@@ -45,7 +45,7 @@ def people() -> PeopleStrips:
 
 
 def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips:
-    """Create people in memory from each one's strips and labels."""
+    """Create people in memory from the strips and labels of each."""
     rows = TableRows(torch.from_numpy(np.concatenate(pixels)))
     return PeopleStrips([f"p{i}" for i in range(len(pixels))], labels, rows, pixels[0].shape[1:3])
 
@@ -56,13 +56,13 @@ def tier(name: str, **switches) -> Engine:
 
 
 def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Train = TRAIN) -> TrainingSetup:
-    """The parts of the small training."""
+    """Return the setup of the small training run."""
     return TrainingSetup(MODEL, loss, engine, train, world, seed=3)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The results of a training."""
+    """The results of a training run."""
 
     losses: list[float]  # of each step over the global batch
     moved: dict[str, Tensor]  # by parameter: its value at the end less its first
@@ -108,7 +108,7 @@ def trained(
     loss_scale: float | None = None,
     loss: Loss = LOSS,
 ) -> Trained:
-    """Train in one process, perhaps of several, and return how the weights moved."""
+    """Train in this process, perhaps one of several; return the losses and how the weights moved."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -42,7 +42,7 @@ NEAR = {"fp16": (0.985, 0.05), "bf16": (0.9, 0.15)}
 
 
 def assert_alike(found: Weights, wanted: Weights, precision: str) -> None:
-    """Fail if a part of DT-ED moved in another direction, or less, than rounding to a low precision explains."""
+    """Fail if a part of DT-ED moved in another direction or by another amount than low-precision rounding explains."""
     least, most = NEAR[precision]
     for part in PARTS:
         cosine, ratio = compare(of_part(found, part), of_part(wanted, part))

@@ -7,7 +7,7 @@ from faze.engine.parallel import World
 
 @dataclasses.dataclass(frozen=True)
 class Apart(World):
-    """A process that need not wait for the others, which have the same number as it, or this one."""
+    """A process that does not wait for the others; in `least`, they have the same value as it, or `others`."""
 
     others: int | None = None
 

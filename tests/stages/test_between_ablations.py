@@ -20,7 +20,7 @@ FEW |= {"frames_per_person": 2, "gazecapture_train_frames": None, "people": "sim
 
 
 def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dict, *words: object) -> None:
-    """Run a stage for the ablation in the folder `root`, like the workflow."""
+    """Run a stage for the ablation in the folder `root`, as the workflow does."""
     name = stage.__name__.rpartition(".")[2]
     values = merge(merge(CONFIG, {"name": root.name, "synthetic": FEW}), changes)
     config = root / "configs" / f"{name}.yaml"
@@ -32,7 +32,7 @@ def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dic
 
 
 def render(root: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: object) -> bool:
-    """Return whether people were rendered instead of reused."""
+    """Render or reuse people, and return whether they were rendered."""
     rendered, real = [], synthesise.render_everybody
     with monkeypatch.context() as seen:
         seen.setattr(synthesise, "render_everybody", lambda *a: (rendered.append(1), real(*a))[1])
@@ -43,7 +43,7 @@ def render(root: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: object) -> 
 
 
 def prepare(root: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> bool:
-    """Return whether strips were preprocessed instead of reused."""
+    """Preprocess or reuse strips, and return whether they were preprocessed."""
     prepared, real = [], preprocess.normalise
     with monkeypatch.context() as seen:
         seen.setattr(preprocess, "normalise", lambda *a: (prepared.append(1), real(*a))[1])

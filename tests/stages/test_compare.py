@@ -1,6 +1,7 @@
 """The comparison of a sweep's points: run logs, averaged over seeds, and the page.
 
-Checked by breaking the code: the first validation used as the last, an interval of 1.96 errors, rows not sorted.
+Checked by breaking the code: the first validation used as the last, an interval of 1.96 standard errors, rows not
+sorted.
 """
 
 import sys
@@ -80,7 +81,7 @@ def test_the_page_names_the_best_who_may_be_as_good_and_what_has_no_result(stage
 
 
 def test_the_best_may_have_one_ended_seed(stage):
-    """Regression: its interval was shown as a dash."""
+    """Regression: if only one seed of the best point had ended, its interval was shown as a dash."""
     write_run_log(stage.paths, "point03", 0, 3.0)
     assert stage() == 0
     page = (stage.paths.sweep / "index.html").read_text()
@@ -88,7 +89,7 @@ def test_the_best_may_have_one_ended_seed(stage):
 
 
 def test_a_key_of_lists_is_told_in_words(stage):
-    """Regression: after all training runs, the figures could not place a list."""
+    """Regression: for a key whose values are lists, the figures failed after all training runs had ended."""
     assert stage({"grid": {"engine.keep_fp32": [["conv"], ["conv", "linear"], [], ["linear"]]}}) == 0
     page = (stage.paths.sweep / "index.html").read_text()
     assert "<b>point01</b>: engine.keep_fp32 conv, linear." in page

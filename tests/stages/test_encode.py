@@ -33,7 +33,7 @@ def people() -> list[PersonStrips]:
 
 @pytest.fixture
 def stage(tmp_path, run_stage):
-    """Create a folder with store and checkpoint, and run the command on it."""
+    """Create a folder with a store and a checkpoint; return a function that runs the command on it."""
     torch.manual_seed(0)
     dted = DTED(build(Model, merge(defaults()["model"], SMALL)))
     save_weights(tmp_path / "checkpoint.pt", dted)
@@ -70,14 +70,14 @@ def test_every_strip_is_encoded(stage):
 
 
 def test_who_has_no_strip_has_no_codes(stage):
-    """Regression: a traceback was shown."""
+    """Regression: a person without strips caused a traceback."""
     add_nobody(stage.folder / "data.h5", "00001")
     assert stage() == 0
     assert CodeStore(stage.folder / "codes.h5").persons() == ["00002", "00003", "00010"]
 
 
 def test_codes_of_several_stores_are_those_of_each(stage):
-    """Regression: the second store got the codes of the first."""
+    """Regression: the codes of the first store were also written for the second."""
     assert stage() == 0
     folder, of_one = stage.folder, (stage.folder / "codes.h5").read_bytes()
     write_strips(folder / "other.h5", "mpiigaze", people()[:1])
@@ -108,7 +108,7 @@ def test_codes_are_computed_in_fp32(stage, monkeypatch):
 
 
 def test_strips_are_encoded_by_the_network_for_inference(stage, monkeypatch):
-    """Regression: strips were encoded by the network for training."""
+    """Regression: strips were encoded by the network for training instead of the one for inference."""
     seen = []
     monkeypatch.setattr(
         encode, "encode_strips", lambda dted, *given, of=encode.encode_strips: seen.append(dted) or of(dted, *given)
@@ -119,7 +119,7 @@ def test_strips_are_encoded_by_the_network_for_inference(stage, monkeypatch):
 
 
 def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
-    """The activation is the one that the few-shot learner `none` uses."""
+    """The gaze head's activation is the one that the few-shot learner `none` uses."""
     stage.dted.gaze1.bias.data.normal_()
     save_weights(stage.folder / "checkpoint.pt", stage.dted)
     assert stage() == 0

@@ -1,6 +1,7 @@
 """The estimator that evaluates redirected strips: its training, reproducibility and refusals.
 
-Checked by breaking the code: trained on test people, mirrored without the yaw's sign, errors of train people.
+Checked by breaking the code: training on test people, mirroring that keeps the yaw's sign, errors measured on train
+people.
 """
 
 import functools
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def person(name: str, split: str, count: int, seed: int) -> PersonStrips:
-    """Create strips with a red spot in the direction of the gaze, and a blue one in that of the head."""
+    """Create strips with a red spot in the direction of the gaze and a blue one in the direction of the head."""
     rng = np.random.default_rng(seed)
     labels = rng.uniform(-0.3, 0.3, (count, 4)).astype(np.float32)
     y, x = np.mgrid[:64, :256]
@@ -133,7 +134,7 @@ WHOLE = {"format": 1, "channels": 2, "size": [16, 64], "trained_on": ["0123"]}
 
 @functools.cache
 def state() -> dict[str, torch.Tensor]:
-    """Train only when a test requests it: computing before the threads are set would change the numbers."""
+    """Build the weights only when a test needs them: computing before threads are set would change the numbers."""
     return GazeHeadEstimator(2, (16, 64)).state_dict()
 
 
@@ -152,7 +153,7 @@ def test_what_is_no_estimator_is_said(tmp_path, content):
     ],
 )
 def test_whatever_a_file_states_it_is_said(tmp_path, changed):
-    """Regression: a terabyte was requested, or a traceback was shown."""
+    """Regression: for a manipulated file, a terabyte of memory was requested or a traceback was shown."""
     torch.save(WHOLE | {"estimator": state()} | changed, tmp_path / "file.pt")
     with pytest.raises(UserError, match=r"file.pt: "):
         load_estimator(tmp_path / "file.pt")

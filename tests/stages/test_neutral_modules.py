@@ -66,7 +66,7 @@ WORDS = {
 
 
 def chain(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Rendered people, their strips, two training steps, codes, a learner and its errors."""
+    """Run a chain of stages: rendered people, their strips, two training steps, codes, a learner and its errors."""
     config = merge(read_yaml(ROOT / "config" / "config.yaml", ROOT / "config" / "smoke.yaml"), FEW)
     folder.mkdir()
 
@@ -136,7 +136,7 @@ def test_every_neutral_module_is_tried_or_has_nothing_to_leave_out() -> None:
 
 
 def test_what_is_tried_hands_no_value_back() -> None:
-    """Functions that other modules call return nothing, and their constants are not imported."""
+    """Functions that other modules call return no values, and no module imports constants of neutral modules."""
     for path in sorted((ROOT / "faze").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if is_neutral(module):

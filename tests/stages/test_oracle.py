@@ -1,4 +1,4 @@
-"""Target strips of rendered people: equal to the stored strips if nothing is exchanged, else with the labels of b.
+"""Target strips of rendered people equal the stored ones if nothing is exchanged; otherwise they have b's labels.
 
 Checked by breaking the code: lids from b, noise from b, labels from a, another person's role.
 """

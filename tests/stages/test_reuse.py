@@ -1,7 +1,7 @@
 """A tier whose change has no effect here reuses another run, and no other tier does.
 
 `idle` sets cuDNN's search, which no CPU has; `recompute` has an effect everywhere. Checked by breaking the code: a key
-with the switches as configured, without the data, without the code; no weight moved.
+with the switches as configured, without the data, or without the code; a control that moves no weight.
 """
 
 import os
@@ -80,7 +80,7 @@ def weights_of(run: Path) -> dict[str, torch.Tensor]:
 
 
 def change(*runs: Path) -> float:
-    """Return the largest difference of a weight."""
+    """Return the largest difference between the weights of two runs."""
     one, other = map(weights_of, runs)
     return max(float((other[name] - value).abs().max()) for name, value in one.items())
 
@@ -121,7 +121,7 @@ def other_pixels(root: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def other_pixels_without_checksum(root: Path, patch: pytest.MonkeyPatch) -> None:
-    """Change pixels in a store but keep size and time. Regression: the key contained only these."""
+    """Change pixels in a store but keep its size and time. Regression: the cache key contained only these two."""
     before = (root / STORE).stat()
     with h5py.File(root / STORE, "r+") as file:
         file["00001/pixels"][0] = 0
@@ -152,14 +152,14 @@ def test_another_experiment_or_a_torn_donor_is_not_reused(harm, trained, tmp_pat
 
 
 def test_the_same_people_written_again_are_the_same_experiment(trained, tmp_path):
-    """Regression: the key contained a store's time, so `idle` was trained after the clock had jumped."""
+    """Regression: the cache key contained a store's time, so `idle` was trained again after the clock had jumped."""
     trained("baseline")
     write_people(tmp_path)
     assert donor_of(trained("idle"))
 
 
 def test_noise_controls_are_trainings_of_the_baseline_that_noise_alone_changes(trained):
-    """Regression: a weight of the codes' layer was rounded away, so the run equalled the baseline."""
+    """Regression: the change to a weight of the codes' layer was lost in rounding, so the run equalled the baseline."""
     runs = baseline, rounding, other = [trained(tier) for tier in ("baseline", "rounding", "seed")]
     assert not any(map(donor_of, runs))
     configs = [read_logged_run(run / "run.jsonl").start["config"] for run in runs]

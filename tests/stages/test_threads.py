@@ -30,7 +30,7 @@ def kernel_of_torch(weights, activation):
 
 
 def test_adapting_threads_have_been_told_to_use_one_torch_thread_each(monkeypatch):
-    """OpenMP has a separate number for each thread. (Asking torch for it would set it.)"""
+    """OpenMP keeps a separate thread count for each thread; asking torch for it would set it."""
     told, seen = {}, []
     monkeypatch.setattr(torch, "set_num_threads", lambda number: told.update({threading.get_ident(): number}))
     monkeypatch.setattr(kernel, "kernel_for", kernel_of_torch)

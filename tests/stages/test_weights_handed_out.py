@@ -19,7 +19,7 @@ from faze.stages import weights
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    """Return a fabricated ablation with files to copy, and its stage."""
+    """Fabricate an ablation with files to copy, and return a function that runs the stage on it."""
     case = Fabricated(tiers=("baseline", "amp"), people=(3, 2), entries=40, query=20)
     paths = case.write(tmp_path)
     for tier in case.tiers:
@@ -98,7 +98,7 @@ def test_errors_are_means_over_people(stage):
 )
 @pytest.mark.parametrize("raw_exists", [False, True])
 def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, trained_on, licence, raw_exists):
-    """Regression: a network trained on GazeCapture was called Apache-2.0 if MPIIGaze was rendered (raw/ exists).
+    """Regression: if MPIIGaze was rendered (raw/ exists), a network trained on GazeCapture was called Apache-2.0.
 
     Without raw/, rendered people were called photographed.
     """
@@ -119,7 +119,7 @@ def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, 
 
 
 def test_weights_take_the_place_of_weights_only(stage, capfd):
-    """Regression: all files in the folder were removed."""
+    """Regression: all files in the output folder were removed, not only earlier weights."""
     stage.out.mkdir()
     (stage.out / "thesis.md").touch()
     assert stage() == 1
@@ -138,7 +138,7 @@ def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
 
 
 def test_names_in_a_log_are_text_on_the_card(stage):
-    """Regression: a modified log put links and tables into a card that is passed on."""
+    """Regression: a modified log could insert links and tables into the published model card."""
     path = stage.paths.run_log("amp", 0)
     first, rest = path.read_text().split("\n", 1)
     start = json.loads(first)

@@ -1,7 +1,7 @@
 """The studio's server answers only browsers on this machine.
 
-Regression: it answered requests for any host name, so a foreign page could resolve its name to 127.0.0.1 after loading,
-and read the strips.
+Regression: it answered requests for any host name, so another site's page could resolve its name to 127.0.0.1 after
+loading, and read the strips.
 """
 
 import http.client

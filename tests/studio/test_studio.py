@@ -116,7 +116,7 @@ def shown(page) -> list[np.ndarray]:
 
 @torch.inference_mode()
 def decoded(dted: DTED, strips, person: str, gaze_deg, head_deg, towards=None, share=0.0, directions=()) -> np.ndarray:
-    """Return the same pixels from torch."""
+    """Compute the same pixels with torch."""
     front = frontal(dted, strips, person)[2]
     app = front.app
     if towards:

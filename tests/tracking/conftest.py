@@ -1,4 +1,4 @@
-"""A store in a temporary folder, and the results of a separate ablation for each test beside it."""
+"""A store in a temporary folder and, next to it, the results of a separate ablation for each test."""
 
 import pytest
 from tracking_tree import TIERS, write_results
@@ -20,7 +20,7 @@ def paths(store, request):
 
 @pytest.fixture
 def search_runs(store, paths):
-    """Return a search of the ablation's runs; those that were not replaced if `current`."""
+    """Return a function that finds the ablation's runs, or only those that were not replaced if `current`."""
 
     def search(current=False):
         name = paths.root.name

@@ -46,7 +46,7 @@ def test_interrupted_values_are_completed_in_the_same_run(store, paths, search_r
 
 
 def test_values_without_their_tag_are_not_duplicated(store, paths, monkeypatch):
-    """The server stops between the two: it has the values, but not the tag that records them."""
+    """The server stops after receiving the values, but before receiving the tag that records them."""
     log_batch = store.client.log_batch
 
     def dying(run_id, metrics=(), tags=(), **rest):
@@ -85,7 +85,7 @@ def test_values_are_sent_before_files(store, paths, search_runs):
 
 @pytest.mark.parametrize("call", ["create_run", "create_logged_model"])
 def test_repeated_request_leaves_one_current(store, paths, monkeypatch, call):
-    """MLflow's client repeats a request whose answer was lost, although the first had its effect."""
+    """MLflow's client repeats a request whose answer was lost, although the first one had already taken effect."""
     act = getattr(store.client, call)
     with monkeypatch.context() as repeating:
         repeating.setattr(store.client, call, lambda *args: (act(*args), act(*args))[1])

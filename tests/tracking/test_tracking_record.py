@@ -149,7 +149,7 @@ def test_few_training_metrics_are_kept_and_the_loss_first(paths):
 
 
 def test_all_results_and_curves_are_kept(paths, edit_summary):
-    """Regression: the first 18 results were kept, and curves were counted with them."""
+    """Regression: only the first 18 results were kept, and curves counted towards this limit."""
     names = [f"redirection_control/gazecapture_{number}" for number in range(40)]
     curves = {f"{d}_{learner}": [[k, 5.0 - k / 10] for k in range(19)] for d in ("a", "b") for learner in "abcdef"}
 
@@ -192,7 +192,7 @@ def test_bad_input_is_reported(paths):
 @pytest.mark.parametrize("key", ["name", "tier"])
 @pytest.mark.parametrize("value", ["x' or ''='", "<script>alert(1)</script>", "../../x", "a b", "", "x" * 300])
 def test_names_that_are_inserted_into_queries_are_checked(paths, key, value):
-    """Regression: a quote in a log ended the filter that finds MLflow's runs."""
+    """Regression: a quote in a log's name or tier ended the string in the filter that finds MLflow's runs."""
     log = paths.run_log("amp", 0)
     write_log(log, start_event(paths.root, "amp", 0) | {key: value})
     with pytest.raises(ValueError, match=r"run\.jsonl"):
@@ -209,7 +209,7 @@ def test_tags_and_params_are_strings(paths):
 
 
 def test_tier_has_the_same_colour_in_mlflow_and_in_the_report():
-    """Regression: colours were black, orange, blue in MLflow, but grey, blue, orange on the page."""
+    """Regression: the tiers were black, orange and blue in MLflow, but grey, blue and orange on the page."""
     for number in (1, 5, 7, 12):
         tiers = [f"t{i}" for i in range(number)]
         found = {place.tier: place.color for place in run_places(tiers, [0, 1])}

@@ -91,7 +91,7 @@ def test_hanging_server_times_out(tmp_path, monkeypatch):
 
 
 def large(files):
-    """Return whether a file has some tables; journals may disappear at any moment."""
+    """Return whether a file is large enough to contain tables; journals may disappear at any moment."""
     with contextlib.suppress(FileNotFoundError):
         return any(file.stat().st_size > 20_000 for file in files)
 
@@ -131,7 +131,7 @@ def test_moved_or_copied_results_are_reported(results, tmp_path):
 
 @pytest.mark.parametrize("netloc", ["host:500000", "host:abc", "[::1", "ann:hush/hush@host:5000"])
 def test_invalid_address_is_reported_without_a_part_of_the_password(netloc, tmp_path):
-    """Regression: a traceback was shown."""
+    """Regression: an invalid address caused a traceback."""
     with pytest.raises(UserError, match=r"tracking\.uri.*MLFLOW_TRACKING_URI") as caught:
         open_store(Tracking("faze", f"http://{netloc}"), tmp_path)
     assert "hush" not in str(caught.value) and caught.value.__suppress_context__
@@ -148,14 +148,14 @@ PROCESSES = 8
 
 
 def mirror_concurrently(results, number, barrier):
-    """Mirror one run from one of eight processes that start on a store that does not exist yet."""
+    """Mirror one run as one of eight processes, which start when the store does not exist yet."""
     record = read_run(ResultPaths(results), run_places(TIERS, [0, 1])[number])
     barrier.wait()
     mirror_run(open_store(Tracking("new experiment", None), results.parent), record)
 
 
 def test_eight_processes_on_a_new_store_lose_and_misfile_nothing(tmp_path):
-    """Without the lock, MLflow corrupts the database, so that all processes fail, or files their runs under Default."""
+    """Without the lock, MLflow corrupts the database, so that all processes fail, or it assigns runs to Default."""
     results = tmp_path / "results" / "race"
     paths = write_results(results, seeds=(0, 1), steps=5)
     # Forked from a server that has already imported mlflow, so that all reach the store at the same moment.
@@ -185,7 +185,7 @@ def test_eight_processes_on_a_new_store_lose_and_misfile_nothing(tmp_path):
 
 @pytest.mark.parametrize("half", [True, False])
 def test_damaged_database_is_to_be_removed(tmp_path, half):
-    """Regression: the same command was promised to work once the store responds, but always failed."""
+    """Regression: the message promised that the command works once the store responds, but it always failed."""
     database, whole = tmp_path / "mlflow.db", tmp_path / "whole.db"
     open_store(Tracking("faze", f"sqlite:///{whole}"), tmp_path)
     content = whole.read_bytes()

@@ -1,7 +1,7 @@
 """Augmentation: the geometry of labels follows that of pixels; draws depend only on seed and step.
 
 Checked by breaking the code: the sign of the yaw, the rotation transposed in labels and pixels, the centre off by some
-pixels, the zoom inverted, member b with the shift of a, a share that ignores its rank, draws that use it.
+pixels, the zoom inverted, member b with the shift of a, a share that ignores its rank, draws that depend on it.
 """
 
 from dataclasses import replace
@@ -46,7 +46,7 @@ def model(height: int, width: int) -> Model:
 
 
 def frame() -> np.ndarray:
-    """Return soft colours, so that interpolation matters little."""
+    """Return a frame of soft colours, so that interpolation matters little."""
     random = np.random.default_rng(5)
     return cv2.resize(random.integers(0, 256, (36, 64, 3), dtype=np.uint8), (1280, 720), interpolation=cv2.INTER_CUBIC)
 
@@ -62,7 +62,7 @@ def labels(pose: NormalizedPose) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def difference(a: torch.Tensor, b: torch.Tensor, edge: int = 12) -> float:
-    """Compute the mean over the inner pixels."""
+    """Compute the mean absolute difference over the inner pixels."""
     inner = (a.float() - b.float()).abs()[:, edge // 2 : -edge // 2, edge:-edge]
     return float(inner.mean())
 

@@ -1,10 +1,10 @@
 """Batches are equal however they reach the device, and no part of a step waits for the device.
 
 Checked by breaking the code: a partner's index one too far, or with the first one's labels; gaze and head labels
-exchanged; people who are read when needed treated as resident; all free device memory given to strips; a loader that
+exchanged; people read on demand treated as resident; all free device memory given to strips; a loader that
 begins at step 0; the computing stream that does not wait for the copy, or does not keep its memory; pinning reported
 as acting on a CPU; a step that reads its loss; weights and rates on the device that differ from the floats, weights
-at new addresses; an optimiser whose state does not go through the checkpoint.
+at new addresses; an optimiser whose state is not saved in the checkpoint.
 """
 
 import itertools
@@ -107,7 +107,7 @@ WAITLESS = [
 
 
 def train_without_waiting(**switches) -> None:
-    """Run two steps, of which the first creates the optimiser's state."""
+    """Run two steps; the first one creates the optimiser's state."""
     chosen = setup(tier("baseline", **switches))
     step = build_step(chosen)
     batches = build_feed(people(), chosen)(range(2))
@@ -123,7 +123,7 @@ def test_nothing_in_a_step_waits_for_the_device(switches):
 
 
 def test_a_loss_scaler_waits_where_the_optimiser_is_not_fused():
-    """Torch's own scaler reads the overflow on the host; the tier fused_sgd avoids that."""
+    """Torch's own scaler reads the overflow flag on the host; the tier fused_sgd avoids that."""
     with pytest.raises(AssertionError, match="_local_scalar_dense"):
         train_without_waiting(precision="fp16", force=True)
 
@@ -167,7 +167,7 @@ def test_held_numbers_keep_their_addresses_and_do_not_share_memory_with_the_host
 
 
 def test_numbers_on_the_device_go_by_name_not_by_order():
-    """Regression: the same names in another order were written under each other's names."""
+    """Regression: values that were passed in another order were stored under each other's names."""
     held = DeviceNumbers(CPU, torch.float32)
     held({"a": 1.0, "b": 2.0})
     assert {name: float(value) for name, value in held({"b": 4.0, "a": 3.0}).items()} == {"a": 3.0, "b": 4.0}

@@ -1,6 +1,6 @@
 """The same pairs, bit for bit: from file or memory, with any number of loader processes, threads and ranks.
 
-Checked by breaking the code: a buffer that is reused while the batch before it is still used, rows of the file in
+Checked by breaking the code: a buffer that is reused while the previous batch is still in use, rows of the file in
 another order than requested, a share that begins one pair late, draws that depend on the rank.
 """
 
@@ -121,7 +121,7 @@ def test_a_resumed_training_sees_the_same_augmented_batches(path):
 
 
 def test_strips_are_on_all_devices_or_on_none(path: Path) -> None:
-    """Regression: each process chose by itself."""
+    """Regression: each process decided by itself whether its strips are resident."""
     whom = people(path, 1.0)
     assert {s.switch: s.active for s in feed(whom, resident=True, least=[1]).switches}["resident"]
     lonely = feed(whom, resident=True, least=[0], processes=2)

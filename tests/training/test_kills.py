@@ -4,7 +4,7 @@ The kill ends the process immediately, without cleaning up, before each write in
 copy, removal of the work folder. As in the workflow, the second run finds no outputs.
 
 Regression: after a kill between the renames of log and checkpoint, the second run's log lost its start; if the
-checkpoint is renamed first, it has no log.
+checkpoint were renamed first, it would have no log.
 """
 
 import itertools
@@ -35,7 +35,7 @@ KILLED = 137  # exit status
 
 
 class Kills:
-    """Ends the process at one of its writes."""
+    """A patch that ends the process at one of its writes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = PATIENCE
@@ -72,7 +72,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Path, Path]]:
-    """Train in a folder of this name; with `shares`, reuse the run of another tier."""
+    """Return a function that trains in a folder of this name; with `share`, it reuses another tier's run."""
     small = {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2}
     plan = {"pairs": 16, "global_batch": 8, "log_every_pairs": 8, "checkpoint_every_pairs": 8}
     values = merge(read_yaml(ROOT / "config" / "config.yaml"), {"model": small, "train": plan})
@@ -96,7 +96,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def told(log: Path) -> list[tuple]:
-    """Return the log's content about the run and its progress, without times."""
+    """Return the log's events about the run and its progress, without times."""
     kinds = ("start", "switch", "reused_from", "metrics")
     events = [event for event in read_events(log) if event["event"] in kinds]
     return [
@@ -106,7 +106,7 @@ def told(log: Path) -> list[tuple]:
 
 
 def exit_status(work: Callable[[], object]) -> int:
-    """Run this in a copy of the process, and return how the copy ended."""
+    """Run `work` in a fork of this process, and return the fork's exit status."""
     child = os.fork()
     if not child:
         status = 1
@@ -123,7 +123,7 @@ def exit_status(work: Callable[[], object]) -> int:
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 @pytest.mark.parametrize("what", [("baseline", False), ("idle", True)], ids=["trained", "reused"])
 def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, monkeypatch):
-    """This includes a reused run, from the first write of the lock and the copies on."""
+    """This includes a reused run, starting with the first write of the lock and of the copies."""
     if what == ("idle", True):
         run("donor", "baseline", True)
     out, log = run("undisturbed", *what)
@@ -149,8 +149,7 @@ def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_checkpoint_whose_log_lost_its_end_is_not_resumed_from(run, tmp_path, monkeypatch, capfd):
-    """The files are as a machine crash leaves them. Regression: training resumed, and its log lacked the lost
-    events."""
+    """The files are as after a machine crash. Regression: training resumed, and its log lacked the lost events."""
     wanted = told(run("undisturbed")[1])
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", lambda *_: os._exit(KILLED))

@@ -1,7 +1,7 @@
 """A run that is asked to stop writes a checkpoint after its step, reports it, and resumes like an undisturbed one.
 
-Regression: the checkpoint did not contain the window of a log line, so the next line was the mean of fewer steps; two
-processes failed, one of them killed, without a message.
+Regression: the checkpoint did not contain the sums for the next log line, which was therefore the mean of fewer steps;
+if one of two processes was killed, both failed without a message.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_pat
 
 
 def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, tmp_path):
-    """The signal reaches every process, and those of ddp twice. Regression: each had two tracebacks."""
+    """The signal reaches every process, and those of ddp twice. Regression: each printed two tracebacks."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
     training = Training(tmp_path, data, tier, **FAR)
     process = training.start()
@@ -140,7 +140,7 @@ received_signal()
 
 
 def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_path):
-    """Regression: it mistook the process that adopted it for torchrun, and waited for hours with all its locks."""
+    """Regression: an orphaned process mistook its new parent for torchrun, and held all its locks for hours."""
     training = Training(tmp_path, data, "ddp")
     killed = subprocess.Popen(["true"])
     killed.wait()
@@ -160,7 +160,7 @@ def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_pa
     ids=["SIGINT", "SIGTERM"],
 )
 def test_who_waits_for_a_process_that_is_gone_still_heeds_signals(number, code, words, data, tmp_path):
-    """Regression: one of two starting processes had ended, and the other waited for it where Python ignores signals."""
+    """Regression: after one of two starting processes had ended, the other waited for it and ignored all signals."""
     port = free_port()
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), LAUNCHER: str(os.getpid())}
@@ -187,7 +187,7 @@ def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
 
 
 def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
-    """Regression: a signal that was only recorded left it waiting."""
+    """Regression: the signal was only recorded, so the process kept waiting for the other writer."""
     first, second = (Training(tmp_path, data, "baseline") for _ in range(2))
     holder = first.start()
     wait_for(first.work, holder)
@@ -202,7 +202,7 @@ def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
 
 
 def test_a_signal_that_comes_when_all_is_written_ends_nothing(data, tmp_path):
-    """Regression: while exiting, Python restored the signal defaults, and the workflow lost the written results."""
+    """Regression: a signal during Python's exit ended the process, and the workflow lost the written results."""
     training = Training(tmp_path, data, "baseline", pairs=BATCH)
     late = """
 import os, signal, sys
@@ -223,7 +223,7 @@ sys.exit(faze.__main__.main())
 @pytest.mark.parametrize("undisturbed", ["ddp"], indirect=True)
 @pytest.mark.parametrize("when", ["while it comes up", "after some steps"])
 def test_a_process_that_is_killed_is_one_sentence(when, undisturbed, data, tmp_path):
-    """Regression: while they started, torchrun asked the others to stop, and their exit code was that of all."""
+    """Regression: if one process was killed at the start, torchrun stopped the others and returned their exit code."""
     training = Training(tmp_path, data, "ddp", **FAR)
     process = training.start()
     wait_for(tmp_path / ".checkpoint.pt.lock", process)

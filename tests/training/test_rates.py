@@ -1,4 +1,4 @@
-"""Learning rates and ramps compared with the released schedules and computed by hand; the rate shown in a log."""
+"""Learning rates and ramps compared with the released schedules and hand-computed values; the logged rate."""
 
 import dataclasses
 from pathlib import Path

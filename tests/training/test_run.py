@@ -28,7 +28,7 @@ def config() -> Resolved:
 
 
 def train_on(losses: list[float], scales: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the loop with a step that has these losses, in log windows of two steps."""
+    """Run the loop with a step that returns these losses, in log windows of two steps."""
     monkeypatch.setattr(loop, "validate", lambda *args: {"val/gaze_deg": 0.0})
     given = iter(losses)
     chosen = setup(tier("baseline"))
@@ -47,13 +47,13 @@ def train_on(losses: list[float], scales: bool, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("lost", [NAN, INF])
 def test_a_loss_that_is_not_finite_ends_a_training_without_a_scaler(lost, monkeypatch):
-    """Regression: infinity was accepted."""
+    """Regression: an infinite loss was accepted."""
     with pytest.raises(UserError, match="the loss is not finite after 16 pairs; lower"):
         train_on([1.0, lost, 1.0, 1.0], False, monkeypatch)
 
 
 def test_a_scaler_that_skips_an_overflow_goes_on(monkeypatch):
-    """Regression: the first overflow ended the run."""
+    """Regression: the first overflow ended the run, although the scaler skips such steps."""
     train_on([1.0, NAN, 1.0, INF, NAN, 1.0], True, monkeypatch)
 
 
@@ -64,14 +64,14 @@ def test_a_scaler_does_not_skip_for_ever(monkeypatch):
 
 
 def test_what_does_not_divide_is_said_before_strips_are_read(tmp_path):
-    """Regression: the store was read first."""
+    """Regression: the store was read before the batch size was checked."""
     absent = tmp_path / "absent.h5"
     with pytest.raises(UserError, match=r"train\.global_batch 16 is not a multiple of 3 processes"):
         run.train(config(), absent, Apart(0, 3, CPU), tmp_path / "checkpoint.pt", tmp_path / "run.jsonl")
 
 
 def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
-    """Regression: each process used the whole budget, for train and for val people."""
+    """Regression: each process used the whole budget, once for train people and once for val people."""
 
     def stop(groups: list, memory_gib: float) -> None:
         raise UserError(f"{len(groups)} groups, {memory_gib} GiB")
@@ -86,7 +86,7 @@ def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
 
 
 def test_steps_lost_in_a_row_are_counted_across_a_checkpoint():
-    """Regression: they were lost in a checkpoint at a log line."""
+    """Regression: a checkpoint written at a log line lost the count."""
     window = LogWindow()
     window.add({"loss": torch.tensor(NAN)})
     window.flush(ALONE, 8)

@@ -1,6 +1,6 @@
 """Validation uses the network for inference, with the current weights.
 
-Checked by breaking the code: the training's own network, with the weights of the validation before.
+Checked by breaking the code: the network for training, or the weights of the previous validation.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""data.workers: auto chooses the smallest number that is as fast as any, equal for all processes."""
+"""data.workers: auto chooses the smallest number that is as fast as any, the same one for all processes."""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ def test_the_fewest_of_the_fastest(times, chosen):
 
 
 class Steps(Dataset):
-    """Records the items that were read."""
+    """A data set that records the items that were read."""
 
     def __init__(self) -> None:
         self.read: list[int] = []
@@ -58,7 +58,7 @@ def test_workers_are_tried_for_real():
 
 @dataclasses.dataclass(frozen=True)
 class OtherSeesOpposite(World):
-    """Two workers are far faster for the other process."""
+    """A world in which two workers are far faster for the other process."""
 
     others: list[float] = dataclasses.field(default_factory=lambda: [10.0, 8.0, 1.0])
 
@@ -86,7 +86,7 @@ def test_strips_in_memory_need_no_trial():
 
 @dataclasses.dataclass(frozen=True)
 class OtherReadsFromTheFile(World):
-    """The other process is equally fast, but its strips did not fit into memory."""
+    """A world in which the other process is equally fast, but its strips do not fit into memory."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         return 2 * values
@@ -96,7 +96,7 @@ class OtherReadsFromTheFile(World):
 
 
 def test_where_one_process_reads_from_the_file_all_try(monkeypatch):
-    """Regression: each checked its own strips, and one waited forever for the times of the other."""
+    """Regression: each process checked only its own strips, so one waited forever for the other's times."""
     monkeypatch.setattr(worker_count, "_counts", lambda most: [0, 1])
     monkeypatch.setattr(worker_count, "seconds_per_batch", lambda transfer, *_: 0.2 - 0.1 * transfer.workers)
     assert choose_workers(Steps(), OtherReadsFromTheFile(0, 2, CPU), pin=False, cached=True)[0] == 1
@@ -125,7 +125,7 @@ def test_more_are_not_tried_once_more_are_slower(monkeypatch):
 
 
 def test_batches_that_are_read_ahead_fit_into_shared_memory(monkeypatch, tmp_path):
-    """Regression: only the cores were considered."""
+    """Regression: the limit considered only the cores, not the shared memory."""
     monkeypatch.setattr(worker_count, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(worker_count.shutil, "disk_usage", lambda _: SimpleNamespace(free=6 * 2 * 8))
     assert worker_count._most_in_shared_memory(Steps(), World(0, 1, CPU)) == 3
@@ -133,7 +133,7 @@ def test_batches_that_are_read_ahead_fit_into_shared_memory(monkeypatch, tmp_pat
 
 
 def test_what_is_timed_is_a_batch_after_those_that_were_read_ahead(monkeypatch):
-    """The clock shows how much was read. Regression: all of the batches were timed, including those at the start."""
+    """The clock counts batches read. Regression: all batches were timed, including those prefetched at the start."""
     source, transfer = Steps(), build_transfer(pin=False, workers=0, device=CPU)
     monkeypatch.setattr(worker_count.time, "perf_counter", lambda: 3.0 * len(source.read))
     assert seconds_per_batch(transfer, source, itertools.count()) == 3.0

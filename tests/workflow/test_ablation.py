@@ -21,13 +21,13 @@ AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
 def of_runs(runs: int) -> dict[str, int]:
-    """Return the jobs of this many training runs and everything after them."""
+    """Return how many jobs each rule has in this many training runs and everything after them."""
     per_run = dict.fromkeys((*NOT_WALK, "walk"), 1)
     return {rule: runs * count for rule, count in per_run.items()} | AFTER_TRAINING
 
 
 def everything() -> dict[str, int]:
-    """Return the jobs of all training runs and noise controls."""
+    """Return how many jobs each rule has in all training runs and noise controls."""
     jobs, controls = of_runs(len(TIERS)), of_runs(CONTROLS)
     return {rule: jobs[rule] + (controls[rule] if rule in NOT_WALK else 0) for rule in jobs}
 
@@ -39,7 +39,7 @@ def test_fresh_checkout_makes_everything_once(fresh: Checkout) -> None:
 
 
 def test_tier_target_makes_one_rung(fresh: Checkout) -> None:
-    """Regression: with its walk, whose people depend on the baseline's redirected strips, the baseline was trained."""
+    """Regression: a tier's target included its walk and so trained the baseline, which selects the people of walks."""
     data = {"synthesise": 1, "preprocess": 2} | EVALUATORS
     assert fresh.dry_run("tier_amp").jobs == data | dict.fromkeys(NOT_WALK, 1) | {"tier_amp": 1}
     assert fresh.dry_run("tier_baseline").jobs == data | dict.fromkeys((*NOT_WALK, "walk", "tier_baseline"), 1)

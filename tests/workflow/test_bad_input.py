@@ -33,7 +33,7 @@ def test_number_read_as_text(fresh: Checkout) -> None:
 
 
 def test_a_key_given_twice(fresh: Checkout) -> None:
-    """Snakemake's and PyYAML's readers would silently keep the last one."""
+    """Snakemake's and PyYAML's readers would silently keep the last value of a repeated key."""
     with fresh.appended("config/smoke.yaml", "\nname: again\n"):
         text = refusal(fresh)
     assert re.search(r"config/smoke\.yaml:\d+: name: .*line \d+", text)
@@ -51,7 +51,7 @@ def test_data_set_that_is_not_there(fresh: Checkout) -> None:
 
 
 def test_annotation_without_its_frames(fresh: Checkout, tmp_path: Path) -> None:
-    """Rendered frames have the same names."""
+    """Rendered frames have the same names, so the mistake would go unnoticed."""
     (tmp_path / "real.h5").touch()
     given = f"mpiifacegaze_supplementary: {tmp_path / 'real.h5'}"
     with fresh.edited("config/config.yaml", "mpiifacegaze_supplementary: null", given):
@@ -62,7 +62,7 @@ def test_annotation_without_its_frames(fresh: Checkout, tmp_path: Path) -> None:
 
 
 def test_a_list_of_splits_without_strips(fresh: Checkout, tmp_path: Path) -> None:
-    """Regression: it was silently ignored in a folder of frames."""
+    """Regression: for a folder of frames, the list of splits was silently ignored."""
     (tmp_path / "split.json").touch()
     with fresh.edited("config/config.yaml", "gazecapture_split: null", f"gazecapture_split: {tmp_path / 'split.json'}"):
         assert "preprocess.gazecapture_split: is for an HDF5 of strips" in refusal(fresh)
@@ -74,7 +74,7 @@ def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Ch
 
 
 def test_values_on_the_command_line(fresh: Checkout) -> None:
-    """Snakemake reads a number in a section as text, and the results would overwrite those of the file."""
+    """Snakemake reads a number in a section as text, and the results would overwrite those of the config file."""
     text = refusal(fresh, "--config", "train={pairs: 4000}")
     assert "--config train=...: " in text
     assert "--configfile" in text

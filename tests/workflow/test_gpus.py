@@ -16,7 +16,7 @@ SINGLE = ("baseline", "alone")
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """Create a checkout with an ablation of tiers that use one GPU, two, and all."""
+    """Create a checkout with an ablation whose tiers use one GPU, two GPUs and all GPUs."""
     made = Checkout(tmp_path_factory.mktemp("gpus") / "faze", "config/gpus.yaml")
     smoke = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8"))
     values = smoke | {"name": "gpus", "tiers": TIERS, "run": {"tiers": [*TIERS], "controls": []}}

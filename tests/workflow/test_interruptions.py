@@ -1,4 +1,4 @@
-"""After a kill, the same plain command resumes; two writers never meet, nor do measured jobs."""
+"""After a kill, the same plain command resumes; two writers never run at the same time, nor do measured jobs."""
 
 import contextlib
 import fcntl
@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @pytest.fixture
 def groups() -> Iterator[list[int]]:
-    """Process groups that a test has started; any that remain at its end are killed."""
+    """Yield a list for the process groups that a test starts, and kill any that remain at its end."""
     started: list[int] = []
     yield started
     for group in started:
@@ -91,7 +91,7 @@ def test_killed_with_all_its_jobs(checkout: Checkout, tmp_path: Path, groups: li
 def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(
     checkout: Checkout, tmp_path: Path, groups: list[int]
 ) -> None:
-    """The orphan is stopped until the next run has encountered it: on a slow machine it would have ended before."""
+    """The orphan is stopped until the next run waits for it; on a slow machine, it would otherwise end too early."""
     group = killed_while_synthesising(checkout, tmp_path, groups, whole_group=False)
     assert children_of(group), "the job died with Snakemake: nothing is tested"
     os.killpg(group, signal.SIGSTOP)
@@ -156,7 +156,7 @@ def test_measured_job_is_refused_while_another_checkout_measures(measuring: Chec
 def test_re_run_waits_for_its_own_orphaned_benchmark(
     measuring: Checkout, tmp_path: Path, groups: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a separate checkout, it first waits for the machine; by then the machine is free, and nothing is refused."""
+    """In the same checkout, the re-run first waits for other jobs; then the machine is free, and nothing is refused."""
     machine = tmp_path / "machine.lock"
     monkeypatch.setenv("FAZE_MACHINE_LOCK", str(machine))
     killed = measuring.start("--cores", "all", "--force", MEASURED, log=tmp_path / "first.log")

@@ -40,7 +40,7 @@ OVERRIDES = {
 
 
 class End(NamedTuple):
-    """Return the outputs of a run, without its times."""
+    """The outputs of a run, without its times."""
 
     weights: dict[str, torch.Tensor]
     metrics: list[tuple[int, dict[str, float]]]
@@ -69,7 +69,7 @@ class Training:
         return 0
 
     def writes(self) -> bool:
-        """Return whether a checkpoint is being written: it still has its temporary name."""
+        """Return whether a checkpoint is being written, that is, still has its temporary name."""
         return bool(list(self.work.glob(".checkpoint.pt.*")))
 
     def wait_for(self, pairs: int) -> None:
@@ -135,7 +135,7 @@ def undisturbed(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) ->
 
 @contextlib.contextmanager
 def fresh(checkout: Checkout, tier: str, logs: Path) -> Iterator[Training]:
-    """Prepare a tier's training run of which only the data exist; remaining processes are killed at the end."""
+    """Prepare a tier's training run for which only the data exist; kill remaining processes at the end."""
     training = Training(checkout, tier, logs)
     shutil.rmtree(training.folder)
     try:
@@ -153,7 +153,7 @@ def baseline(checkout: Checkout, undisturbed: dict[str, End], tmp_path: Path) ->
 
 
 def end_of_re_run(training: Training, undisturbed: End) -> str:
-    """Return the output of the running command, which ends as if nothing had been killed."""
+    """Wait for the command, check that it ends as if nothing had been killed, and return its output."""
     code = training.snakemake.wait(timeout=600)
     assert code == 0, training.read_log()[-4000:]
     weights, metrics = training.end()
@@ -167,7 +167,7 @@ def end_of_re_run(training: Training, undisturbed: End) -> str:
 
 
 def assert_resumed(training: Training, reached: int) -> None:
-    """It resumed neither from the beginning nor from before the last checkpoint, and had steps left."""
+    """Check that training did not resume before the last checkpoint or from the beginning, and had steps left."""
     (event,) = training.events("resume")
     assert 0 < reached - EVERY <= event["step"] <= reached < PAIRS
 
@@ -236,7 +236,7 @@ def test_killed_alone_and_its_orphan_lives(baseline: Training, undisturbed: dict
 
 
 def test_killed_group_of_two_processes(checkout: Checkout, undisturbed: dict[str, End], tmp_path: Path) -> None:
-    """Torchrun's workers have separate process groups, and exit on their own when it is gone."""
+    """Torchrun's workers have separate process groups, and exit on their own when torchrun is gone."""
     with fresh(checkout, "ddp", tmp_path) as ddp:
         ddp.start()
         ddp.wait_for(random.Random("ddp").randint(*ANY))

@@ -37,7 +37,7 @@ def errors(checkout: Checkout) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """Return raw folders: MPIIFaceGaze with its own annotation, GazeCapture with the supplementary file."""
+    """Run the ablation on raw folders: MPIIFaceGaze with its own annotation, GazeCapture with supplementary file."""
     paths = {
         "mpiifacegaze": done_raw / "mpiifacegaze",
         "gazecapture": done_raw / "gazecapture",
@@ -48,7 +48,7 @@ def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checko
 
 @pytest.fixture(scope="module")
 def done_raw(finished: tuple[Checkout, Answer]) -> Path:
-    """Create people in the data sets' own layouts."""
+    """Return the raw folders of people in the data sets' own layouts."""
     return finished[0].folder / "results/smoke/raw"
 
 

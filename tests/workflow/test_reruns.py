@@ -33,7 +33,7 @@ WORDS = {
 
 
 def rows(heading: str) -> list[tuple[str, str]]:
-    """Return change and jobs of each row of a section's table."""
+    """Return the change and the jobs in each row of a section's table."""
     section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     return re.findall(r"^\| `?([^|`\n]+)`?(?: rewritten)? \| ([^|\n]+) \|$", section[1], re.MULTILINE)[1:]
 
@@ -51,7 +51,7 @@ class Job(NamedTuple):
     outputs: frozenset[str]
 
     def is_of(self, word: str) -> bool:
-        """Return whether it belongs to a tier or a data set, or to `seed N`."""
+        """Return whether this job belongs to a tier or a data set, or to `seed N`."""
         return any(word in (value, f"{key} {value}") for key, value in self.wildcards)
 
 
@@ -71,7 +71,7 @@ def jobs_of(answer: Answer) -> list[Job]:
 
 
 def run_again(jobs: list[Job], first: Iterable[Job]) -> set[Job]:
-    """Return the jobs that have a reason to re-run, and all that read their outputs, without targets."""
+    """Return the jobs that have a reason to re-run and all jobs that depend on them, without targets."""
     found: set[Job] = set()
     waiting = list(first)
     while waiting:
@@ -196,7 +196,7 @@ def _sources(job: Job) -> list[str]:
 
 
 def test_the_page_has_rows_of_each_kind() -> None:
-    """Otherwise, a table that the expression above does not match would pass."""
+    """Without this test, a table that the expression above does not match would pass."""
     assert (len(VALUES), len(MORE), len(CODE), len(FILES)) == (
         PAGE.count("\n| `", PAGE.index("## A value"), PAGE.index("## Additions")),
         PAGE.count("\n| `", PAGE.index("## Additions"), PAGE.index("## Code")),

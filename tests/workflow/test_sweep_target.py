@@ -1,4 +1,4 @@
-"""A sweep beside a finished ablation: the ablation's rules train its points, and the ablation is unchanged."""
+"""A sweep next to a finished ablation: that ablation's rules train the points, and the ablation is unchanged."""
 
 import json
 

@@ -23,7 +23,7 @@ def folder(finished: tuple[Checkout, Answer], tmp_path_factory: pytest.TempPathF
 def follow(page: str, folder: Path) -> list[str]:
     """Follow a page from top to bottom; return what each of its commands printed.
 
-    A block of YAML or Python is written to the file that its first line names, a diff is applied.
+    A block of YAML or Python is written to the file that its first line names; a diff is applied.
     """
     text = (ROOT / "docs/tutorials" / page).read_text(encoding="utf-8")
     return [printed for kind, block in BLOCK.findall(text) if (printed := do(kind, block, folder)) is not None]

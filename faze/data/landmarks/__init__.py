@@ -1,17 +1,18 @@
-"""Estimate the head pose and camera that GazeCapture lacks, as in FAZE's supplementary file.
+"""Estimate the head pose and camera that GazeCapture lacks, in the format of FAZE's supplementary file.
 
 The head pose is estimated by PnP from landmarks that MediaPipe's face mesh detects, with 13 of the 14 points of FAZE's
 face model; the 14th point has no corresponding landmark. The intrinsics are estimated from the device. The gaze target
 is the data set's own. The annotation of each recording is written to a separate file, so that a killed run can resume.
 
-MediaPipe runs in a separate environment (envs/landmarks.yaml) with its own cv2. Whether the mesh is found on
-GazeCapture's faces is not tested, because faze contains no real faces.
+MediaPipe runs in a separate environment (envs/landmarks.yaml) with its own cv2. No test checks that the mesh is found
+on GazeCapture's faces, because faze contains no real faces.
 
-devices.csv contains the focal length of each of GazeCapture's 15 devices, in px of a frame whose longer side is 640 px.
-Neither the data set nor the manufacturer specifies it. It is computed from the 35 mm equivalent focal length, whose
-film has a diagonal of 43.27 mm: focal_px = equivalent_mm / 43.27 mm x 800 px, the diagonal of the frame. The
-equivalents are commonly quoted values and were not measured; expect an accuracy of about 10 %. The principal point is
-assumed to be in the middle of the frame, the lens to have no distortion, and the frame to cover the whole 4:3 sensor.
+devices.csv contains the focal length of each of GazeCapture's 15 devices, in px for a frame whose longer side is 640
+px. Neither the data set nor the manufacturer specifies it. It is computed from the 35 mm equivalent focal length (35 mm
+film has a diagonal of 43.27 mm): focal_px = equivalent_mm / 43.27 mm x 800 px, where 800 px is the diagonal of the
+frame. The equivalents are commonly quoted values and were not measured; expect an accuracy of about 10 %. The principal
+point is assumed to be in the middle of the frame, the lens to have no distortion, and the frame to cover the whole 4:3
+sensor.
 """
 
 import csv
@@ -68,7 +69,7 @@ def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
     """Find the head pose that projects the face model onto the landmarks.
 
     Args:
-        landmarks_px: (13, 2) of FACE_MODEL_MM.
+        landmarks_px: (13, 2) positions of the points of FACE_MODEL_MM.
         camera: (4,) fx fy cx cy, px; without distortion.
 
     Returns:
@@ -161,7 +162,7 @@ def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _in_px(faces: Sequence, image: NDArray[np.uint8]) -> NDArray | None:
-    """Compute (13, 2) px of the first face, relative to the centre of the first pixel; None without a face.
+    """Compute the first face's landmarks, (13, 2) px from the centre of the first pixel; None if there is no face.
 
     MediaPipe's coordinates are fractions of width and height, relative to the frame's corner.
     """
@@ -249,7 +250,7 @@ def _write_part(raw: Path, person: str, part: Path) -> None:
 
 
 def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
-    """Estimate FAZE's annotation of a recording; entries without annotation have a reason.
+    """Estimate an annotation like FAZE's for a recording; entries without one have a reason instead.
 
     Args:
         raw: Folder of the recordings.
@@ -257,8 +258,8 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
         detect: Finds the landmarks of a frame.
 
     Returns:
-        One entry per frame of frames.json; a single one without file name if the recording is incomplete or its device
-        is unknown.
+        One entry per frame of frames.json; a single entry without a file name if the recording is incomplete or its
+        device is unknown.
     """
     try:
         recording = read_recording(raw / person)
@@ -280,7 +281,7 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
 
 
 def _annotate_frame(raw: Path, name: str, recording: Recording, row: int, detect: Detector) -> NDArray:
-    """Estimate (13,) camera, head pose and target of a frame."""
+    """Compute the (13,) numbers of a frame: camera, head pose and target."""
     if recording.faults[row]:
         raise UnusableFrame(recording.faults[row])
     if not is_inside(name):
@@ -294,7 +295,7 @@ def _annotate_frame(raw: Path, name: str, recording: Recording, row: int, detect
 
 
 def _entries(names: list[str], table: NDArray, reasons: list[str]) -> Supplementary:
-    """Build the annotation of N frames from their (N, 13) numbers, NaN for a frame without annotation."""
+    """Build the annotation of N frames from their (N, 13) numbers; a row of NaN is a frame without annotation."""
     return Supplementary(
         file_names=names,
         camera_parameters=table[:, :4],

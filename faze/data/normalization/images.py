@@ -1,7 +1,7 @@
 """Read frames from files, decoding only the required rows of a JPEG.
 
-A decoder works from the top down and stops at the height that the header of the JPEG states. To decode only the upper
-rows, that number is lowered (ITU-T T.81, B.2.2); they are decoded to identical pixels. OpenCV does the decoding.
+A decoder works from the top down and stops at the height given in the JPEG header. To decode only the upper rows, that
+height is lowered (ITU-T T.81, B.2.2); the pixels of these rows do not change. OpenCV does the decoding.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ class JpegHeader:
 
 
 def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
-    """Read the segments of the first `length` bytes up to the image data; return None if they end before it."""
+    """Read the segments before the image data from the first `length` bytes; return None if these end before it."""
     position, frame_at, frames, interval, upright, stated = 2, 0, [], 0, True, (0, 0)
     while position + 4 <= length and data[position] == 0xFF:
         marker = data[position + 1]
@@ -81,12 +81,12 @@ def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
 
 
 def count_scans(data: bytes | bytearray, length: int, header: JpegHeader) -> int:
-    """Return a lower bound of the number of scans; for each, a decoder may process the whole image."""
+    """Return a lower bound on the number of scans; a decoder may process the whole image for each scan."""
     return data.count(bytes([0xFF, _START_OF_SCAN]), header.scan_at, length)
 
 
 def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
-    """Return whether the image data ends with its marker; OpenCV silently fills missing data with grey.
+    """Return whether the image data has its end marker; OpenCV silently fills missing data with grey.
 
     The search begins at the image data, because a thumbnail in the header has its own end marker.
     """
@@ -99,7 +99,7 @@ def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
     The data must have room for PADDING after `length`.
 
     Returns:
-        The new length; `length`, with unchanged data, if all rows are needed or the file cannot be truncated.
+        The new length; or `length`, with the data unchanged, if all rows are needed or the file cannot be truncated.
     """
     # One more row of units than needed: the last row of an image has no chroma below it for the interpolation.
     mcu_rows = -(-max(rows, 1) // max(header.mcu_height_px, 1)) + 1
@@ -113,7 +113,7 @@ def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
 
 
 def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -> int:
-    """Find the first marker that ends a section of image data after the first rows of units."""
+    """Find the first marker that ends a section of image data after the first `mcu_rows` rows of coded units."""
     units = mcu_rows * -(-header.width_px // header.mcu_width_px)
     skipped = -(-units // header.restart_interval) - 1 if header.restart_interval else 0
     view = np.frombuffer(data, np.uint8, length)
@@ -246,7 +246,7 @@ class EncodedFrame:
         return self.header.width_px, self.header.height_px
 
     def decode(self, rows: int | None = None) -> NDArray[np.uint8]:
-        """Decode to an upright (H, W, 3) BGR image; with `rows`, only once, and at least that many upper rows.
+        """Decode to an upright (H, W, 3) BGR image: all rows, or at least the upper `rows` (possible only once).
 
         Raises:
             UnusableFrame: The file is not an image.

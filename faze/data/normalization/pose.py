@@ -1,6 +1,6 @@
-"""Compute the poses of virtual cameras and the labels in their frames, for all n frames of a shard at once.
+"""Compute the poses of virtual cameras, and the labels relative to them, for all n frames of a shard at once.
 
-Camera frame: x right, y down, z away from the camera; mm. Head frame: the same for a head facing the camera.
+Camera frame: x right, y down, z away from the camera; mm. Head frame: the same axes for a head that faces the camera.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class NormalizedCamera:
 
 @dataclass(frozen=True, eq=False)
 class NormalizedPose:
-    """The orientation of one frame's virtual camera, and the labels in its frame; or those of n frames."""
+    """The orientation of one frame's virtual camera, and the labels relative to it; or the same for n frames."""
 
     rotation: NDArray  # (3, 3) R, camera -> virtual camera
     gaze_origin_mm: NDArray  # (3,) in the camera frame
@@ -53,7 +53,7 @@ class NormalizedPose:
 def normalize_poses(
     rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray, gaze_targets_mm: NDArray
 ) -> tuple[NormalizedPose, list[str]]:
-    """Compute the virtual cameras of n frames, and rotate gaze and head into their frames.
+    """Compute the virtual cameras for n frames, and rotate gaze and head into these cameras' coordinates.
 
     Args:
         rotation_vectors: (n, 3) head -> camera, rad; float64, like all arrays.
@@ -62,8 +62,8 @@ def normalize_poses(
         gaze_targets_mm: (n, 3) in the camera frame.
 
     Returns:
-        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays; and for each frame the reason why it has no pose, "" if it
-        has one.
+        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays; and for each frame the reason why it has no pose, or "" if
+        it has one.
     """
     with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
@@ -86,7 +86,7 @@ def normalize_poses(
 
 
 def _rotations(vectors: NDArray) -> NDArray:
-    """Convert (n, 3) rotation vectors, rad, to (n, 3, 3) rotations with Rodrigues' formula."""
+    """Convert (n, 3) rotation vectors, rad, to (n, 3, 3) rotations using Rodrigues' formula."""
     angles = np.linalg.norm(vectors, axis=1)[:, None, None]
     x, y, z = np.divide(vectors, angles[:, 0], out=np.zeros_like(vectors), where=angles[:, 0] > 0).T
     zero = np.zeros_like(x)

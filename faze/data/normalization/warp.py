@@ -2,7 +2,8 @@
 
 The combination of rotation, scale, perspective and lens is smooth over the few degrees of a strip. Therefore OpenCV's
 lens model is evaluated at a few nodes of each strip, for a whole shard at once, and a polynomial interpolates between
-them. It is checked where its error is largest. If it is not accurate enough, OpenCV computes every pixel.
+them. The polynomial is checked where its error is largest. If it is not accurate enough, OpenCV computes the position
+of every pixel.
 """
 
 import functools
@@ -49,7 +50,7 @@ def _basis(width_px: int, height_px: int) -> _Basis:
 
 
 class StripLookup:
-    """The maps of n frames for cv2.remap."""
+    """The maps for n frames, as required by cv2.remap."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class StripLookup:
         poses: NormalizedPose,
         camera: NormalizedCamera,
     ) -> None:
-        """Evaluate the lens model at the nodes of n strips; n (3, 3) camera matrices, n (d,) distortions, n poses."""
+        """Evaluate the lens model at the nodes of n strips for n (3, 3) camera matrices, (d,) distortions and poses."""
         self._camera_matrices, self._distortions = camera_matrices, distortions
         self._poses, self._camera = poses, camera
         self._basis = basis = _basis(camera.width_px, camera.height_px)
@@ -73,7 +74,7 @@ class StripLookup:
         self._buffer = np.empty((2, camera.height_px, camera.width_px), np.float32)
 
     def maps(self, row: int) -> NDArray[np.float32]:
-        """Compute (2, height, width) x, y in frame `row`, px, of each pixel of its strip; valid until the next call."""
+        """Map each pixel of a strip to x, y in frame `row`, (2, height, width) px; valid until the next call."""
         if self.is_smooth[row]:
             return np.matmul(self._basis.rows, self._columns[row], out=self._buffer)
         scaled = self._camera.matrix @ np.diag([1, 1, self._scale[row]])
@@ -82,7 +83,7 @@ class StripLookup:
         return np.stack(cv2.initUndistortRectifyMap(*model, rotation, scaled, size, cv2.CV_32FC1))
 
     def _rays(self) -> NDArray:
-        """Compute (n, 1 + N + C, 3) rays in the camera frame, to the gaze origin and through positions of the strip."""
+        """Compute (n, 1 + N + C, 3) rays in the camera frame, to the gaze origin and through positions in the strip."""
         camera = self._camera
         through = np.empty((len(self._scale), len(self._basis.positions_px), 3))
         middle_px = (camera.width_px / 2, camera.height_px / 2)
@@ -111,7 +112,7 @@ Undistorted = Literal["keep", "recentred"]
 def look_up(image: NDArray[np.uint8], maps: NDArray[np.float32], strip: NDArray[np.uint8]) -> None:
     """Fill an RGB strip (h, w, 3) from a BGR frame at the positions (2, h, w) of `StripLookup`.
 
-    Pixels outside the frame are black. The positions include the lens, so this is the only interpolation.
+    Pixels outside the frame are black. The positions account for lens distortion, so this is the only interpolation.
     """
     cv2.remap(image, *maps, cv2.INTER_LINEAR, dst=strip)
     cv2.cvtColor(strip, cv2.COLOR_BGR2RGB, dst=strip)

@@ -49,7 +49,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The stem of its files' names; a person's name is quoted, so that it cannot lead out of the folder."""
+        """The stem of the shard's file names; the person's name is quoted, so that no path leads out of the folder."""
         return f"p-{quote(self.person_id, safe='')}.{self.start:06d}-{self.stop:06d}.{self.stamp}"
 
 
@@ -76,7 +76,7 @@ class ShardFolder:
     """The shards of one output that were made in the same way, as identified by the key."""
 
     def __init__(self, out: Path, key: str, strip: tuple[int, int, int]) -> None:
-        """Locate the shards of an output with a key, a hash of everything that determines them, and a strip's shape."""
+        """Locate an output's shards, given a key (a hash of everything that determines them) and a strip's shape."""
         self._all = out.parent / f".work.{out.name}"  # a name that no lock mistakes for an unfinished file
         self.path = self._all / key
         self._strip = strip
@@ -107,7 +107,7 @@ class ShardFolder:
         return sum(path.stat().st_size for path in self.path.glob("*.strips"))
 
     def write(self, shard: Shard, content: ShardContent, pixels: NDArray[np.uint8], rows: Sequence[int]) -> None:
-        """Write a shard with the given rows of the pixels, in ascending order."""
+        """Write a shard with the given rows of `pixels`; `rows` is in ascending order."""
         checksum = 0
         torn = self.path / f"{shard.name}.{os.getpid()}.torn"
         try:
@@ -131,14 +131,14 @@ class ShardFolder:
             torn.unlink(missing_ok=True)
 
     def load(self, shard: Shard) -> ShardContent:
-        """Load a shard without its pixels; raises DamagedShard."""
+        """Load a shard without its pixels; raise DamagedShard if it is damaged."""
         with _whole(self._file(shard, "npz")), np.load(self._file(shard, "npz")) as file:
             text = json.loads(file["text"].tobytes())
             text["rejects"] = [Reject(*reject) for reject in text["rejects"]]
             return ShardContent(**text, **{name: file[name] for name in ARRAYS})
 
     def pixels(self, shard: Shard) -> NDArray[np.uint8]:
-        """Load a shard's strips, (n, H, W, 3); raises DamagedShard."""
+        """Load a shard's strips, (n, H, W, 3); raise DamagedShard if it is damaged."""
         content = self.load(shard)
         with _whole(self._file(shard, "npz")):
             pixels = np.fromfile(self._file(shard, "strips"), np.uint8).reshape(len(content.labels), *self._strip)
@@ -177,9 +177,9 @@ def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def stamp_of(folder: Path) -> str:
-    """Hash times and sizes of the files in a person's folder: 8 hex digits.
+    """Hash the modification times and sizes of the files in a person's folder: 8 hex digits.
 
-    It changes if the annotation changes or a frame is added or removed, but not if a frame is overwritten.
+    The hash changes if the annotation changes or a frame is added or removed, but not if a frame is overwritten.
     """
     if not folder.is_dir():
         return "none"
@@ -212,10 +212,10 @@ class NothingUsable(UserError):
 
 
 class RejectWriter:
-    """Write the list of rejects while people are passed through, and count people and strips."""
+    """Write the list of rejects while people pass through, and count people and strips."""
 
     def __init__(self, file: TextIO) -> None:
-        """Write the header into a text file that was opened with newline=''."""
+        """Write the header to a text file that was opened with newline=''."""
         self._rows = csv.writer(file, lineterminator="\n")
         self._rows.writerow(COLUMNS)
         self._reasons: Counter[str] = Counter()
@@ -249,7 +249,7 @@ _MARGIN = 1.01  # for names and labels besides the strips
 def check_disk_space(folder: Path, needed: int, what: str) -> None:
     """Refuse a disk with less than half the space needed, and warn if it may be too small.
 
-    Half, because the number of usable frames is not yet known.
+    The limit is half, because the number of usable frames is not yet known.
 
     Args:
         folder: Folder to write into.
@@ -257,7 +257,7 @@ def check_disk_space(folder: Path, needed: int, what: str) -> None:
         what: Description of the content, for the message.
 
     Raises:
-        UserError: There is space for less than half of it.
+        UserError: There is space for less than half of `needed`.
     """
     free = shutil.disk_usage(folder).free
     message = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, but {free / 2**30:.2f} GiB are free"
@@ -269,7 +269,7 @@ def check_disk_space(folder: Path, needed: int, what: str) -> None:
 
 @contextlib.contextmanager
 def disk_may_fill(folder: Path) -> Iterator[None]:
-    """Convert a disk-full error, raised by the system or wrapped in an HDF5 error, to a one-sentence message."""
+    """Convert a disk-full error, raised by the system or wrapped in an HDF5 error, into a one-sentence message."""
     try:
         yield
     except (OSError, RuntimeError) as error:

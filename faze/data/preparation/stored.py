@@ -17,7 +17,7 @@ from faze.data.store.untrusted_file import check_untrusted
 
 
 def read_splits(path: Path) -> dict[str, str]:
-    """Read the split of each person from a JSON of {"train": [people], "val": [people], "test": [people]}.
+    """Read the split of each person from a JSON file: {"train": [people], "val": [people], "test": [people]}.
 
     Raises:
         UserError: The file is missing or invalid, or contains a person twice.
@@ -63,10 +63,10 @@ def copy_stored(
     exclude_off_screen: bool,
     progress: Callable[[int], None],
 ) -> Iterator[Prepared]:
-    """Yield each person of a file and of the list of splits, in order; a few strips are in memory at a time.
+    """Yield each person in a file or in the list of splits, in order; only a few strips are in memory at a time.
 
     Args:
-        strips: Opened by `open_stored`.
+        strips: Store opened by `open_stored`.
         dataset: Id of the data set; all people in MPIIGaze are test people.
         splits: Splits of people; they override those in the file.
         size: Height and width that the strips must have, px.
@@ -104,7 +104,7 @@ def copy_stored(
 def _find_split(
     strips: StripStore, person: str, dataset: str, splits: Mapping[str, str] | None, size: tuple[int, int]
 ) -> tuple[str, str]:
-    """Return the split of a person, and why the person is left out; "" if the person is not."""
+    """Return a person's split, and the reason why the person is left out, or "" if the person is not."""
     if person in strips.faults:
         return "", strips.faults[person]
     if person not in strips.persons():

@@ -18,7 +18,7 @@ RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazec
 
 @dataclass(frozen=True)
 class StripMaker:
-    """Makes strips with one virtual camera, in one or two steps."""
+    """Make strips with one virtual camera, in one or two steps."""
 
     camera: NormalizedCamera
     # None: one interpolation. Otherwise: the released procedure in two steps, which undistorts the frame in this way.
@@ -31,10 +31,10 @@ class StripMaker:
         return cls(camera, RELEASED_UNDISTORTION[dataset] if settings.compatibility == "two_step" else None)
 
     def make(self, frames: Sequence[Frame], pixels: NDArray[np.uint8], labels: NDArray[np.float32]) -> list[str]:
-        """Fill pixels (n, H, W, 3) RGB and labels (n, 4) of n frames of one person.
+        """Fill pixels (n, H, W, 3) RGB and labels (n, 4) for n frames of one person.
 
         Returns:
-            For each frame the reason why it has no strip, "" if it has one. Rows of frames without a strip are
+            For each frame, the reason why it has no strip, or "" if it has one. Rows of frames without a strip are
             undefined.
         """
         if not frames:
@@ -68,7 +68,7 @@ class StripMaker:
 
 
 def _in_one_step(frame: Frame, encoded: EncodedFrame, lookup: StripLookup, row: int, strip: NDArray[np.uint8]) -> None:
-    """Fill the strip of a frame, row `row` of the lookup, decoding only the image rows that the strip needs."""
+    """Fill the strip of the frame in row `row` of the lookup, decoding only the image rows that the strip needs."""
     image = encoded.decode() if encoded.size_px is None else None
     size_px = encoded.size_px or image.shape[1::-1]
     check_size(frame, *size_px)
@@ -80,6 +80,6 @@ def _in_one_step(frame: Frame, encoded: EncodedFrame, lookup: StripLookup, row: 
 
 
 def rows_needed(map_y: NDArray[np.float32]) -> int | None:
-    """Count the upper rows of a frame that interpolation at these heights (h, w) reads; None: unknown."""
+    """Count the upper rows of a frame that interpolation at these y positions (h, w) reads; None if unknown."""
     lowest = float(map_y.max())
     return int(min(max(lowest, -1.0), 2.0**20)) + 2 if math.isfinite(lowest) else None

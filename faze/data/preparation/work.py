@@ -115,7 +115,7 @@ def make_shards(shards: Sequence[Shard], worker: Worker, threads: int, progress:
     """Make shards and write them into their folder.
 
     Args:
-        shards: In the order of people and their annotation.
+        shards: Shards in the order of the people and of their annotation.
         worker: The tools of each process.
         threads: Number of processes.
         progress: Called with the number of finished entries.

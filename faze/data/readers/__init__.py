@@ -40,7 +40,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Reject:
-    """An annotated frame that is left out, and the reason; without a file name, all frames of the person."""
+    """An annotated frame that is left out, and the reason; an empty file name means all frames of the person."""
 
     person_id: str
     file_name: str
@@ -56,7 +56,7 @@ class Reader(Protocol):
         """List the people, sorted."""
 
     def folder(self, person: str) -> Path:
-        """Return the folder of a person's frames and annotation."""
+        """Return the folder that contains a person's frames and annotation."""
 
     def count(self, person: str) -> int:
         """Count the annotated frames of a person: `entries` yields at most as many records.
@@ -102,8 +102,9 @@ def check_distortion(count: int, where: str) -> None:
 def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
     """Determine whether each gaze target is on the screen.
 
-    In MPIIFaceGaze, targets are pixels of the laptop's screen; some are off the screen (8.8 % for person p07, at most
-    0.4 % for others). In GazeCapture, they are points of a screen whose size is in each recording's screen.json.
+    In MPIIFaceGaze, targets are given in pixels of the laptop's screen; some are off the screen (8.8 % for person p07,
+    at most 0.4 % for others). In GazeCapture, they are given in points of a screen whose size is in each recording's
+    screen.json.
 
     Args:
         targets: (N, 2) from the screen's top left corner, px or points.
@@ -121,7 +122,7 @@ def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
 def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -> Iterator[Frame | Reject]:
     """Replace frames that are listed twice, and optionally those whose target is off the screen, with rejects.
 
-    A target is off the screen only if the screen is known.
+    A target counts as off the screen only if the screen is known.
 
     Args:
         entries: All entries of one person.
@@ -139,12 +140,12 @@ def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -
 
 
 def check_size(frame: Frame, width_px: int, height_px: int) -> None:
-    """Refuse an image that its annotated camera cannot have taken because it was scaled, cropped or rotated.
+    """Refuse an image that was scaled, cropped or rotated, so that it does not match its annotated camera.
 
-    Annotations do not contain the frame size, so the rule depends only on image and intrinsics: the principal point
-    must be near the centre. In an image of half or twice the size it is off by a quarter of width and height or more;
-    in a 4:3 image that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's principal point
-    is far from the centre.
+    Annotations do not contain the frame size, so the rule depends only on the image and the intrinsics: the principal
+    point must be near the centre. In an image of half or twice the size, it is off by at least a quarter of the width
+    and height; in a 4:3 image that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's
+    principal point is far from the centre.
 
     Raises:
         UnusableFrame: The message contains the size.

@@ -1,4 +1,4 @@
-"""MATLAB files with camera and screen of each laptop in MPIIGaze and MPIIFaceGaze, pXX/Calibration/*.mat.
+"""The MATLAB files of each laptop's camera and screen in MPIIGaze and MPIIFaceGaze, pXX/Calibration/*.mat.
 
 scipy crashes on some damaged files of this kind, so an isolated process reads the files of all people once.
 """
@@ -23,7 +23,7 @@ class Calibrations:
     """The matrices in all people's MATLAB files."""
 
     def __init__(self, people: Path, persons: Sequence[str]) -> None:
-        """Read the files of people, whose folders are in `people`; a damaged file is refused when it is needed."""
+        """Read the files of `persons`, whose folders are in `people`; a damaged file is refused when it is needed."""
         files = [str(path) for person in persons for name in _MATRICES if (path := people / person / name).is_file()]
         self._found: dict[str, Sequence[list] | str] = {}  # matrices, or why there are none, by path
         try:
@@ -45,7 +45,7 @@ class Calibrations:
         """Return the (3, 3) camera matrix in px and the (d,) distortion coefficients of a person's laptop.
 
         Raises:
-            UserError: The file is missing, damaged or contains no camera.
+            UserError: The file is missing or damaged, or contains no camera.
         """
         path = folder / CAMERA
         if str(path) not in self._found:
@@ -60,7 +60,7 @@ class Calibrations:
         return matrix, distortion
 
     def screen_px(self, folder: Path) -> tuple[float, float] | None:
-        """Return width and height of a person's screen in px; None if no file contains them.
+        """Return the width and height of a person's screen in px; None if no file contains them.
 
         Raises:
             UserError: The file is damaged or contains no size.

@@ -1,7 +1,7 @@
 """Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
 
-GazeCapture annotates the dot, not the head: head pose and camera are FAZE's, or estimated by `faze landmarks`. Its own
-files contain each recording's split and device, and the frames on which its detectors failed.
+GazeCapture annotates the dot, not the head: the head pose and camera come from FAZE or are estimated by `faze
+landmarks`. Its own files contain each recording's split and device, and the frames on which its detectors failed.
 
 Camera frame: x right, y down, z away from the camera; mm. GazeCapture's own dots are in cm from the camera, right and
 up from the user's viewpoint, whereas the camera faces the user.
@@ -44,7 +44,7 @@ def read_recording(folder: Path) -> Recording:
     """Read info.json, frames.json, the four detections and, if they exist, dotInfo.json and screen.json.
 
     Raises:
-        UserError: A file is missing, not JSON, or its arrays do not have one entry per frame; the message names the
+        UserError: A file is missing or not JSON, or its arrays do not have one entry per frame; the message names the
             file.
     """
     info = _read_json(folder / "info.json", dict)
@@ -118,7 +118,7 @@ class GazeCapture(SupplementaryReader):
     """The recordings in the raw folder or the supplementary annotation; only those in both yield frames."""
 
     def __init__(self, raw: Path, supplementary: Path | None) -> None:
-        """Check that folder and annotation belong together.
+        """Check that the folder and the annotation belong together.
 
         Raises:
             UserError: There is no annotation, or the folder contains none of its recordings.

@@ -1,7 +1,7 @@
 """Read MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt).
 
-Both annotate 3-D head pose and target in the camera frame with the 6-point face model. pXX/Calibration contains the
-laptop's intrinsics and screen. All people are test people.
+Both annotate the 3-D head pose and gaze target in the camera frame, using the 6-point face model. pXX/Calibration
+contains the laptop's intrinsics and screen. All people are test people.
 """
 
 import re
@@ -132,7 +132,7 @@ class MPIIFaceGaze:
         yield from self._gaps(person)
 
     def on_screen(self, person: str) -> dict[str, bool | None]:
-        """Map each file name to whether its target lies on the screen; {} if the annotation is unreadable."""
+        """Map each file name to whether its target is on the screen; {} if the annotation is unreadable."""
         folder = self.folder(person)
         try:
             names, numbers = self.read_annotation(folder)
@@ -142,12 +142,12 @@ class MPIIFaceGaze:
         return {f"{person}/{name}": is_on for name, is_on in zip(names, on_screen, strict=True)}
 
     def _gaps(self, person: str) -> list[Reject]:
-        """List the days without annotation: none here, since one file annotates all days."""
+        """List the days without an annotation: none here, since one file annotates all days."""
         return []
 
     @classmethod
     def read_annotation(cls, folder: Path) -> tuple[list[str], NDArray]:
-        """Read image paths within the person's folder, and (N, columns) numbers."""
+        """Read image paths relative to the person's folder, and an (N, columns) array of numbers."""
         texts, numbers = read_columns(folder / f"{folder.name}.txt", cls.columns)
         return [words[0] for words in texts], numbers
 
@@ -158,7 +158,7 @@ class MPIIGaze(MPIIFaceGaze):
     columns = ORIGINAL
 
     def _gaps(self, person: str) -> list[Reject]:
-        """List the days without annotation.txt, which an interrupted download leaves behind."""
+        """List the days that lack annotation.txt, for example after an interrupted download."""
         days = sorted(self.folder(person).glob("day*/"))
         return [
             Reject(person, str(day.relative_to(self._raw)), "the day has no annotation.txt")
@@ -168,7 +168,7 @@ class MPIIGaze(MPIIFaceGaze):
 
     @classmethod
     def read_annotation(cls, folder: Path) -> tuple[list[str], NDArray]:
-        """Read image paths within the person's folder, and (N, columns) numbers, day by day."""
+        """Read image paths relative to the person's folder, and an (N, columns) array of numbers, day by day."""
         names, numbers = [], []
         for path in sorted(folder.glob("day*/annotation.txt")):
             rows = read_columns(path, cls.columns)[1]
@@ -180,9 +180,9 @@ class MPIIGaze(MPIIFaceGaze):
 
 
 def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray]:
-    """Read the texts in each line, and (N, columns) numbers, which are NaN in place of texts.
+    """Read the text columns of each line, and an (N, columns) array of numbers with NaN in place of text.
 
-    Bytes of file names that are not UTF-8 are kept, as by os.fsdecode.
+    Bytes in file names that are not valid UTF-8 are preserved, as by os.fsdecode.
 
     Raises:
         UserError: The file is missing or in the wrong format; the message names file and line.

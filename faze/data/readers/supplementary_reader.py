@@ -1,4 +1,4 @@
-"""Read raw frames with FAZE's own annotation, the supplementary HDF5, and its 14-point face model."""
+"""Read raw frames with FAZE's own annotation, the supplementary HDF5 file, and its 14-point face model."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,14 +23,15 @@ class SupplementaryReader:
         layout: str,
         on_screen: Callable[[str], Mapping[str, bool | None]] | None = None,
     ) -> None:
-        """Check that folder and annotation belong together.
+        """Check that the folder and the annotation belong together.
 
         Args:
             raw: Folder to which the file names of the annotation are relative.
-            supplementary: HDF5 of FAZE's annotation.
+            supplementary: HDF5 file with FAZE's annotation.
             split: Split of all people: train, val or test.
             layout: Name of the raw data set.
-            on_screen: Maps a person's file names to whether the targets lie on the screen, which the HDF5 lacks.
+            on_screen: Maps a person's file names to whether the targets are on the screen, since the HDF5 file does not
+                contain this.
 
         Raises:
             UserError: The file cannot be read, or the folder contains none of its people.
@@ -63,7 +64,7 @@ class SupplementaryReader:
     def entries_of(
         self, person: str, split: str, device: str, on_screen: Mapping[str, bool | None]
     ) -> Iterator[Frame | Reject]:
-        """Read a person's records, as `entries` does, with facts that the HDF5 lacks; see Frame."""
+        """Read a person's records, as `entries` does, adding facts that the HDF5 file lacks; see Frame."""
         if not (self._raw / person).is_dir():
             yield Reject(person, "", f"no folder {person}")
             return

@@ -1,8 +1,8 @@
 """The layout of codes, which the encoder computes from each strip.
 
-Files of codes have additional attributes: `pixel_source` of its strips, and the layers of the gaze head that computed
+Files of codes have additional attributes: `pixel_source` of their strips, and the layers of the gaze head that computed
 gaze_hat, under their names in the checkpoint: `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H) and
-`gaze2.bias` (3,). A person has the attribute `checksum`, over name, split and arrays.
+`gaze2.bias` (3,). Each person has the attribute `checksum`, which is computed over name, split and arrays.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def write_codes(
     Args:
         path: Path of the file.
         dataset: Id of the data set.
-        persons: Name, split, and arrays by name of each person.
+        persons: Name, split and arrays (by name) of each person.
         gaze_head: The arrays GAZE_HEAD of the gaze head that computed gaze_hat.
         pixel_source: source of the strips' pixels (`StripStore.pixel_source`).
 
@@ -132,7 +132,7 @@ def _check_layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, N
 
 
 def read_all(path: str) -> None:
-    """Read a file of codes completely; ignore what CodeStore refuses. `read_isolated` calls this for foreign files."""
+    """Read all codes in a file; ignore data that CodeStore refuses. `read_isolated` calls this for foreign files."""
     with contextlib.suppress(UserError):
         codes = CodeStore(path)
         for person in codes.persons():

@@ -1,7 +1,7 @@
-"""Functions that all HDF5 layouts share: opening and creating files, people and splits, text, checksums.
+"""Functions shared by all HDF5 layouts, for files, people and their splits, text attributes, and checksums.
 
 HDF5 supports more than a store needs: links into other files, arrays assembled from other files, arrays of any type.
-Such arrays are refused, because a hostile file could use them to make faze read any file on this machine.
+All of these are refused, because a hostile file could use them to make faze read any file on this machine.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _METADATA_BYTES = 1 << 17  # for all that HDF5 itself writes about the next arra
 
 
 class PersonGroups:
-    """The people of a file, each in an HDF5 group, and their splits."""
+    """The people in a file, each stored as an HDF5 group, and their splits."""
 
     def __init__(self, path: Path | str, default_split: str) -> None:
         self._path, self._default_split = Path(path), default_split
@@ -46,11 +46,11 @@ class PersonGroups:
             raise UserError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
 
     def persons(self, split: str | None = None) -> list[str]:
-        """List the people in the file, sorted, of one split or of all."""
+        """List the people in one split, or in all splits, in sorted order."""
         return [p for p, s in sorted(self._splits.items()) if split in (None, s)]
 
     def split(self, person: str) -> str:
-        """Return the split of a person: train, val or test."""
+        """Return a person's split: train, val or test."""
         if person not in self._splits:
             raise UserError(f"{self._path}: contains no person {person}")
         return self._splits[person]
@@ -58,12 +58,12 @@ class PersonGroups:
 
 @contextlib.contextmanager
 def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
-    """Yield a file to fill; it appears under its name when the block succeeds.
+    """Yield a new file to fill; it appears under its name once the block succeeds.
 
     Args:
         path: Path of the file.
-        size: Bytes to reserve on the disk in advance, at least as many as will be written. If it is unknown, write all
-            arrays with `new_array`.
+        size: Bytes to reserve on the disk in advance, at least as many as will be written. If the size is unknown,
+            write all arrays with `new_array`.
 
     Raises:
         OSError: The disk is full.
@@ -83,13 +83,13 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
 
 @contextlib.contextmanager
 def whole_store(path: Path | str, schema: str, size: int = 0, **texts: str) -> Iterator[h5py.File]:
-    """Yield a file of people to fill, as `whole_hdf5` does.
+    """Yield a new file to fill with people, as `whole_hdf5` does.
 
     Args:
         path: Path of the file.
         schema: Name of the layout.
         size: Bytes to reserve on the disk in advance.
-        texts: Attributes of the file.
+        texts: Text attributes of the file.
 
     Raises:
         UserError: No person was written.
@@ -113,14 +113,14 @@ def _reserve(path: Path, first: int, count: int) -> None:
 
 
 def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
-    """Write an array, after reserving its bytes on the disk."""
+    """Write an array after reserving disk space for it."""
     array = np.asarray(array)
     _reserve(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _METADATA_BYTES)
     group.create_dataset(name, data=array)
 
 
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
-    """Create the group of a person."""
+    """Create a person's group."""
     assert split in SPLITS, split
     group = file.create_group(person)
     put_text(group, split=split)
@@ -128,7 +128,7 @@ def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
 
 
 def checksum_of(texts: Iterable[object], arrays: Iterable[tuple[str, ArrayLike]]) -> str:
-    """Compute the CRC-32 of texts, then of arrays with their names, types and shapes, in the form of an attribute."""
+    """Compute the CRC-32 of texts followed by arrays (names, types, shapes and values), formatted as an attribute."""
     checksum = zlib.crc32(repr([str(text) for text in texts]).encode())
     for name, array in arrays:
         array = np.ascontiguousarray(array)
@@ -143,7 +143,7 @@ def as_text(checksum: int) -> str:
 
 
 def check_sum(holder: h5py.File | h5py.Group, found: str, path: Path | str, what: str) -> None:
-    """Refuse content whose checksum differs from the stored one; files that faze did not write have none.
+    """Refuse content whose checksum differs from the stored one; files that faze did not write have no checksum.
 
     Raises:
         DamagedFile: The message names the file and the damaged part.
@@ -156,7 +156,7 @@ def open_file(path: Path | str) -> h5py.File:
     """Open a file for reading.
 
     Raises:
-        UserError: The file is missing, not a plain file, or not HDF5.
+        UserError: The file is missing, not a regular file, or not HDF5.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would not end
@@ -169,14 +169,14 @@ def open_file(path: Path | str) -> h5py.File:
 
 
 def name_fault(name: str) -> str:
-    """Explain why a name of a person or data set cannot be used in file names; return "" if it can."""
+    """Explain why the name of a person or data set cannot be used in file names; return "" if it can."""
     if not name or name.startswith(".") or "/" in name or not name.isprintable():
         return f"the name {name!a:.100} is empty, hidden, or contains / or unprintable characters"
     return f"the name {name:.20}... is too long" if len(name.encode()) > LONGEST_NAME else ""
 
 
 def group_fault(file: h5py.File, person: str) -> str:
-    """Explain why an object of a file is not a person's group; return "" if it is."""
+    """Explain why an object in a file is not a person's group; return "" if it is."""
     if fault := name_fault(person):
         return fault
     if not isinstance(file.get(person, getlink=True), h5py.HardLink):
@@ -185,10 +185,10 @@ def group_fault(file: h5py.File, person: str) -> str:
 
 
 def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
-    """Explain why an array of a person's group cannot be read; return "" if it can.
+    """Explain why an array in a person's group cannot be read; return "" if it can.
 
     Args:
-        group: the group of a person.
+        group: The person's group.
         name: Name of the array.
         kinds: NumPy dtype kinds that are accepted.
     """
@@ -209,7 +209,7 @@ def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
 def group_of(
     file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = (), kinds: str = NUMBERS
 ) -> h5py.Group:
-    """Return the group of a person.
+    """Return a person's group.
 
     Args:
         file: Open file.
@@ -232,10 +232,10 @@ def group_of(
 
 
 def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> str:
-    """Return the name of the data set; a file without attributes is from the released code.
+    """Check the schema and return the name of the data set; files from the released code have no attributes.
 
     Raises:
-        UserError: The file is of another schema, or of a later version than `version`.
+        UserError: The file has another schema, or a later version than `version`.
     """
     with untrusted(path, "its description"):
         found = text_attribute(file.attrs, "schema", schema)
@@ -254,14 +254,14 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
 
 
 def put_text(holder: h5py.File | h5py.Group, **texts: str) -> None:
-    """Write attributes as fixed-length bytes; HDF5 has no checksum for the heap with variable-length ones."""
+    """Write attributes as fixed-length bytes, since HDF5 has no checksum for the heap of variable-length ones."""
     for name, text in texts.items():
         data = text.encode("utf-8", "surrogateescape")
         holder.attrs[name] = np.array(data, f"S{max(len(data), 1)}")
 
 
 def text_attribute(attributes: h5py.AttributeManager, name: str, default: str) -> str:
-    """Read an attribute as text, without characters that could control a terminal."""
+    """Read an attribute as text, replacing characters that could control a terminal."""
     value = attributes.get(name, default)
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
@@ -273,10 +273,10 @@ def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
 
 
 def decoded(names: Iterable[object]) -> list[str]:
-    """Decode texts of an HDF5 array or attribute.
+    """Decode the texts in an HDF5 array or attribute.
 
     Raises:
-        ValueError: They are not texts.
+        ValueError: Some of them are not text.
     """
     found = [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name for name in names]
     if any(not isinstance(name, str) for name in found):

@@ -1,4 +1,4 @@
-"""The layout of files of strips, and functions that write them.
+"""The layout of strip files, and the code that writes and reads them.
 
 Attributes of the file: schema `strips`, schema_version, dataset, pixel_source (source of the pixels: `rendered by
 faze`, the layout of the raw data set, or `unknown`), and the lists of names `label_sources` and `validities`, into
@@ -54,7 +54,7 @@ BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "label_source": "u", "valid
 def fault_of(file: h5py.File, person: str, of: str) -> str:
     """Explain how a person's data deviate from this layout; return "" if they do not.
 
-    `of` names the person in the sentence.
+    `of` is the phrase that names the person in the explanation.
     """
     if fault := group_fault(file, person):
         return f"{fault}{of}"
@@ -84,7 +84,7 @@ def cut(pixels: NDArray[np.uint8] | h5py.Dataset) -> Iterator[NDArray[np.uint8]]
 
 @dataclass(frozen=True, eq=False)
 class PersonStrips:
-    """The normalised strips of one person: pixels (N, H, W, 3) uint8 RGB, labels (N, 4) radians, N source names."""
+    """The normalised strips of one person: pixels (N, H, W, 3) uint8 RGB, labels (N, 4) radians, N file names."""
 
     person_id: str
     split: str
@@ -124,7 +124,7 @@ def write_strips(
 
 
 def size_of(pixel_bytes: int, strips: int, people: int) -> int:
-    """Return an upper bound of a file's bytes, with labels, file names of usual length, and metadata of HDF5."""
+    """Return an upper bound on a file's size in bytes, including labels, HDF5 metadata and typical file names."""
     return pixel_bytes + 512 * strips + 2**15 * (people + 1)
 
 
@@ -178,7 +178,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             tolerant: Omit people whose data are not in this layout; `faults` contains the reasons.
 
         Raises:
-            UserError: The file is missing, truncated or in another layout; the message names file and person.
+            UserError: The file is missing, truncated or in another layout; the message names the file and the person.
         """
         super().__init__(path, "train")
         self._tolerant = tolerant
@@ -233,15 +233,15 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             return strips
 
     def size(self, person: str) -> tuple[int, int]:
-        """Return height and width of a person's strips, px."""
+        """Return the height and width of a person's strips, px."""
         return self._group(person)["pixels"].shape[1:3]
 
     def states_split(self, person: str) -> bool:
-        """Return whether the file contains the split of a person."""
+        """Return whether the file specifies a person's split."""
         return "split" in self._group(person).attrs
 
     def pieces(self, person: str) -> Iterator[NDArray[np.uint8]]:
-        """Read all of a person's strips in order, (n, H, W, 3) at a time: 12 MiB of strips of 64 x 256 px."""
+        """Read all of a person's strips in order, in pieces (n, H, W, 3): 12 MiB each for strips of 64 x 256 px."""
         with self._reading("pixels", person):
             yield from cut(self._group(person)["pixels"])
 
@@ -249,7 +249,8 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """Locate a person's contiguous strips in the file, for callers that read the bytes themselves.
 
         Returns:
-            Byte offset of the first strip, and bytes of each; None if the strips are chunked or compressed.
+            Byte offset of the first strip, and the size of each strip in bytes; None if the strips are chunked or
+            compressed.
         """
         pixels = self._group(person)["pixels"]
         if pixels.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
@@ -263,19 +264,19 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             return self._group(person)["labels"][:].astype(np.float32, copy=False)
 
     def digest(self, split: str) -> str:
-        """Hash the people of a split: 16 hex digits over names, labels and checksums, if the file has any."""
+        """Hash the people in a split: 16 hex digits over their names, labels and any stored checksums."""
         digest = hashlib.sha256()
         for person in self.persons(split):
             digest.update(person.encode() + b" " + self._identity(person))
         return digest.hexdigest()[:16]
 
     def identity(self, *splits: str) -> tuple:
-        """Return a key of the people in some splits: their checksums, or else a hash of the whole file."""
+        """Return a key that identifies the people in some splits, from their checksums or from the whole file."""
         checked = all(self._attribute(person, "checksum") for split in splits for person in self.persons(split))
         return (*map(self.digest, splits), None if checked else content(self._path))
 
     def person_digest(self, person: str) -> str:
-        """Hash a person except the name: 16 hex digits over labels and the checksum, if the file has one."""
+        """Hash a person's data without the name: 16 hex digits over the labels and any stored checksum."""
         return hashlib.sha256(self._identity(person)).hexdigest()[:16]
 
     def _identity(self, person: str) -> bytes:
@@ -283,7 +284,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return f"{self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes()
 
     def file_names(self, person: str) -> list[str] | None:
-        """Read the source frames' names, relative to the raw folder; None if the file has none."""
+        """Read the source frames' file names, relative to the raw folder; return None if none are stored."""
         group = self._group(person)
         with self._reading("file_name", person):
             return decoded(group["file_name"]) if "file_name" in group else None
@@ -337,7 +338,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return stated == as_text(checksum) and text_attribute(group.attrs, "checksum_of_samples", found) == found
 
     def check(self, persons: Iterable[str]) -> None:
-        """Verify the checksums of people, reading all data once.
+        """Verify people's checksums, reading all their data once.
 
         Raises:
             DamagedFile: The message names the file and the first person whose data are damaged.

@@ -39,7 +39,7 @@ _SUPPLEMENTARY = {
 
 @dataclass(frozen=True, eq=False)
 class Supplementary:
-    """FAZE's own annotation of one person's N frames, in the camera frame and mm."""
+    """FAZE's own annotation of one person's N frames, in the camera frame and in mm."""
 
     file_names: list[str]
     camera_parameters: NDArray  # (N, 4) fx fy cx cy, px
@@ -65,7 +65,7 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
 
 
 def supplementary_persons(path: Path | str) -> dict[str, int]:
-    """Count the entries of each person in a supplementary file, sorted by person; 1 for a person without file names."""
+    """Count each person's entries in a supplementary file, sorted by person; count 1 without file names."""
     with open_file(path) as file, untrusted(path, "the list of people"):
         names = sorted(file)
         for person in names:
@@ -112,7 +112,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
 
 
 def write_truth(path: Path | str, persons: Iterable[tuple[str, Mapping[str, ArrayLike]]]) -> None:
-    """Write arrays by person and name."""
+    """Write each person's ground-truth arrays under their names."""
     with whole_hdf5(path) as file:
         for person, arrays in persons:
             _new_person(file, person, arrays)
@@ -127,5 +127,5 @@ def _new_person(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -
 
 
 def _checksum(person: str, group: h5py.Group) -> str:
-    """Compute the checksum over the name and all arrays, an addition of faze."""
+    """Compute the checksum of a person's name and arrays, which faze adds to the published layout."""
     return checksum_of([person], ((name, array[()]) for name, array in sorted(group.items())))

@@ -1,4 +1,4 @@
-"""Read a foreign HDF5 file completely in an isolated process, before this process opens it.
+"""Read an untrusted HDF5 file in an isolated process before this process opens it.
 
 On some damaged files the HDF5 library never returns, crashes, or needs more memory than the machine has.
 """

@@ -1,4 +1,4 @@
-"""The layers of a frame in kernel.c, which equal those of `layers`, in numpy, within one grey level."""
+"""The layers of a frame, computed in kernel.c; they equal the numpy ones in `layers` to within one grey level."""
 
 import ctypes
 import hashlib
@@ -68,7 +68,7 @@ _Spectacles = _record("_Spectacles", **_PLANE, rim_mm=1, reflectance=1, metal=3,
 
 
 class CompiledLayers:
-    """The methods of layers.NumpyLayers, in kernel.c."""
+    """The methods of layers.NumpyLayers, implemented in kernel.c."""
 
     def __init__(self, code: ctypes.CDLL, person: SyntheticPerson, painted: Painted) -> None:
         self._code, self._person = code, person
@@ -158,7 +158,7 @@ def rounding_identity() -> tuple[str, ...]:
 
 
 def layers_for(person: SyntheticPerson, painted: Painted) -> CompiledLayers | NumpyLayers:
-    """Return compiled layers if available, else numpy's."""
+    """Return compiled layers if available, otherwise numpy layers."""
     code = _code()
     return CompiledLayers(code, person, painted) if code else NumpyLayers(person, painted)
 

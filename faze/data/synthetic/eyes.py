@@ -1,7 +1,7 @@
 """The eyes: sclera, iris, pupil and glints; lids that follow the gaze, with crease, wet rim, lashes and shadow.
 
-There is no refraction: the iris is the cap of the eyeball around the optical axis; only the glints depend on the
-cornea. Everything is in the head frame, mm, float32; maps are (h, w).
+Refraction is not modelled: the iris is the cap of the eyeball around the optical axis. Only the glints depend on the
+cornea. Everything is in the head frame, in mm and float32; maps are (h, w).
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Image:
 
 @dataclass(frozen=True, eq=False)
 class Eyeball:
-    """One eyeball in one frame, in the head frame."""
+    """One eyeball in one rendered frame, in head coordinates."""
 
     centre_mm: NDArray  # (3,)
     optical: NDArray  # (3,) unit vector of the optical axis
@@ -50,7 +50,7 @@ def caruncle(person: SyntheticPerson) -> Image:
 
 
 def iris_plane(axis: Image) -> tuple[Image, Image]:
-    """Compute the axes (3,) of the iris map, from the optical axis (3,) float32."""
+    """Compute both axes (3,) of the iris map from the optical axis (3,) float32."""
     x, y, z = (
         axis  # the first is the cross product with (0, 1, 0), the second that with the first, in a tenth of the time
     )
@@ -60,7 +60,7 @@ def iris_plane(axis: Image) -> tuple[Image, Image]:
 
 
 def from_cornea(start: Image, axis: Image) -> Image:
-    """Convert a point (3,) relative to the eyeball's centre to one relative to the cornea's; axis as in iris_plane."""
+    """Express a point (3,), given relative to the eyeball's centre, relative to the cornea's; axis as in iris_plane."""
     return start - np.float32(CORNEA_CENTRE_MM) * axis
 
 
@@ -99,7 +99,7 @@ def shade_eyeball(
 
 
 def _meet_sphere(start: Image, rays: Image, radius_mm: float) -> tuple[Image, Image]:
-    """Compute unit normals where rays from `start`, relative to the centre, meet a sphere; second < 0 if not."""
+    """Compute unit normals where rays from `start`, relative to the centre, meet a sphere, and a value < 0 if none."""
     x, y, z = np.moveaxis(rays, -1, 0)
     b = x * start[0] + y * start[1] + z * start[2]  # rounds like kernel.c; a BLAS may fuse
     square = b * b - power(start, radius_mm)
@@ -139,7 +139,7 @@ LASH_ABOVE_MM, _LASH_BELOW_MM, LASH_PER_MM, LASH_WIDTH = 5.0, 1.0, 16, 384
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """Distances of samples from the edges of the lids' opening, mm; negative outside."""
+    """Distances from samples to the edges of the opening between the lids, mm; negative outside."""
 
     along: Image  # 0 inner corner .. 1 outer corner, and beyond
     upper: Image  # below the upper margin
@@ -186,7 +186,7 @@ def margins(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float
 
 
 def open_lids(at: Margins, x: Image, y: Image) -> Opening:
-    """Compute the opening at points (h, w) of the face."""
+    """Compute the opening between the lids at points (h, w) on the face."""
     along = np.float32(at.per_mm) * (x - np.float32(at.inner_mm))
     across = np.clip(along, 0, 1)
     below_line = y + np.float32(at.tilt_mm) * across
@@ -203,7 +203,7 @@ def open_lids(at: Margins, x: Image, y: Image) -> Opening:
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Image:
-    """Draw the opacity of one eye's upper lashes, by position along the margin and distance from it."""
+    """Draw an opacity map of one eye's upper lashes, by position along the lid margin and distance from it."""
     mask = np.zeros((int((LASH_ABOVE_MM + _LASH_BELOW_MM) * LASH_PER_MM), int(1.2 * LASH_WIDTH)), np.uint8)
     for root in np.sort(rng.uniform(0.06, 0.99, int(40 + 45 * strength))):
         length = rng.uniform(1.2, 2.4) * (0.6 + 0.7 * root) * (0.7 + 0.5 * strength)
@@ -227,7 +227,7 @@ def wet_rim(person: SyntheticPerson) -> Image:
 
 
 def ink(person: SyntheticPerson) -> Image:
-    """Compute the colour (3,) of lashes."""
+    """Compute the colour (3,) of the lashes."""
     return (0.35 * person.hair).astype(np.float32)
 
 
@@ -244,7 +244,7 @@ def cover_lids(person: SyntheticPerson, lashes: Image, opening: Opening, skin: I
         lashes: lashes of this eye.
         opening: the lids' opening at the samples.
         skin: (h, w, 3) colours of the face without the opening.
-        eyeball: (h, w, 3) colours of the eyeball; only read where the lids are open.
+        eyeball: (h, w, 3) colours of the eyeball; read only where the lids are open.
 
     Returns:
         (h, w, 3).
@@ -260,7 +260,7 @@ def cover_lids(person: SyntheticPerson, lashes: Image, opening: Opening, skin: I
 
 
 def _hairs(person: SyntheticPerson, lashes: Image, opening: Opening, between: Image) -> Image:
-    """Compute the opacity of lashes and of the dark line at their roots."""
+    """Compute the opacity of the lashes and of the dark line at their roots."""
     line = np.exp(-np.square((opening.upper + np.float32(0.1)) * np.float32(1.8))) * np.float32(0.75)
     below = np.exp(-np.square((opening.lower + np.float32(0.1)) * np.float32(2.2))) * np.float32(0.28)
     upper = cv2.remap(

@@ -1,6 +1,7 @@
-"""The layers of a frame in numpy: camera, light and eyes in the head's frame, the pixels of each part, and blending.
+"""The layers of a frame in numpy: camera, light and eyes in the head frame, the pixels of each part, and blending.
 
-`compiled_layers` does the same, several times as fast; its `layers_for` chooses one. Both use a person's `Painted`.
+`compiled_layers` does the same several times faster; its `layers_for` chooses an implementation. Both use a person's
+`Painted`.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Shot:
         return -self.rotation.T @ self.origin_mm
 
     def rays(self, box: Box, scale: float) -> Image:
-        """Compute (h, w, 3) directions in the head frame."""
+        """Compute the ray directions (h, w, 3) in the head frame."""
         grid, rotation = self.camera.ray_grid(box, scale), self.rotation.astype(np.float32)
         # No matrix product: its rounding depends on BLAS and processor, and kernel.c must round the same.
         return grid[..., :1] * rotation[0] + grid[..., 1:] * rotation[1] + rotation[2]
@@ -55,7 +56,7 @@ class Shot:
         ]
 
     def boxes(self, person: SyntheticPerson) -> tuple[Box, Box, list[Box]]:
-        """Find the pixels of the frame around the head, around the band of the eyes, and around each eye."""
+        """Find the boxes of pixels around the head, around the band across the eyes, and around each eye."""
         eyes = [_EYE_MM + centre * [1, 1, 0] for centre in person.eye_centres_mm]
         low, high = np.moveaxis(np.array([_HEAD_MM, _BAND_MM, *eyes])[:, :, None], 1, 0)  # (4, 1, 3) each
         points = np.where(_CORNERS, high, low)  # (4, 8, 3)
@@ -112,13 +113,13 @@ class NumpyLayers:
         return self._head(shot, head), self._band(shot, band, eyes)
 
     def blend(self, frame: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], cover: Image) -> None:
-        """Blend levels (h, w, 3) into a box of a frame with the opacity (h, w), clipped to 0..1."""
+        """Blend levels (h, w, 3) into a box in a frame; the opacity (h, w) is clipped to 0..1."""
         left, top, width, height = box
         region, share = frame[top : top + height, left : left + width], np.clip(cover, 0, 1)
         region[:] = cv2.blendLinear(levels, region, share, 1 - share)
 
     def add_noise(self, frame: NDArray[np.uint8], noise: NDArray[np.uint8]) -> None:
-        """Add noise around 128, (H, W, 3), to a frame."""
+        """Add noise (H, W, 3), which is centred on 128, to a frame."""
         cv2.addWeighted(frame, 1.0, noise, 1.0, -128.0, dst=frame)
 
     def _head(self, shot: Shot, box: Box) -> Layer:

@@ -1,9 +1,9 @@
-"""Annotation of rendered frames, and the files of MPIIFaceGaze and GazeCapture around them.
+"""Annotation of rendered frames, and the MPIIFaceGaze and GazeCapture files that accompany them.
 
 The annotated head pose is that of a generic face model fitted to the person, as in the real data sets. The annotated
 gaze origin is the midpoint of the model's inner eye corners. The ground truth is kept separately.
 
-Shapes: N frames; camera frame, mm, px.
+Shapes: N frames. Coordinates are in the camera frame, in mm, or in px.
 """
 
 import io
@@ -54,7 +54,7 @@ class PersonFrames:
 
 
 def rotation_vectors(rotation: NDArray) -> NDArray:
-    """Turn (N, 3, 3) rotations into (N, 3) rotation vectors, rad."""
+    """Convert (N, 3, 3) rotation matrices to (N, 3) rotation vectors, rad."""
     return np.stack([cv2.Rodrigues(matrix)[0].ravel() for matrix in rotation])
 
 
@@ -78,7 +78,7 @@ def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
 
 
 def landmarks_px(frames: PersonFrames) -> NDArray:
-    """Compute (N, 6, 2) pixels of the person's own eye and mouth corners, in the order of the 6-point model."""
+    """Compute pixel positions (N, 6, 2) of the person's own eye and mouth corners, in the 6-point model's order."""
     return project_head_points(frames, np.concatenate([frames.person.corners_mm, frames.person.mouth_mm]))
 
 
@@ -132,7 +132,7 @@ _FACE_MM, _EYE_MM = 165.0, 48.0  # sides of the boxes around face and eyes
 
 
 def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) -> list[str]:
-    """Return the names of a person's frames; each room is a day."""
+    """Return the names of a person's frames; each room counts as one day."""
     days = np.sort(rng.choice(np.arange(1, 40), rooms.max() + 1, replace=False))
     numbers = [itertools.count(1) for _ in days]
     return [f"{person_id}/day{days[room]:02d}/{next(numbers[room]):04d}.jpg" for room in rooms.tolist()]
@@ -175,7 +175,7 @@ def _write_calibration(folder: Path, frames: PersonFrames) -> None:
 
 
 def name_gazecapture(person_id: str, count: int) -> list[str]:
-    """Return the names of a person's frames, numbered as by the recording app."""
+    """Return the names of a person's frames, numbered as the recording app numbers them."""
     return [f"{person_id}/frames/{row:05d}.jpg" for row in range(count)]
 
 
@@ -188,7 +188,7 @@ def write_gazecapture(root: Path, frames: PersonFrames) -> None:
 
 
 def _detected(frames: PersonFrames) -> dict[str, list | dict]:
-    """Compute the results of GazeCapture's detectors for each frame, and for all."""
+    """Compute the results of GazeCapture's detectors for each frame, and a summary of all frames."""
     scene, count = frames.scene, len(frames.scene)
     centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
     pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
@@ -237,12 +237,12 @@ def _shown(frames: PersonFrames) -> dict[str, list | dict]:
 
 
 def _boxes(centres_px: NDArray, sides_px: NDArray) -> NDArray:
-    """Compute (N, 4) left, top, width, height of squares."""
+    """Compute squares (N, 4): left, top, width, height."""
     return np.round(np.column_stack([centres_px - sides_px[:, None] / 2, sides_px, sides_px]), 2)
 
 
 def _face_grid(face: NDArray, frames: PersonFrames) -> NDArray:
-    """Compute (N, 4) the face's box in cells of a 25 x 25 grid over the frame, starting from 1."""
+    """Compute the face's box (N, 4) in cells of a 25 x 25 grid over the frame; indices start from 1."""
     sizes = np.array([[camera.width_px, camera.height_px] for camera in frames.cameras])
     first = np.clip(np.round(face[:, :2] / sizes * _CELLS) + 1, 1, _CELLS)
     cells = np.maximum(np.minimum(np.round(face[:, 2:] / sizes * _CELLS), _CELLS + 1 - first), 1)

@@ -1,4 +1,4 @@
-"""Render all people: the list of people, and the folder with frames and annotation of each person."""
+"""Render all people: list them, and write each person's folder of frames and annotation."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import as_completed
@@ -41,7 +41,7 @@ class Role:
 
     @property
     def domain(self) -> str:
-        """Return the key of this person's random numbers."""
+        """Return the key for this person's random numbers."""
         return f"{self.dataset}_{self.split}"
 
     @property
@@ -60,7 +60,7 @@ class PersonAnnotation:
 
 
 def cast(synthetic: Synthetic) -> Iterator[Role]:
-    """List all people who are rendered."""
+    """List all people to be rendered."""
     numbers = {
         ("mpiigaze", "test"): synthetic.mpiigaze_people,
         ("gazecapture", "train"): synthetic.gazecapture_train_people,
@@ -72,7 +72,7 @@ def cast(synthetic: Synthetic) -> Iterator[Role]:
 
 
 def frames_of(role: Role, synthetic: Synthetic) -> int:
-    """Count the frames of a person."""
+    """Return a person's number of frames."""
     of_train = synthetic.gazecapture_train_frames if role.split == "train" else None
     return of_train or synthetic.frames_per_person
 
@@ -114,7 +114,7 @@ def jpeg(frames: PersonFrames, synthetic: Synthetic, image: NDArray[np.uint8]) -
 
 
 def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotation:
-    """Render a person's frames into a data set's folder and write its annotation there.
+    """Render a person's frames into a data set's folder and write their annotation there.
 
     Args:
         role: the person.
@@ -137,7 +137,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonAnnotation]:
-    """Write all people's frames and annotation, several people at a time; the files do not depend on how many.
+    """Write all people's frames and annotation with several processes; the files do not depend on their number.
 
     Args:
         synthetic: the configuration.
@@ -157,10 +157,10 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
 
 
 def annotation_of(people: Iterable[PersonAnnotation], dataset: str) -> dict[str, Supplementary]:
-    """Collect FAZE's annotation of the people of one data set."""
+    """Collect FAZE's annotation of the people in one data set."""
     return {p.role.person_id: p.supplementary for p in people if p.role.dataset == dataset}
 
 
 def use_one_thread() -> None:
-    """Disable OpenCV's threads in a process of a pool that already uses all cores."""
+    """Disable OpenCV's threads in a worker process of a pool that already uses all cores."""
     cv2.setNumThreads(1)

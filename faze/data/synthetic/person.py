@@ -1,15 +1,16 @@
-"""A synthetic person: anatomy, colours, spectacles, and deviations of eyes and annotation.
+"""A synthetic person: anatomy, colours, spectacles, kappa, fixation, and annotation biases.
 
 `sample_person` draws the `simple` people, who differ mainly by a constant angle. `sample_measured_person` draws people
-with published distributions of their measures (docs/explanation/people.md has the source of each number); their
-colours, brows and lashes are drawn like those of the `simple` people, since no such measurements were found.
+whose measures follow published distributions (docs/explanation/people.md contains the source of each number). Their
+colours, brows and lashes are drawn like those of the `simple` people, since no published measurements of these were
+found.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
 mm. Eye 0 is on the image's left (the person's right). `faze.base.geometry` defines the signs of pitch and yaw.
 
-Spectacles: both lenses are thin, and in one plane across the head frame. A ray that meets a lens of power F (dioptres)
-h mm off its optical centre changes its slope by F h / 1000 toward the centre (Prentice's rule). So a myope's eyes
-(F < 0) turn less for the same gaze, and look smaller.
+Spectacles: both lenses are thin, and in one plane across the head frame. If a ray meets a lens of power F (dioptres) h
+mm from the optical centre, its slope changes by F h / 1000 toward the centre (Prentice's rule). So a myope's eyes (F <
+0) turn less for the same gaze, and look smaller.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class Meeting(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Spectacles:
-    """One person's spectacles; lens 0 is before eye 0, on the image's left."""
+    """One person's spectacles; lens 0 is in front of eye 0, on the image's left."""
 
     power_dioptres: NDArray  # (2,)
     centre_mm: NDArray  # (2, 2) x, y of each lens's optical centre, which is its middle
@@ -69,7 +70,7 @@ class Spectacles:
         return np.concatenate([seen, np.broadcast_to(target_mm[:, None, 2:], (*seen.shape[:2], 1))], axis=-1)
 
     def meet(self, origin: NDArray, rays: Image) -> Meeting:
-        """Find where rays (h, w, 3), of any length, from the camera at (3,) meet the lenses' plane."""
+        """Find where rays (h, w, 3), of any length, from the camera at `origin` (3,) meet the lenses' plane."""
         reach = np.float32(self.plane_mm - origin[2]) / rays[..., 2:]
         point = origin[:2].astype(np.float32) + reach * rays[..., :2]
         on_right = point[..., 0] > np.float32(self.centre_mm[:, 0].mean())
@@ -79,7 +80,7 @@ class Spectacles:
         return Meeting(aside, on_right, beyond, ramp(np.float32(0.5) - beyond * np.float32(1 / EDGE_MM)))
 
     def bend(self, met: Meeting, origin: NDArray, rays: Image) -> Image:
-        """Replace the rays that meet a lens by straight rays to the points that the lens shows: (h, w, 3)."""
+        """Replace each ray that meets a lens with a straight ray to the point that the lens shows: (h, w, 3)."""
         left, right = self.bends()
         straight = rays * (np.float32(self.plane_mm + self.behind_mm - origin[2]) / rays[..., 2:])
         straight[..., :2] -= met.aside * (np.where(met.on_right, right, left) * met.inside)[..., None]
@@ -98,7 +99,7 @@ class Spectacles:
         return colour + np.maximum(rim, bridge)[..., None] * (self.metal(light) - colour)
 
     def bends(self) -> Image:
-        """Compute by how much each lens deflects a ray per mm off its centre, (2,), at the distance of the irises."""
+        """Compute each lens's deflection of a ray, (2,), per mm off its centre, at the distance of the irises."""
         return (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
 
     def glow(self, light: Light) -> float:
@@ -145,7 +146,7 @@ def random(seed: int, domain: str, index: int, stream: int, *more: int) -> np.ra
 
 @dataclass(frozen=True, eq=False)
 class Lids:
-    """Palpebral fissures of both eyes: heights from the line between the corners when looking straight ahead."""
+    """The palpebral fissure of an eye: heights from the line between the corners when looking straight ahead."""
 
     upper_mm: float
     lower_mm: float
@@ -165,7 +166,7 @@ class Fixation:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPerson:
-    """A person to be rendered. Angles are (pitch, yaw) in radians; colours RGB 0..1."""
+    """A person to be rendered. Angles are (pitch, yaw) in radians; colours are RGB, 0..1."""
 
     inner_half_mm: float  # half the distance between the inner corners
     outer_half_mm: float  # ... and of the outer ones
@@ -201,8 +202,8 @@ def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: f
 
     Args:
         rng: generator for this person's anatomy.
-        kappa_spread_deg: standard deviation over eyes of kappa, along either axis.
-        bias_deg: standard deviation over people of the annotation's bias of gaze and of head pose, along either axis.
+        kappa_spread_deg: standard deviation of kappa over eyes, along either axis.
+        bias_deg: standard deviation, over people, of the annotation's bias in gaze and in head pose, along either axis.
     """
     eye_half = rng.normal(32.0, 1.5)
     inner_half, outer_half = eye_half - rng.normal(13.4, 0.5), eye_half + rng.normal(13.0, 0.5)
@@ -324,7 +325,7 @@ def _kappa(one: Mapping[str, float], dioptres: float) -> NDArray:
 
 
 def _lids(usual: Lids, one: Mapping[str, float]) -> tuple[Lids, Lids]:
-    """Draw the openings of both eyes, which differ slightly."""
+    """Compute the lids of both eyes, whose openings differ slightly."""
 
     def of(side: float) -> Lids:
         wider = side * one["fissure_between_eyes_mm"]

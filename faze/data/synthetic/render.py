@@ -34,13 +34,13 @@ class Room:
     long_hair: bool
 
     def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-        """Crop the background of one frame, at a position that moves with the hand that holds the device."""
+        """Crop the background for one frame at a random position, as if the hand that holds the device moved."""
         top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
         return self.background[top : top + height_px, left : left + width_px].copy()
 
 
 def sample_room(rng: np.random.Generator, width_px: int, height_px: int, dimmest: float) -> Room:
-    """Draw a room lit by a window or a lamp, out of focus; `dimmest` scales the minimum of the light, 1 = normal."""
+    """Draw an out-of-focus room lit by a window or a lamp; `dimmest` scales the minimum of the light, 1 = normal."""
     warmth = rng.normal(0.0, 0.06)
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
@@ -103,7 +103,7 @@ def draw_body(
 
 
 def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Draw sensor noise (h, w, 3) around 128, larger than a frame, so that frames use random crops."""
+    """Draw sensor noise (h, w, 3), centred on 128 and larger than a frame, so that each frame uses a random crop."""
     shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
     grey = rng.standard_normal(shape, np.float32)
     coloured = rng.standard_normal((*shape, 3), np.float32)
@@ -114,13 +114,13 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
 
 
 def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Crop the noise of one frame of this shape, (H, W, 3), at a random position."""
+    """Crop the noise for one frame of this shape, (H, W, 3), at a random position."""
     top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
     return noise[top:, left:][: shape[0], : shape[1]]
 
 
 def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
-    """Blur an image in place along a line of a few pixels, like the motion of a hand-held camera."""
+    """Blur an image in place along a line of a few pixels, as the motion of a hand-held camera would."""
     length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
     kernel = np.zeros((9, 9), np.uint8)
     half = 0.5 * length * np.array([np.cos(angle), np.sin(angle)])
@@ -129,7 +129,7 @@ def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
 
 
 class Renderer:
-    """Renders one person's frames; anything that all frames share is computed once."""
+    """Renderer for one person's frames; anything that all frames share is computed once."""
 
     def __init__(
         self, seed: int, domain: str, index: int, person: SyntheticPerson, setting: Setting, rooms: int
@@ -151,7 +151,7 @@ class Renderer:
         Args:
             scene: the person's frames.
             row: index of the frame.
-            room: the room around the person.
+            room: index of the room around the person.
             chance: index of the frame whose noise, exposure, pupil and sharpness are used; default: the frame itself.
         """
         rng = random(*self._key, PIXELS, row if chance is None else chance)

@@ -57,12 +57,12 @@ class Scene:
 
 
 def bias_rotation(pitchyaw_rad: NDArray) -> NDArray:
-    """Compute the (3, 3) rotation of the camera frame that turns a frontal gaze, or head, by (pitch, yaw)."""
+    """Compute the (3, 3) rotation in the camera frame that turns a frontal gaze, or head, by (pitch, yaw)."""
     return rotation_from_pitchyaw(np.asarray(pitchyaw_rad) * [-1, 1])
 
 
 def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, count: int) -> Scene:
-    """Draw frames in random order; those with the eyes outside the frame or turned too far are drawn again."""
+    """Draw frames in random order; those in which the eyes are outside the image or turned too far are drawn again."""
     habits = _Habits(
         follow=rng.normal(0.15, 0.15),
         toward_screen=rng.uniform(0.0, 0.5),
@@ -144,13 +144,13 @@ def _true_target(
     screen: NDArray,
     places: tuple[NDArray, NDArray, NDArray],
 ) -> NDArray:
-    """Find the point of the screen's plane that the eyes fixate: near the dot, or at the dot without the bias.
+    """Find the point in the screen's plane that the eyes fixate: one near the dot, or the dot without its bias.
 
     Args:
         rng: generator for this person's scene.
         person: the person.
         screens: screens of the setting.
-        screen: (N,) index of the screen with each dot.
+        screen: (N,) index of the screen that shows each dot.
         places: the origin, the annotated origin and the annotated dot, (N, 3) each.
     """
     origin, annotated_origin, target = places
@@ -168,7 +168,7 @@ def _true_target(
 
 
 def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:
-    """Compute the optical axes of eyes whose visual axes meet in a target: (N, 2, 3) unit vectors in the head frame."""
+    """Compute the optical axes of eyes whose visual axes meet at a target: (N, 2, 3) unit vectors in the head frame."""
     in_head = np.einsum("nji,nj->ni", rotation, target - origin)
     centres, spectacles = person.eye_centres_mm, person.spectacles
     looked_at = spectacles.apparent_target(centres, in_head) if spectacles else in_head[:, None]
@@ -177,7 +177,7 @@ def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, ta
 
 
 def _plausible(scene: Scene, person: SyntheticPerson, setting: Setting) -> NDArray:
-    """Return, for each of N frames, whether the eyes are in their range and the strip is in the frame."""
+    """Return, for each of N frames, whether the eyes are within their range of motion and the strip is in the frame."""
     turn = np.degrees(pitchyaw_from_vector(-scene.optical_in_head))
     low, high = np.transpose(_EYE_LIMITS_DEG)
     good = np.all((turn > low) & (turn < high), axis=(1, 2))

@@ -1,8 +1,8 @@
 """Screens and their cameras: laptops with a webcam, and phones and tablets in different orientations.
 
-A `Screen` is a position of the screen relative to the camera; a handheld device has several. Its pixels or points count
-from its top left corner as its user sees it; the camera faces the user, so the screen's right is the camera's -x.
-Cameras are pinholes with OpenCV's five distortion coefficients k1, k2, p1, p2, k3.
+A `Screen` is one position of a screen relative to its camera; a handheld device has several. The screen's pixels or
+points are counted from its top left corner as seen by the user. The camera faces the user, so the screen's right is the
+camera's -x. Cameras are pinholes with OpenCV's five distortion coefficients k1, k2, p1, p2, k3.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Camera:
         return np.array([*self.focal_px, *self.principal_px])
 
     def project(self, points_mm: ArrayLike) -> NDArray:
-        """Project points of the camera frame: (..., 3) mm -> (..., 2) px."""
+        """Project points in the camera frame: (..., 3) mm -> (..., 2) px."""
         points = np.asarray(points_mm, np.float64)
         ideal = points[..., :2] / points[..., 2:]
         return self._distort(ideal) * self.focal_px + self.principal_px
@@ -51,15 +51,15 @@ class Camera:
         return ideal
 
     def ray_grid(self, box: tuple[int, int, int, int], scale: float) -> NDArray[np.float32]:
-        """Compute directions of a regular grid of samples over a box of pixels.
+        """Compute the ray directions for a regular grid of samples over a box of pixels.
 
         Args:
             box: left, top, width, height in px.
             scale: samples per px along each side; the samples of a pixel are centred on it.
 
         Returns:
-            (height x scale, width x scale, 2). The lens is inverted on a coarse grid and interpolated linearly, within
-            0.02 px of the exact inverse.
+            (height x scale, width x scale, 2). The lens distortion is inverted on a coarse grid and interpolated
+            linearly, to within 0.02 px of the exact inverse.
         """
         left, top, width, height = box
         weights_x, coarse_x = _interpolation(left, width, scale)
@@ -68,7 +68,7 @@ class Camera:
         return np.stack([weights_y @ rays[..., axis] @ weights_x.T for axis in range(2)], axis=-1).astype(np.float32)
 
     def turned(self, quarters: int) -> "Camera":
-        """Turn the camera's image clockwise by quarter turns, as for a device in another orientation."""
+        """Rotate the camera's image clockwise by quarter turns, as for a device in another orientation."""
         camera = self
         for _ in range(quarters % 4):
             (fx, fy), (cx, cy) = camera.focal_px, camera.principal_px
@@ -97,7 +97,7 @@ class Camera:
 
 
 def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDArray]:
-    """Compute weights (samples, knots) of linear interpolation between knots every few px, and the knots."""
+    """Compute weights (samples, knots) for linear interpolation between knots every few px; also return the knots."""
     samples = start - 0.5 + (np.arange(round(length * scale)) + 0.5) / scale
     knots = np.linspace(samples[0], samples[-1], max(2, length // 16 + 2))
     position = (samples - knots[0]) / (knots[1] - knots[0])
@@ -105,7 +105,7 @@ def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDAr
 
 
 def sample_camera(rng: np.random.Generator, width_px: int, height_px: int, focal_px: tuple[float, float]) -> Camera:
-    """Draw a camera: focal length within a range, principal point off the middle, mild distortion."""
+    """Draw a camera: focal length within a range, off-centre principal point, mild distortion."""
     focal = rng.uniform(*focal_px)
     principal = np.array([(width_px - 1) / 2, (height_px - 1) / 2]) + rng.normal(0.0, 0.012 * width_px, 2)
     k1, k2, p1, p2, k3 = rng.normal([0.03, -0.06, 0.0, 0.0, 0.01], [0.04, 0.04, 0.0012, 0.0012, 0.01])
@@ -161,7 +161,7 @@ class Screen:
     translation_mm: NDArray  # (3,) the screen's top left corner in the camera frame
 
     def target_mm(self, units: NDArray) -> NDArray:
-        """Convert points of the screen to the camera frame: (..., 2) pixels or points -> (..., 3) mm."""
+        """Convert points on the screen to the camera frame: (..., 2) pixels or points -> (..., 3) mm."""
         flat = np.asarray(units) * np.divide(self.size_mm, self.size_units)
         return flat @ self.rotation[:, :2].T + self.translation_mm
 
@@ -171,7 +171,7 @@ class Screen:
         return self.target_mm(np.array(self.size_units) / 2)
 
     def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
-        """Draw uniform targets: (count, 2) whole pixels or points."""
+        """Draw uniformly distributed targets: (count, 2) whole pixels or points."""
         low, high = np.multiply(_MARGIN, self.size_units), np.multiply(1 - _MARGIN, self.size_units)
         return np.round(rng.uniform(low, high, (count, 2)))
 
@@ -197,7 +197,7 @@ class Setting:
 
 
 def sample_laptop(rng: np.random.Generator, *, varied: bool) -> Setting:
-    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam; `varied` for measured people."""
+    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam; set `varied` for measured people."""
     camera = sample_camera(rng, 1280, 720, (930.0, 1080.0))
     size_units = _LAPTOPS[rng.integers(len(_LAPTOPS))]
     diagonal_mm = rng.uniform(13.5, 17.3) * 25.4
@@ -211,7 +211,7 @@ def sample_laptop(rng: np.random.Generator, *, varied: bool) -> Setting:
 
 
 def sample_device(rng: np.random.Generator, *, varied: bool) -> Setting:
-    """Draw a phone or tablet with a 640 x 480 front camera, used upright and lying on either side."""
+    """Draw a phone or tablet with a 640 x 480 front camera, used in portrait and in both landscape orientations."""
     name = str(rng.choice(list(_DEVICES), p=_SHARES))
     (short, long), (short_units, long_units), (right, above) = _DEVICES[name]
     upright = sample_camera(rng, 480, 640, (545.0, 600.0))
@@ -231,7 +231,7 @@ def sample_device(rng: np.random.Generator, *, varied: bool) -> Setting:
 
 
 def _sample_picture(rng: np.random.Generator, finer: float) -> Picture:
-    """Draw a camera's sharpness; `finer` is its resolution relative to a 640 x 480 camera."""
+    """Draw a camera's image quality; `finer` is its resolution relative to that of a 640 x 480 camera."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
     return Picture(
         (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), dimmest=0.65, jpeg_quality=int(rng.uniform(60, 96))
@@ -246,7 +246,7 @@ def _screen(
     corner_mm: tuple[float, float],
     tilt_rad: NDArray,
 ) -> Screen:
-    """Express a screen in the camera frame; its corner is to the right of and below the camera for the user."""
+    """Express a screen in the camera frame; `corner_mm` is its corner, right and down from the camera for the user."""
     rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
     return Screen(
         camera=camera,

@@ -1,7 +1,8 @@
 """The face: its colours, and its surface, an ellipsoid displaced by nose, sockets, brows and lids.
 
-Maps over the head frame's x and y hold displacement, normals and colours (skin, lips, beard, hair, brows). A ray finds
-its point on the surface by intersecting the ellipsoid and correcting for the displacement there.
+Maps over the head frame's x and y hold displacement, normals and colours (skin, lips, beard, hair, brows). The point
+where a ray meets the surface is found by intersecting the ray with the ellipsoid and correcting for the displacement
+there.
 """
 
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ _LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corner
 
 @dataclass(frozen=True, eq=False)
 class Hit:
-    """Points where rays meet the head: x and y in the head frame (mm), and whether there is one."""
+    """Points where rays meet the head: x and y in the head frame (mm), and whether each ray meets it."""
 
     x: Image
     y: Image
@@ -160,13 +161,13 @@ class Face:
         return Hit(x, y, inside)
 
     def look_up(self, hit: Hit) -> tuple[Image, Image]:
-        """Look up colours and normals at points of the face: (h, w, 3) each."""
+        """Look up colours and normals at points on the face: (h, w, 3) each."""
         colour = _look_up(self.colour, hit.x, hit.y, COLOUR_PER_MM)
         return colour[..., :3], _look_up(self.normal, hit.x, hit.y, SHAPE_PER_MM)[..., :3]
 
 
 def _look_up(texture: Image, x: Image, y: Image, per_mm: int) -> Image:
-    """Look up a map's values at points of the head frame (mm)."""
+    """Look up a map's values at points in the head frame (mm)."""
     column = (x - np.float32(LEFT)) * np.float32(per_mm)
     row = (y - np.float32(TOP)) * np.float32(per_mm)
     return cv2.remap(texture, column, row, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
@@ -199,7 +200,7 @@ def _ellipsoid_depth(x: Image, y: Image) -> Image:
 
 
 def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
-    """Compute the displacement of the face without lids, mm; negative protrudes."""
+    """Compute the displacement of the face without lids, mm; negative values protrude."""
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
     mouth_y = person.mouth_mm[0, 1]
@@ -223,7 +224,7 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
 
 
 def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
-    """Raise the face over the eyeballs: a sphere that continues as a cone before it becomes too steep for a face."""
+    """Raise the face over each eyeball as a sphere that continues as a cone where it would be too steep for a face."""
     radius = person.eyeball_mm + _LID_MM
     edge = radius * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
     for centre in person.eye_centres_mm:
@@ -237,7 +238,7 @@ def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
 
 
 def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
-    """Move the surface so that it passes through the eye corners, and the annotation matches the image."""
+    """Move the surface so that it passes through the eye corners and the annotation thus matches the image."""
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
     nodes = [

@@ -10,30 +10,30 @@ Image = NDArray[np.float32]  # (h, w) or (h, w, 3) RGB, 0..1
 
 
 def ramp(value: Image) -> Image:
-    """Rise smoothly from 0 at 0 to 1 at 1."""
+    """Compute a smooth ramp from 0 at 0 to 1 at 1."""
     value = np.clip(value, 0, 1)
     return value * value * (3 - 2 * value)
 
 
 def step(value: Image, width: float) -> Image:
-    """Rise smoothly around 0: 0 below -width/2, 1 above width/2."""
+    """Compute a smooth step around 0: 0 below -width/2, 1 above width/2."""
     return ramp(value / width + 0.5)
 
 
 def bump(x: Image, y: Image, at: tuple[float, float], size: tuple[float, float]) -> Image:
-    """Compute a Gaussian bump of height 1, which falls to 1/e at `size`."""
+    """Compute a Gaussian bump of height 1, which falls to 1/e at a distance of `size`."""
     return np.exp(-(((x - at[0]) / size[0]) ** 2) - ((y - at[1]) / size[1]) ** 2)
 
 
 def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], size: float) -> Image:
-    """Draw noise of about unit standard deviation with features `size` samples wide."""
+    """Draw noise with a standard deviation of about 1 and features `size` samples wide."""
     rows, columns = (max(4, int(n / size) + 2) for n in shape)
     coarse = rng.standard_normal((rows, columns), np.float32)
     return cv2.resize(coarse, shape[::-1], interpolation=cv2.INTER_CUBIC)
 
 
 def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int, thickness: int = 1) -> None:
-    """Draw an antialiased line between points (x, y) in fractions of a sample."""
+    """Draw an antialiased line between points (x, y) with sub-sample precision."""
     a, b = np.round(np.array([start, end]) * 16).astype(int).tolist()
     cv2.line(mask, a, b, value, thickness, cv2.LINE_AA, 4)
 
