@@ -102,6 +102,6 @@ def _imported(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
-        assert node.module and not node.level, "relative imports are not followed: name the module whole"
+        assert node.module and not node.level, "relative imports are not followed: use the module's full name"
         yield node.module
         yield from (f"{node.module}.{alias.name}" for alias in node.names)

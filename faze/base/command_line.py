@@ -48,7 +48,7 @@ def in_rows(args: Namespace, *names: str) -> list[tuple]:
     for name, column in zip(names, columns, strict=True):
         if column and len(column) != count:
             option = name.replace("_", "-")
-            raise UserError(f"--{option} has {len(column)} values, but --{first} has {count}: pass equally many values")
+            raise UserError(f"--{option} has {len(column)} values, but --{first} has {count}: pass the same number")
     return list(zip(*(column or [None] * count for column in columns), strict=True))
 
 
@@ -86,7 +86,7 @@ CONFIGFILE = argument(
     type=Path,
     nargs="+",
     default=[],
-    help="files of overrides; each overrides the defaults and the previous files, as for snakemake",
+    help="config files that override the defaults; later files take precedence, as with snakemake",
 )
 
 

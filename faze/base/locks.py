@@ -116,7 +116,7 @@ def gpus() -> list[str]:
 def check_gpus(wanted: int) -> None:
     """Raise UserError if this machine has fewer GPUs than wanted."""
     if wanted > (count := len(gpus())):
-        source = f"{VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else "by NVIDIA's driver"
+        source = f"{VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else "according to NVIDIA's driver"
         raise UserError(f"{wanted} GPUs are requested, but this machine has {count} ({source}): request fewer")
 
 

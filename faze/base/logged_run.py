@@ -63,7 +63,7 @@ def read_logged_run(path: Path) -> LoggedRun:
 
 def _read(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
     if wrong := [name for name, kind in _START.items() if not isinstance(events[0].get(name, kind()), kind)]:
-        raise TypeError(f"{', '.join(wrong)} of its start")
+        raise TypeError(f"invalid {', '.join(wrong)} in the start event")
     switches: dict[str, Mapping[str, Any]] = {}
     values: dict[tuple[str, int], LoggedValue] = {}
     notes, ended, reused_from = [], None, ""

@@ -88,12 +88,12 @@ def check(requests: Iterable[Request], nodes: list[Node]) -> None:
         if not known:
             names = ", ".join(sorted({node.partition for node in nodes})) or "none"
             wanted = f"partition {request.partition}" if request.partition else "no partition, and there is no default"
-            raise UserError(f"slurm_partition: rule {request.rule} requests {wanted}, but sinfo lists {names}")
+            raise UserError(f"slurm_partition: rule {request.rule} requests {wanted}; sinfo lists {names}")
         if not any(map(request.fits, known)):
             refused.setdefault(_words(request, known), request.rule)
     if refused:
         first, *others = refused
-        also = f" (and so for {', '.join(refused[words] for words in others)})" if others else ""
+        also = f" (likewise for {', '.join(refused[words] for words in others)})" if others else ""
         raise UserError(
             f"{first}{also}: the job would wait forever; request less in the profile's config.yaml (set-threads, "
             "set-resources, default-resources), or set another partition there (slurm_partition)"

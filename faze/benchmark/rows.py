@@ -208,5 +208,5 @@ def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
     if full["engine"] | acting(full["switches"]) != variant["engine"] | acting(variant["switches"]):
         return None
     full_reasons, variant_reasons = ({s["switch"]: s["reason"] for s in of["switches"]} for of in (full, variant))
-    reasons = [full_reasons[key] or variant_reasons[key] or f"{key} acts as before" for key in changed]
+    reasons = [full_reasons[key] or variant_reasons[key] or f"{key} has the same effect" for key in changed]
     return f"inactive on this machine, so the step is the same: {'; '.join(reasons)}"

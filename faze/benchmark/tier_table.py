@@ -7,7 +7,7 @@ from faze.base.run_log import changed_switches
 from faze.evaluation.wording import markdown_table, memory_change, peak, peaks_differ
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (min to max)", "memory")
-LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "which pays off after pairs")
+LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "warm-up pays off after pairs")
 LEFT_OUT = ("left out", "step ms", "speed without it x", "peak GiB (min to max)", "memory without it")
 WIDE = ("tier", "step ms", "speed x", "peak GiB (min to max)", "memory")
 
@@ -20,7 +20,7 @@ def markdown_tables(benchmark: Mapping[str, Any]) -> str:
         full = left_out["full"]
         parts += [
             f"Leave-one-out: {left_out['of']} ({full['step_ms']:.4g} ms, {full['peak_gib']:.3f} GiB) without one "
-            "tier's change; below 1, the change makes it faster.",
+            "tier's change; a speed below 1 means that the change makes it faster.",
             markdown_table(LEFT_OUT, _compared(left_out["left_out"], full)),
         ]
     if wide := benchmark.get("paper_width"):
@@ -36,7 +36,7 @@ def markdown_tables(benchmark: Mapping[str, Any]) -> str:
 def _about_rounds(benchmark: Mapping[str, Any]) -> str:
     interval, rounds = benchmark["speed_interval"], benchmark["rounds"]
     level, counted = f"{100 * interval['confidence']:g} %", "1 round" if rounds == 1 else f"{rounds} rounds"
-    return f"In brackets {level} intervals over {interval['over']}; {counted} of fresh processes."
+    return f"Brackets contain {level} intervals over {interval['over']}; {counted} of fresh processes."
 
 
 def _machine(benchmark: Mapping[str, Any]) -> str:

@@ -44,7 +44,7 @@ from faze.fewshot.residual_model import ResidualModel
     argument(
         "--query-entries",
         type=int,
-        help="number of last entries used to measure the error (default: all remaining)",
+        help="how many of the last entries are used to measure the error (default: all remaining)",
     ),
     argument("--suggest", action="store_true", help="print the entry that would help most as the next sample"),
     needed("--out", "calibration to write"),
@@ -105,7 +105,7 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
         )
     if name is not None and name not in persons:
         raise UserError(
-            f"{path}: contains no person {name}, but {persons[0]}" + (f" to {persons[-1]}" if persons[1:] else "")
+            f"{path}: contains no person {name}, only {persons[0]}" + (f" to {persons[-1]}" if persons[1:] else "")
         )
     return read_person(codes, name or persons[0])
 

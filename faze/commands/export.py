@@ -79,7 +79,7 @@ def write_decoder(dted: DTED, out: Path) -> None:
                 f"the exported decoder differs from the network by {found:.2g}, more than {LARGEST_DIFFERENCE:g}: "
                 f"{out} was not written"
             )
-    print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB; in onnxruntime its images differ by {found:.1g} at most, of 2")
+    print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB; onnxruntime's images differ by at most {found:.1g} (range: 2)")
 
 
 def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:

@@ -87,7 +87,7 @@ def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
     command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
-        raise UserError(f"the try with {pairs} pairs failed; see its output above")
+        raise UserError(f"the trial with {pairs} pairs failed; see its output above")
     peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed for lack of memory
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
     if peak is not None:

@@ -135,7 +135,7 @@ def shown(value: Any) -> str:
     try:
         return short(repr(value))
     except ValueError:  # Python refuses to write numbers of thousands of digits
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
 
 
 def as_text(value: Any) -> str:

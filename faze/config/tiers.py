@@ -66,7 +66,7 @@ def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
     for part in ("grid", "sobol"):
         for key in sweep[part]:
             if key not in KINDS:
-                known = f"a sweep varies parameters of training, in {', '.join(SECTIONS)}"
+                known = f"a sweep can vary only training parameters, in {', '.join(SECTIONS)}"
                 yield Fault(f"sweep.{part}.{key}", f"{known}{nearest(key, list(KINDS))}")
     for key in sweep["grid"].keys() & sweep["sobol"].keys():
         yield Fault(f"sweep.sobol.{key}", "is also under sweep.grid; remove one of them")
@@ -81,7 +81,7 @@ def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
     if count > MOST_POINTS:
         yield Fault("sweep", f"has {count} points, each of which is a training run; at most {MOST_POINTS} are allowed")
     if len(sweep["sobol"]) > MOST_SOBOL_KEYS:
-        yield Fault("sweep.sobol", f"varies at most {MOST_SOBOL_KEYS} keys; put others under sweep.grid")
+        yield Fault("sweep.sobol", f"can vary at most {MOST_SOBOL_KEYS} keys; put the others under sweep.grid")
 
 
 def _check_bounds(key: str, bounds: Sequence[Any]) -> Iterator[Fault]:

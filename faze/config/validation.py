@@ -99,7 +99,7 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("loss", "every weight is 0, so nothing would be trained")
     model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
     if model["image_height_px"] * width != model["image_width_px"] * height:
-        yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
+        yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect ratio")
     times = 2 ** (model["blocks"] + 1)
     if height % model["image_height_px"] or model["image_height_px"] % times:
         yield Fault(
@@ -143,15 +143,15 @@ def _check_people(
         if synthetic[of_whom] < shots + fewshot[query]:
             yield Fault(
                 f"synthetic.{of_whom}",
-                f"{synthetic[of_whom]} is fewer than the largest of fewshot.shots, {shots}, plus fewshot.{query}, "
-                f"{fewshot[query]}",
+                f"{synthetic[of_whom]} is less than the largest of fewshot.shots ({shots}) plus fewshot.{query} "
+                f"({fewshot[query]})",
             )
     if frames < fewshot["min_entries"]:
         yield Fault("fewshot.min_entries", f"{fewshot['min_entries']} is more than synthetic.frames_per_person")
     if rendered and synthetic[key] < data["min_entries"]:
         yield Fault(
             "data.min_entries",
-            f"{data['min_entries']} is more than synthetic.{key}: no person would be trained on",
+            f"{data['min_entries']} is more than synthetic.{key}: training would leave everyone out",
         )
     if of_tasks and rendered and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
         yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
@@ -160,10 +160,10 @@ def _check_people(
 def check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
     """Check the inner steps of the learner `reference`, and that all recorded steps are within the adaptation."""
     if "reference" in fewshot.get("learners", ()) and fewshot["inner_steps"] != 1:
-        yield Fault("fewshot.inner_steps", f"{fewshot['inner_steps']} is not 1, as the learner reference needs")
+        yield Fault("fewshot.inner_steps", f"{fewshot['inner_steps']} must be 1 for the learner `reference`")
     late = [step for step in fewshot["record_steps"] if step > fewshot["adapt_steps"]]
     if late:
-        yield Fault("fewshot.record_steps", f"{late} are more than fewshot.adapt_steps, {fewshot['adapt_steps']}")
+        yield Fault("fewshot.record_steps", f"{late} must not exceed fewshot.adapt_steps, {fewshot['adapt_steps']}")
 
 
 def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fault]:

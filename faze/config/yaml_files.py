@@ -28,7 +28,7 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
         lines: dict[str, int] = {}
         for key, line in keys:  # PyYAML would silently use the last of two values for a key
             if key in lines:
-                raise ConfigError(f"{path}:{line}: {key}: is already set in line {lines[key]}; remove one of them")
+                raise ConfigError(f"{path}:{line}: {key}: is already set on line {lines[key]}; remove one of them")
             lines[key] = line
         merged = merge(merged, mapping or {})
     return merged

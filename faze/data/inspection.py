@@ -97,7 +97,7 @@ def inspect(
     """
     persons = strips.persons()
     if not persons:
-        raise UserError(f"{store}: contains no person")
+        raise UserError(f"{store}: contains no people")
     people, digest = [], hashlib.sha256()
     for done, person in enumerate(persons, start=1):
         labels = strips.labels(person)

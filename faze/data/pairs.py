@@ -257,14 +257,14 @@ def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: i
     everyone = strips.persons(split)
     if not everyone:
         raise UserError(
-            f"{path}: has no person of split {split!r}; assign people to it when the store is made "
-            "(preprocess.gazecapture_split, or synthetic.gazecapture_val_people of synthetic data)"
+            f"{path}: has no person in split {split!r}; assign people to it when the store is made "
+            "(preprocess.gazecapture_split, or synthetic.gazecapture_val_people for synthetic data)"
         )
     names = [name for name in everyone if strips.count(name) >= min_entries]
     left_out = [name for name in everyone if name not in names]
     if not names:
         raise UserError(
-            f"{path}: no person of split {split!r} has {min_entries} entries (data.min_entries); {len(left_out)} "
+            f"{path}: no person in split {split!r} has {min_entries} entries (data.min_entries); {len(left_out)} "
             "people have fewer"
         )
     for name in names:  # now, not in a loader process

@@ -39,7 +39,7 @@ def read_rejects(path: Path) -> list[Reject]:
     Raises:
         UserError: The file is missing, truncated or not a table of rejects; the message names file and line.
     """
-    return read_untrusted(path, lambda content: list(_parse(content, path)), "preprocess again")
+    return read_untrusted(path, lambda content: list(_parse(content, path)), "run preprocess again")
 
 
 def _parse(content: bytes, path: Path) -> Iterator[Reject]:
@@ -48,7 +48,7 @@ def _parse(content: bytes, path: Path) -> Iterator[Reject]:
         raise UserError(f"{path}: not a list of rejects; its first line is not {','.join(COLUMNS)}")
     for row in filter(None, rows):
         if len(row) != len(COLUMNS):
-            columns = f"{len(row)} of the columns {','.join(COLUMNS)}"
+            columns = f"{len(row)} columns instead of {','.join(COLUMNS)}"
             raise UserError(f"{path}: line {rows.line_num} has {columns}: run preprocess again")
         yield Reject(*row)
 

@@ -89,7 +89,7 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.fspath(cache_folder("inductor") or tempfile.mkdtemp(prefix="faze-"))
     reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
-    reason = "the loops of recompute would be unrolled: minutes of compiling" if recompute else reason
+    reason = "the unrolled loops of recompute would take minutes to compile" if recompute else reason
     if reason := reason or _missing_compiler(device):
         return Switch("compile", mode, "eager", reason)
     # Torch calls openssl to name precompiled headers.

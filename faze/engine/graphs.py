@@ -43,7 +43,7 @@ def build_launching(engine: Engine, optimizer: torch.optim.Optimizer, replicas: 
         return Launching(launch_eagerly, contextlib.nullcontext, 0, switch)
     whole = all(map(_is_capturable, optimizer.param_groups))
     warm_up, stream = WARM_UP_DDP if engine.parallel == "ddp" else WARM_UP, torch.cuda.Stream(device)
-    acted = "the whole step" if whole else "forward and backward; the optimiser takes its numbers from Python"
+    acted = "the whole step" if whole else "forward and backward; the optimiser runs outside the graph"
     launch = Graph(stream, warm_up=warm_up, whole=whole)
     return Launching(launch, functools.partial(on_stream, stream), warm_up + 1, replace(switch, acted=acted))
 
@@ -128,7 +128,7 @@ class Graph:
         if shapes != captured:
             raise ValueError(f"engine.graphs: got a batch of {shapes}, but the graph was captured with {captured}")
         if weights is not self._weights:
-            raise ValueError("engine.graphs: the loss terms differ from those when the graph was captured")
+            raise ValueError("engine.graphs: the loss terms have changed since the graph was captured")
 
 
 @contextlib.contextmanager

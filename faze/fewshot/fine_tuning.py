@@ -140,7 +140,7 @@ class GazeHead(FineTuned):
         """Return the head and, for each k, the number of steps that is best for val people."""
         return self._learned(
             trained_gaze_head(
-                training, "the learner none fine-tunes: run encode again, or remove none from fewshot.learners"
+                training, "the learner `none` fine-tunes: run encode again, or remove `none` from fewshot.learners"
             ),
             training,
         )

@@ -101,7 +101,7 @@ def load_fields(kind: type[T], path: Path | str, what: str) -> T:
     except TypeError:  # other fields
         raise UserError(f"{path}: not the file of {what}") from None
     if wrong := wrong_field(content, kind):
-        raise UserError(f"{path}: its {wrong} is not that of {what}")
+        raise UserError(f"{path}: {wrong} is invalid for {what}")
     return fields
 
 

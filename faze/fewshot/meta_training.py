@@ -280,7 +280,7 @@ def _outer_gradient(rule: Rule, kernel: Kernel, state: OuterState, tasks: Tasks,
     rates = map_weights(lambda scale: settings.inner_lr * scale, state.scales)
     if rule == "reference":
         if settings.inner_steps != 1:  # in a stage's own file, which need not list the learner
-            raise UserError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
+            raise UserError(f"fewshot.inner_steps {settings.inner_steps} must be 1 for the learner `reference`")
         return reference_gradient(kernel, state.weights, rates, tasks)
     return outer_gradient(
         kernel, state.weights, rates, tasks, steps=settings.inner_steps, second_order=rule != "fomaml"

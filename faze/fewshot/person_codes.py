@@ -75,7 +75,7 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
     """
     everyone = [read_person(codes, name) for name in codes.persons(split)]
     left_out = [
-        f"{person} is left out: {len(person.code)} entries, fewer than the {needed} of {reason}"
+        f"{person} is left out: {len(person.code)} entries, fewer than the {needed} required by {reason}"
         for person in everyone
         if len(person.code) < needed
     ]

@@ -46,7 +46,7 @@ def _load(path: Path | str, map_location: torch.device | str) -> object:
         _check_records(path)
         content = torch.load(path, map_location=map_location, weights_only=True)
         if not all(_is_plain(tensor) for tensor in _tensors(content)):
-            raise ValueError("a tensor without its numbers")
+            raise ValueError("a tensor is not stored in full")
     return content
 
 

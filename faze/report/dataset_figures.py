@@ -62,7 +62,7 @@ def draw_density(inspection: Inspection) -> Figure:
     for line in grid:
         line[0].set_ylabel("pitch, degrees")
     bar = figure.colorbar(image, ax=drawn, shrink=0.85, aspect=32, pad=0.015)
-    bar.set_label(f"% of the strips of a split per cell of {side}° × {side}°", fontsize=9, color=MUTED, labelpad=8)
+    bar.set_label(f"% of a split's strips per {side}° × {side}° cell", fontsize=9, color=MUTED, labelpad=8)
     bar.outline.set_visible(False)
     return figure
 

@@ -19,7 +19,7 @@ LABEL_SOURCES = {
     "annotated": "from the data set's own annotation",
     "supplementary": "from the FAZE supplementary file",
     "estimated": "estimated from detected landmarks",
-    "stored": "from the store, with unknown origin",
+    "stored": "from the store, of unknown origin",
 }
 VALIDITIES = {"valid": "on the screen", "off_screen": "off the screen", "unknown_screen": "with unknown screen size"}
 MOST_LISTED = 12  # devices or people in a line

@@ -107,7 +107,7 @@ def draw_changes(results: Results) -> Figure:
                 axes.plot([change["low_deg"], change["high_deg"]], [y, y], color=colors[tier], linewidth=2)
                 marker = {"markerfacecolor": face or colors[tier], "markeredgecolor": colors[tier], "markersize": 7}
                 axes.plot(change["difference_deg"], y, "o", **marker)
-        axes.set(title=NAMES[dataset], xlabel="change of the error from the baseline, degrees")
+        axes.set(title=NAMES[dataset], xlabel="change in error from the baseline, degrees")
         if results.controls:
             axes.axhline(len(changed) - 0.5, **DASHED)
         axes.set_yticks(range(lines), [*changed, *(f"noise: {control}" for control in results.controls)])

@@ -123,7 +123,7 @@ def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained
     return [
         "Errors on photographs of real people have not been measured. They are likely to be far larger."
         if all_rendered
-        else "Errors with other people, cameras and lighting than in the data sets have not been measured.",
+        else "Errors for people, cameras and lighting that are not in the data sets have not been measured.",
         f"Strips must be normalised with the camera of the recipe and scaled to {size}.",
         "This is a single training run. Another seed changes the error of a person by tenths of a degree.",
         "It is intended for research, not for decisions about people.",

@@ -40,9 +40,9 @@ from faze.fewshot.result_tables import errors_table, predictions_tables, trace_t
     needed("--learner-file", "file that meta_train wrote for each learner", nargs="+"),
     needed("--codes", "stores of codes of different data sets", nargs="+"),
     threads(default=1),
-    needed("--out", "errors to write (parquet), one file per learner", nargs="+"),
-    argument("--trace", type=Path, nargs="*", help="errors during adaptation to write, one file per learner"),
-    argument("--predictions", type=Path, nargs="*", help="gaze of every query entry to write, one file per learner"),
+    needed("--out", "output files for the errors (parquet), one per learner", nargs="+"),
+    argument("--trace", type=Path, nargs="*", help="output files for the errors during adaptation, one per learner"),
+    argument("--predictions", type=Path, nargs="*", help="output files for the gaze of query entries, one per learner"),
     KEEP_EXISTING,
 )
 def main(args: Namespace) -> None:
@@ -118,7 +118,7 @@ def people_of_test(
             if not left_out:
                 raise UserError(f"{path} contains no people in the test split: encode a data set with test people")
             raise UserError(
-                f"{path}: no person in the test split has {wanted} entries, {reason} ({left_out[0]}): lower these "
+                f"{path}: no person in the test split has {wanted} entries ({reason}; {left_out[0]}): lower these "
                 "values, or encode a data set with more entries"
             )
         everyone += people

@@ -68,7 +68,7 @@ LOADED_AHEAD = (
 def main(args: Namespace) -> None:
     """Normalise every usable frame of a data set, and list the others."""
     if not args.raw.exists():
-        raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
+        raise UserError(f"{args.raw}: no such folder or HDF5 file of strips")
     config = load(args.config, "preprocess")
     prepare = copy_strips if args.raw.is_file() else normalise
     with output_lock(args.out), output_lock(args.rejects), disk_may_fill(args.out.parent):

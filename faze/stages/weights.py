@@ -56,7 +56,7 @@ def main(args: Namespace) -> None:
         for name, source in copies.items():
             shutil.copyfile(source, folder / name)
         (folder / CARD).write_text(card, encoding="utf-8")
-    print(f"weights: read {args.out / CARD}")
+    print(f"weights: see {args.out / CARD}")
 
 
 def _pixel_source(paths: ResultPaths, dataset: str) -> str:

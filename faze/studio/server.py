@@ -121,7 +121,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         """
         host, port = self.headers.get("Host", ""), self.server.server_address[1]
         if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
-            self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST, "ask for 127.0.0.1")
+            self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST, "use the address 127.0.0.1")
             return None
         return super().send_head()
 

@@ -56,8 +56,8 @@ COLUMNS = ("error/mpiigaze_deg", "error/gazecapture_deg", "speed/images_per_s", 
 COLUMN_GROUPS = ("error/", "speed/", "memory/")
 
 _REBUILD = (
-    "`snakemake --cores all ablation --forcerun track`, of a sweep `... sweep --forcerun track_sweep`, builds it again"
-    " from the results, of each ablation with its own --configfile"
+    "`snakemake --cores all ablation --forcerun track` (for a sweep: `... sweep --forcerun track_sweep`) rebuilds it"
+    " from the results; run it for each ablation with its own --configfile"
 )
 _DAMAGED = ("malformed", "not a database")  # in sqlite's messages: retrying would not help
 _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")

@@ -90,7 +90,7 @@ def test_what_fits_a_node_of_its_partition_passes(request_, sinfo):
         ),
         (
             Request("train", "gpus"),
-            "slurm_partition: rule train requests partition gpus, but sinfo lists gpu, main, short",
+            "slurm_partition: rule train requests partition gpus; sinfo lists gpu, main, short",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_one_node_must_have_all_that_is_asked(sinfo):
 def test_rules_that_ask_alike_are_named_together(sinfo):
     requests = [Request("preprocess", None, 16), *[Request("train", None, 16, 64000)] * 2]
     with pytest.raises(
-        UserError, match=r"^rule train requests 16 CPUs, 64000 MB, .* \(and so for preprocess\): the job"
+        UserError, match=r"^rule train requests 16 CPUs, 64000 MB, .* \(likewise for preprocess\): the job"
     ):
         check(requests, read_nodes())
 

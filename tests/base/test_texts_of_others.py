@@ -83,7 +83,7 @@ def test_a_log_that_somebody_changed_is_one_sentence(event: dict, tmp_path: Path
 @pytest.mark.parametrize("key", ["name", "seed", "config"])
 def test_a_start_of_another_kind_is_one_sentence(key: str, tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text(json.dumps(START | {key: [1]}))
-    with pytest.raises(UserError, match=f"{key} of its start"):
+    with pytest.raises(UserError, match=f"invalid {key} in the start event"):
         read_logged_run(tmp_path / "run.jsonl")
 
 

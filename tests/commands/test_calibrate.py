@@ -169,7 +169,7 @@ def test_a_person_is_picked(run, tmp_path):
         (("--shots", 4, "--learner", "offset", "--learner-file", "maml.pt"), "contains the learner maml, not offset"),
         (("--shots", 4, "--learner-file", "mine.h5"), "mine.h5: "),
         (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
-        (("--shots", 4, "--person", "you"), "mine.h5: contains no person you, but me"),
+        (("--shots", 4, "--person", "you"), "mine.h5: contains no person you, only me"),
         (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 is also the path of `codes`"),
         (("--shots", 4, "--out", "./none/../mine.h5"), "mine.h5 is also what `codes` names"),
         (("--shots", 4, "--codes", "two.h5"), "two.h5: contains 2 people, me to you"),

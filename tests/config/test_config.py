@@ -190,7 +190,7 @@ def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:
     validate(defaults)
     defaults["synthetic"]["gazecapture_train_frames"] = 28
     told = (
-        "synthetic.gazecapture_train_frames: 28 is fewer than the largest of fewshot.shots, 9, plus fewshot.meta_query"
+        "synthetic.gazecapture_train_frames: 28 is less than the largest of fewshot.shots (9) plus fewshot.meta_query"
     )
     assert any(line.startswith(told) for line in faults(defaults))
     defaults["fewshot"]["learners"] = ["offset"]
@@ -208,7 +208,7 @@ def test_who_is_not_rendered_needs_no_rendered_frames(defaults: dict) -> None:
 def test_train_people_have_as_many_frames_as_train_entries_are_asked_for(defaults: dict) -> None:
     defaults["data"]["min_entries"] = 31
     assert faults(defaults) == [
-        "data.min_entries: 31 is more than synthetic.gazecapture_train_frames: no person would be trained on"
+        "data.min_entries: 31 is more than synthetic.gazecapture_train_frames: training would leave everyone out"
     ]
 
 

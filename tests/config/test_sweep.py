@@ -115,7 +115,7 @@ HUGE = 16**5000  # Python refuses to write it in digits
         ),
         ({"sobol": {"train.pairs": [1, 2**63]}, "points": 2}, r"is not \[lowest, highest\]"),
         ({"sobol": {"train.base_lr": [1, float("inf")]}, "points": 2}, r"inf\] is not \[lowest, highest\]"),
-        ({"grid": {"train.pairs": [HUGE]}}, "train.pairs a number of thousands of digits.: train.pairs: a number of"),
+        ({"grid": {"train.pairs": [HUGE]}}, "train.pairs a number with thousands of digits.: train.pairs: a number"),
         (
             {"grid": {"train.pairs": [*range(101)], "model.growth": [*range(100)]}},
             "sweep: .*10100.*10000",

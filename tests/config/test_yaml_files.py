@@ -55,10 +55,10 @@ def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
     [
         (
             "train: {pairs: 0x" + "f" * 50_000 + "}",
-            "train.pairs: a number of thousands of digits is not a whole number",
+            "train.pairs: a number with thousands of digits is not a whole number",
         ),
-        ("fewshot: {draws: 0x" + "f" * 5000 + "}", "fewshot.draws: a number of thousands of digits is not one of"),
-        ("run: {seeds: [0x" + "f" * 5000 + "]}", r"run.seeds\[0\]: a number of thousands of digits is not a whole"),
+        ("fewshot: {draws: 0x" + "f" * 5000 + "}", "fewshot.draws: a number with thousands of digits is not one of"),
+        ("run: {seeds: [0x" + "f" * 5000 + "]}", r"run.seeds\[0\]: a number with thousands of digits is not a whole"),
         ("train: {pairs: 9223372036854775808}", "train.pairs: 9223372036854775808 is not a whole number"),
         ("train: {base_lr: 1" + "0" * 400 + "}", r"train.base_lr: 1000\d*\.\.\. is not a number"),
         ("train: {pairs: " + "y" * 5000 + "}", r"train.pairs: 'yyy\w*\.\.\. is not a whole number"),

@@ -315,7 +315,7 @@ def test_arrows_point_where_eyes_look_in_the_picture(label, side):
 @pytest.mark.parametrize(("content", "sentence"), [
     (None, "no such file"),
     (b"x" * 3000, "not a readable HDF5 file"),
-    ({}, "contains no person"),
+    ({}, "contains no people"),
     ({"Data/data": np.zeros((3, 3))}, "Data"),
     ({"p00/pixels": np.zeros((3, 4, 4), np.uint8), "p00/labels": np.zeros((3, 4))}, "(3, 4, 4), not uint8"),
 ])  # fmt: skip

@@ -159,7 +159,7 @@ def test_people_with_too_few_entries_are_left_out_by_name(tmp_path):
     found, left_out = read_people(codes, "test", needed=15, reason="the query")
     assert [person.name for person in found] == ["00001", "00003"]
     assert found[0].code.shape == (15, 6)
-    assert left_out == ["person 00002 of gazecapture is left out: 14 entries, fewer than the 15 of the query"]
+    assert left_out == ["person 00002 of gazecapture is left out: 14 entries, fewer than the 15 required by the query"]
 
 
 def test_a_code_that_is_not_finite_names_its_person(tmp_path):
@@ -173,7 +173,7 @@ def test_a_person_with_no_entry_at_all_is_left_out(tmp_path):
     codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 0}, spoilt="none"))
     found, left_out = read_people(codes, "test", needed=15, reason="the query")
     assert [person.name for person in found] == ["00001"]
-    assert left_out == ["person 00002 of gazecapture is left out: 0 entries, fewer than the 15 of the query"]
+    assert left_out == ["person 00002 of gazecapture is left out: 0 entries, fewer than the 15 required by the query"]
 
 
 def turned(person: PersonCodes, offset_rad: np.ndarray, centre_rad: float) -> PersonCodes:

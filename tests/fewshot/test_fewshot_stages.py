@@ -127,13 +127,13 @@ def test_errors_have_a_row_for_each_person_k_and_repeat(run, capsys):
 
     left_out = json.loads(pq.read_schema("maml.parquet").metadata[b"left_out"])
     assert left_out == [
-        "person 00009 of gazecapture is left out: 11 entries, fewer than the 12 of the largest of fewshot.shots + "
-        "fewshot.query_entries"
+        "person 00009 of gazecapture is left out: 11 entries, fewer than the 12 required by the largest of "
+        "fewshot.shots + fewshot.query_entries"
     ]
     of_training = json.loads(pq.read_schema("maml.parquet").metadata[b"left_out_of_training"])
     assert of_training == [
-        "person 00005 of gazecapture is left out: 6 entries, fewer than the 10 of the largest of fewshot.shots + "
-        "fewshot.meta_query"
+        "person 00005 of gazecapture is left out: 6 entries, fewer than the 10 required by the largest of "
+        "fewshot.shots + fewshot.meta_query"
     ]
     said = capsys.readouterr().err
     assert f"warning: {left_out[0]}" in said
@@ -226,7 +226,7 @@ def test_none_needs_the_gaze_head_in_the_store(run, capsys, tmp_path):
     with h5py.File(tmp_path / "gazecapture.h5", "a") as file:
         del file.attrs["gaze2.bias"]
     assert run("meta_train", "none") == 1
-    assert_one_sentence(capsys, "not contain the trained gaze head.* remove none from fewshot.learners")
+    assert_one_sentence(capsys, "not contain the trained gaze head.* remove `none` from fewshot.learners")
 
 
 def head_error_deg(person: h5py.Group, entries: int) -> float:
@@ -601,7 +601,7 @@ def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
     assert run("adapt", "offset", min_entries=20) == 0
     metadata = pq.read_schema("offset.parquet").metadata
     assert json.loads(metadata[b"left_out"]) == [
-        "person 00009 of gazecapture is left out: 11 entries, fewer than the 20 of fewshot.min_entries"
+        "person 00009 of gazecapture is left out: 11 entries, fewer than the 20 required by fewshot.min_entries"
     ]
 
 

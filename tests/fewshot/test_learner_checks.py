@@ -111,19 +111,19 @@ def test_closed_forms_hold_what_they_make(learner: str, state: dict, fault: str,
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
-        ({"shots": "13"}, "its shots is not that of a learner"),
+        ({"shots": "13"}, "shots is invalid for a learner"),
         ({"shots": [3, 3]}, r"shots \[3, 3\]"),
         ({"shots": [0, 3]}, r"shots \[0, 3\]"),
-        ({"shots": [2**70, 3]}, "its shots is not that"),
-        ({"settings": {"seed": torch.zeros(2)}}, "its settings is not that"),
-        ({"state": {"hidden_weight": 3}}, "its state is not that"),
+        ({"shots": [2**70, 3]}, "shots is invalid"),
+        ({"settings": {"seed": torch.zeros(2)}}, "settings is invalid"),
+        ({"state": {"hidden_weight": 3}}, "state is invalid"),
         ({"stop_steps": [5, 2**40]}, "it would adapt with more than 100000 steps"),  # red before: it did
         ({"settings": SETTINGS | {"adapt_steps": 2**40}}, "it would adapt with more than 100000 steps"),
         ({"stop_steps": [5]}, "stop_steps does not have one value per k"),
         ({"val_deg": {"many": 1.0}}, "val_deg does not have one value per k"),
-        ({"val_deg": {"1": float("inf")}}, "its val_deg is not that"),
-        ({"activation": "tanh"}, "its activation is not that"),
-        ({"learner": 3}, "its learner is not that"),
+        ({"val_deg": {"1": float("inf")}}, "val_deg is invalid"),
+        ({"activation": "tanh"}, "activation is invalid"),
+        ({"learner": 3}, "learner is invalid"),
     ],
 )
 def test_fields_are_of_their_kinds(changed: dict[str, Any], fault: str, tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def read_parts(parts: Mapping[str, Path], counts: Counter[str]) -> Iterator[tupl
         counts.update({"with": len(entries.file_names) - without, "without": without})
         yield person, entries
     if not counts["with"]:
-        raise UserError(f"no frame of any recording has a head pose, {counts['without']} times")
+        raise UserError(f"no frame of any recording has a head pose ({counts['without']} entries)")
 
 
 def _start_process(model: Path | None) -> None:

@@ -48,7 +48,7 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
     silent = [] if dataset == "mpiigaze" else [person for person in strips.persons() if not strips.states_split(person)]
     if silent and splits is None:
         raise UserError(
-            f"{path}: does not contain the split of person {silent[0]}: pass a JSON with the people of each split "
+            f"{path}: does not contain the split of person {silent[0]}: pass a JSON file with the people of each split "
             "(preprocess.gazecapture_split)"
         )
     return strips

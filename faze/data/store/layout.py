@@ -171,7 +171,7 @@ def open_file(path: Path | str) -> h5py.File:
 def name_fault(name: str) -> str:
     """Explain why the name of a person or data set cannot be used in file names; return "" if it can."""
     if not name or name.startswith(".") or "/" in name or not name.isprintable():
-        return f"the name {name!a:.100} is empty, hidden, or contains / or unprintable characters"
+        return f"the name {name!a:.100} is empty or hidden, or contains / or unprintable characters"
     return f"the name {name:.20}... is too long" if len(name.encode()) > LONGEST_NAME else ""
 
 
@@ -224,7 +224,7 @@ def group_of(
     if not person or "/" in person or person not in file:
         raise UserError(f"{path}: contains no person {person}")
     if fault := group_fault(file, person):
-        raise UserError(f"{path}: person {person!a:.100} is {fault}")
+        raise UserError(f"{path}: person {person!a:.100}: {fault}")
     for name in needed:
         if fault := array_fault(file[person], name, kinds):
             raise UserError(f"{path}: person {person}: {fault}")
@@ -280,5 +280,5 @@ def decoded(names: Iterable[object]) -> list[str]:
     """
     found = [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name for name in names]
     if any(not isinstance(name, str) for name in found):
-        raise ValueError("some of its texts are not valid text")
+        raise ValueError("some of its values are not text")
     return found
