@@ -78,7 +78,7 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
     Raises:
         UserError: the file is invalid, belongs to another learner, or lacks one of the values of k.
     """
-    learned = load_fields(Learned, path, "a learner: run meta_train again")
+    learned = load_fields(Learned, path, "a learner file: run meta_train again")
     fault = _fault(learned)
     if fault:
         raise UserError(f"{path}: not a learner file ({fault}): run meta_train again")
@@ -99,7 +99,7 @@ def load_fields(kind: type[T], path: Path | str, what: str) -> T:
     try:
         fields = kind(**content)
     except TypeError:  # other fields
-        raise UserError(f"{path}: not the file of {what}") from None
+        raise UserError(f"{path}: not {what}") from None
     if wrong := wrong_field(content, kind):
         raise UserError(f"{path}: {wrong} is invalid for {what}")
     return fields

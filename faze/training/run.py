@@ -61,7 +61,7 @@ class RunIdentity:
             before |= {fact: first[fact] for fact in ROUNDING_FACTS if fact in first}
             now |= {fact: str(here.get(fact)) for fact in ROUNDING_FACTS}
         return "; ".join(
-            f"{name} {now[name]}, {old} before" for name, old in before.items() if now.get(name, old) != old
+            f"{name} {now[name]} (before: {old})" for name, old in before.items() if now.get(name, old) != old
         )
 
     def log_start(self, log: RunLog, pairs: int) -> None:

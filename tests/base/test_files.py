@@ -105,7 +105,7 @@ def test_the_folder_where_one_is_is_no_output(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "page" / "a").touch()
     monkeypatch.chdir(tmp_path / "page")
     for folder in (Path(), tmp_path, Path("..") / "page"):
-        with pytest.raises(UserError, match="you are in it"):
+        with pytest.raises(UserError, match="contains the current directory"):
             check_replaceable(folder, [])
     with whole_folder(Path()) as temporary:
         (temporary / "b").touch()

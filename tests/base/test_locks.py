@@ -75,7 +75,7 @@ def kill(process: Process) -> None:
 
 
 def refusal() -> str:
-    with pytest.raises(UserError, match="not free") as refused, machine_exclusive():
+    with pytest.raises(UserError, match="in use") as refused, machine_exclusive():
         pass
     return str(refused.value)
 

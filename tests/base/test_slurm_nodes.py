@@ -78,7 +78,7 @@ def test_what_fits_a_node_of_its_partition_passes(request_, sinfo):
             "rule train requests 16 CPUs, 64000 MB, 1 GPU, but the largest node of partition main, n2, "
             "has 4 CPUs, 7000 MB, no GPU: the job would wait forever; request less",
         ),
-        (Request("walk", None, 4, 7001), "rule walk asks for 4 CPUs, 7001 MB, no GPU, but the largest node"),
+        (Request("walk", None, 4, 7001), "rule walk requests 4 CPUs, 7001 MB, no GPU, but the largest node"),
         (
             Request("train", "gpu", 8, 0, 8, 60),
             "8 GPUs, but the largest node of partition gpu, g1, has 32 CPUs, 256000 MB, 4 GPUs",

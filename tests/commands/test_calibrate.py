@@ -163,7 +163,7 @@ def test_a_person_is_picked(run, tmp_path):
         (("--shots", 15, "--query-entries", 6), "has 20 entries, fewer than --shots 15 + --query-entries 6"),
         (
             ("--shots", 3, "--learner-file", "maml.pt"),
-            r"--shots 3: maml.pt was trained for k = 1, 4: take one of these",
+            r"--shots 3: maml.pt was trained for k = 1, 4",
         ),
         (("--shots", 4, "--learner", "maml"), "--learner maml needs --learner-file"),
         (("--shots", 4, "--learner", "offset", "--learner-file", "maml.pt"), "contains the learner maml, not offset"),
@@ -171,7 +171,7 @@ def test_a_person_is_picked(run, tmp_path):
         (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
         (("--shots", 4, "--person", "you"), "mine.h5: contains no person you, only me"),
         (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 is also the path of `codes`"),
-        (("--shots", 4, "--out", "./none/../mine.h5"), "mine.h5 is also what `codes` names"),
+        (("--shots", 4, "--out", "./none/../mine.h5"), "mine.h5 is also the path of `codes`"),
         (("--shots", 4, "--codes", "two.h5"), "two.h5: contains 2 people, me to you"),
         (("--shots", 4, "--codes", "none.h5"), "none.h5: no such file"),
         (("--shots", 4, "--codes", "nan.h5"), "z_gaze of 1 of 20 entries is not finite"),

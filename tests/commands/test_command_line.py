@@ -100,7 +100,7 @@ def test_a_port_is_a_number_to_65535(text: str) -> None:
     """Regression: an invalid port was accepted, and ended in a traceback when the page was served."""
     assert [port_number(0)("0"), port_number(1)("65535")] == [0, 65535]
     for wrong, least in ((text, 0), ("0", 1)):
-        with pytest.raises(ArgumentTypeError, match=f"is not the number of a port, {least} to 65535"):
+        with pytest.raises(ArgumentTypeError, match=f"is not a port number from {least} to 65535"):
             port_number(least)(wrong)
 
 

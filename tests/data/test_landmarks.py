@@ -82,7 +82,7 @@ def test_a_camera_is_known_by_its_device_whichever_way_it_is_held() -> None:
     np.testing.assert_allclose(estimate_camera("iPhone 6s", 480, 640), [573, 573, 239.5, 319.5])
     np.testing.assert_allclose(estimate_camera("iphone 6S", 640, 480), [573, 573, 319.5, 239.5])
     np.testing.assert_allclose(estimate_camera("iPad 2", 320, 240), [323.5, 323.5, 159.5, 119.5])
-    with pytest.raises(ValueError, match="device 'Nokia 3310' is not known"):
+    with pytest.raises(ValueError, match="device 'Nokia 3310' is unknown"):
         estimate_camera("Nokia 3310", 480, 640)
 
 
@@ -195,7 +195,7 @@ def test_frames_without_a_pose_come_back_with_the_reason(flat: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "reason"),
     [
-        ("info.json", {"Dataset": "train", "DeviceName": "iPhone 99"}, "the camera of device 'iPhone 99' is not known"),
+        ("info.json", {"Dataset": "train", "DeviceName": "iPhone 99"}, "the camera of device 'iPhone 99' is unknown"),
         ("dotInfo.json", None, "dotInfo.json or screen.json: No such file or directory"),
         ("frames.json", ["00000.jpg"], "not a list of 1 numbers"),
     ],

@@ -96,7 +96,7 @@ def test_a_list_of_splits_goes_before_the_files_own(tmp_path: Path, run: Callabl
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (None, "00001 .*preprocess.gazecapture_split"),
+        (None, "00001.*preprocess.gazecapture_split"),
         ("{", "split.json"),
     ],
 )
@@ -191,6 +191,6 @@ def test_a_file_that_is_no_strips_is_named(tmp_path: Path, run: Callable, capsys
     assert "absent.h5: no such folder or HDF5 file of strips" in capsys.readouterr().err
     write_released(tmp_path / "released.h5")
     assert run("mpiigaze", width_px=128, height_px=32) == 1
-    reason = r"no frame is usable: strips of 64 x 256 px, not the 32 x 128 px of the settings (H x W) (3 times)"
+    reason = r"no frame is usable: strips of 64 x 256 px, not the configured 32 x 128 px (H x W) (3 times)"
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "strips.h5").exists()

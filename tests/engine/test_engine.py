@@ -89,8 +89,8 @@ def test_every_switch_is_reported_once():
 @pytest.mark.parametrize(
     ("switches", "acted", "reason"),
     [
-        ({"keep_fp32": ("mean",)}, "none", "no operation is in low precision"),
-        ({"force_low": ("mean",)}, "none", "no operation is in low precision"),
+        ({"keep_fp32": ("mean",)}, "none", "no operation uses low precision"),
+        ({"force_low": ("mean",)}, "none", "no operation uses low precision"),
         ({"checkpointing": True}, "false", "no part of the model"),
         ({"checkpointing": True, "recompute": True}, "false", "recompute layers"),
         ({"recompute": True}, "false", "no part"),
@@ -173,7 +173,7 @@ def test_accumulated_parts_are_the_big_step():
     once, twice = (step(batch, {"near": 1.0, "small": 0.5}) for step in (whole, parts))
     assert twice["loss"] == pytest.approx(once["loss"])
     assert parts.model.weight.item() == pytest.approx(whole.model.weight.item())
-    with pytest.raises(ValueError, match=r"4 pairs .*accumulate 3"):
+    with pytest.raises(ValueError, match=r"4 pairs .*accumulate = 3"):
         make("baseline", accumulate=3)(batch, {"near": 1.0, "small": 0.5})
 
 

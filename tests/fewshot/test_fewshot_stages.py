@@ -259,7 +259,7 @@ def test_a_meta_learner_that_starts_from_the_gaze_head_needs_it(run, capsys, tmp
     with h5py.File(tmp_path / "gazecapture.h5", "a") as file:
         del file.attrs["gaze2.bias"]
     assert run("meta_train", "maml", init="gaze_head") == 1
-    assert_one_sentence(capsys, "without the trained gaze head.*: encode again, or set fewshot.init: random")
+    assert_one_sentence(capsys, "not contain the trained gaze head.*set fewshot.init: random")
 
 
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd", "none", "offset", "affine", "kappa", "bayes", "gp"])
@@ -403,7 +403,7 @@ def test_files_that_are_not_as_many_as_the_learners_are_refused(run, capsys, mon
     monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word != "offset.pt"])
     capsys.readouterr()
     assert meta_train.main() == 1
-    assert_one_sentence(capsys, "--out names 1, --learner 2: give as many of one as of the other")
+    assert_one_sentence(capsys, "--out has 1 values, but --learner has 2")
     run("adapt", "maml offset")
     monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word != "offset_trace.parquet"])
     capsys.readouterr()
@@ -462,7 +462,7 @@ def test_a_k_learns_the_same_alone_and_among_others(run):
         ({"shots": [1, 4, 5]}, r"maml.pt: was trained for k = \[1, 4\], not for \[5\]: run meta_train again"),
         (
             {"query_entries": 18},
-            r"mpiigaze.h5: .* split test .* 22 entries.* \(person 00000 .*: 20 entries",
+            r"mpiigaze.h5: .* test split .* 22 entries.*person 00000 .*: 20 entries",
         ),
         ({"adapt_lr": 1e30}, r"person 00000 of mpiigaze with k = 1 diverged: lower fewshot.adapt_lr"),
     ],
@@ -553,8 +553,8 @@ def spoil_code(path: Path) -> None:
         (spoil_nobody, "gazecapture.h5: contains no people", "gazecapture.h5: contains no people"),
         (
             spoil_split,
-            "gazecapture.h5: 0 people of the split train have",
-            "gazecapture.h5 .*split test",
+            "gazecapture.h5: 0 people in the train split have",
+            "gazecapture.h5 .*test split",
         ),
         (spoil_code, "z_gaze of 1 of 20 entries is not finite", "z_gaze of 1 of 20 entries is not finite"),
     ],
@@ -633,7 +633,7 @@ def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):
     assert run("meta_train", "offset") == 0
     (tmp_path / "mpiigaze.h5").write_bytes((tmp_path / "gazecapture.h5").read_bytes())
     assert run("adapt", "offset") == 1
-    assert_one_sentence(capsys, "data set gazecapture")
+    assert_one_sentence(capsys, "same data set, gazecapture")
 
 
 @pytest.mark.parametrize("learner", ["maml", "offset", "bayes"])

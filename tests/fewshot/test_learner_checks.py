@@ -73,7 +73,7 @@ def change(name: str, tensor: torch.Tensor) -> Callable[[dict], dict]:
         (change("output_weight", torch.zeros(2, 8, 3)), "output_weight has shape"),
         (change("output_weight", torch.zeros(2, 16, 2)), "output_weight has shape"),
         (change("output_bias", torch.zeros(1, 1, 3)), "output_bias has shape"),
-        (change("output_bias", torch.zeros(2, 1, 3).double()), "several types"),
+        (change("output_bias", torch.zeros(2, 1, 3).double()), "different dtypes"),
         (change("output_bias", torch.zeros(2, 1, 3).long()), "not finite"),
         (change("output_bias", torch.full((2, 1, 3), torch.nan)), "not finite"),
         (change("more", torch.zeros(1)), "its state is not hidden_weight"),

@@ -187,7 +187,7 @@ _FRAME_CASES = {
         for target in ("given.jpg", "/dev/zero", "pipe", "/")
     },
     "too long": (_too_long, "256 MiB is too large"),
-    "cut short": (lambda folder: os.truncate(folder / "given.jpg", 600), "cut short"),
+    "cut short": (lambda folder: os.truncate(folder / "given.jpg", 600), "truncated"),
     "empty": (lambda folder: os.truncate(folder / "given.jpg", 0), "empty file"),
 }
 
@@ -408,7 +408,7 @@ _MPIIFACEGAZE_CASES = {
     "fields": (_mat("Camera", cameraMatrix={"a": 1}, distCoeffs=np.zeros(5)), "cameraMatrix is not a small matrix"),
     "millions": (
         _mat("Camera", cameraMatrix=_TEN, distCoeffs=np.zeros(5)),
-        "cameraMatrix is not a small matrix of a few",
+        "cameraMatrix is not a small matrix",
     ),
     "foreign screen": (_text(b"x" * 500, "Calibration/screenSize.mat"), "screenSize.mat: the file cannot be read"),
     "half a screen": (_mat("screenSize", width_pixel=1280), "screenSize.mat: has no 'height_pixel'"),

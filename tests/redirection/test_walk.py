@@ -242,7 +242,7 @@ def test_a_missing_person_is_an_error(folder, monkeypatch, capsys):
     write_pairs(folder / "redirected_pairs.parquet", {"mpiigaze": ["p00"], "gazecapture": ["2"]})
     write_store(folder / "gazecapture.h5", "gazecapture", {"3": "test"})
     assert run_stage(folder, monkeypatch) == 1
-    assert "no person 2, whom the baseline redirected" in capsys.readouterr().err
+    assert "person 2, whom the baseline redirected" in capsys.readouterr().err
     assert not (folder / "walks").exists()
 
 

@@ -165,12 +165,12 @@ def test_paper_width_leave_one_out_and_roofline(page):
     text = text_of(section)
     assert "8 pairs" in text and "growth 32, strips of 64 × 256" in text
     assert "ddp 4.00× 3.50 to 4.60 1.00 s / step 2.00× less 0.750 GiB (0.700 to 0.800)" in text
-    assert "same step as baseline: inactive here" in text
+    assert "same step as baseline: inactive on this" in text
     assert "26.2 GB/s" in text and "0.29 TFLOP/s in fp32, 2.12 TFLOP/s in bf16" in text
     for row in ("baseline 0.31 27 % 13.6 52 % 6.5 s – –", "amp 0.311 27 % 13.6 52 % 6.5 s 5,120 pairs –"):
         assert row in text, row
     assert re.search(r"ddp [\d. %]+ s never –", text)
-    assert "ddp 0.95× 0.93 to 0.98 430 ms / step 1.70× less" in text and "autotune inactive here" in text
+    assert "ddp 0.95× 0.93 to 0.98 430 ms / step 1.70× less" in text and "autotune inactive on this" in text
 
 
 def test_time_to_accuracy(page, seeds):

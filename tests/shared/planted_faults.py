@@ -346,7 +346,7 @@ _ANNOTATED_FAULTS = ("wrong_size", "nan_pose", "pose_behind_camera")  # against 
 # an added person, and the reason to reject all of the person; "" where the person is good.
 _PERSON_FAULTS: dict[str, tuple[str, Callable[..., None], str]] = {
     "unequal_json": ("any", _repeat_flags, "appleFace.json: IsValid is not a list of 1 flags, one per frame"),
-    "unknown_device": ("estimated", _rename_device, f"the camera of device '{UNKNOWN_DEVICE}' is not known"),
+    "unknown_device": ("estimated", _rename_device, f"the camera of device '{UNKNOWN_DEVICE}' is unknown"),
     "absent_person": (
         "supplementary",
         lambda written, person: shutil.rmtree(written.root / person),

@@ -166,7 +166,7 @@ def test_a_checkpoint_whose_log_lost_its_end_is_not_resumed_from(run, tmp_path, 
 def test_a_training_that_was_elsewhere_says_so_and_nobody_takes_it_over(run, tmp_path, monkeypatch, capfd):
     """The run moves to another machine and back. Regression: the other machine's work was recorded as this one's."""
     facts, save = machine.describe(), WorkFolder.save
-    before = f"processor another one, before {facts['processor']}"
+    before = f"processor another one (before: {facts['processor']})"
     for processor, pairs in ((facts["processor"], 8), ("another one", 16)):
 
         def save_and_die(*given, last=pairs):

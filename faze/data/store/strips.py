@@ -51,28 +51,25 @@ PIECE = 256  # strips that are read or written at once: 12 MiB
 BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "label_source": "u", "validity": "u"}  # kinds of numpy's types
 
 
-def fault_of(file: h5py.File, person: str, of: str) -> str:
-    """Explain how a person's data deviate from this layout; return "" if they do not.
-
-    `of` is the phrase that names the person in the explanation.
-    """
+def fault_of(file: h5py.File, person: str) -> str:
+    """Explain how a person's data deviate from this layout; return "" if they do not."""
     if fault := group_fault(file, person):
-        return f"{fault}{of}"
+        return fault
     group = file[person]
     if fault := array_fault(group, "pixels") or array_fault(group, "labels", "f"):
-        return f"{fault}{of}"
+        return fault
     pixels, labels = group["pixels"], group["labels"]
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape[1:]:
-        return f"pixels{of} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
+        return f"pixels are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
     if labels.shape != (len(pixels), 4):
-        return f"labels{of} have shape {labels.shape}, not ({len(pixels)}, 4)"
+        return f"labels have shape {labels.shape}, not ({len(pixels)}, 4)"
     for name, kinds in BY_SAMPLE.items():
         if name in group and (fault := array_fault(group, name, kinds)):
-            return f"{fault}{of}"
+            return fault
         if name in group and group[name].shape != (len(pixels),):
-            return f"{name}{of} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
+            return f"{name} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
     if (split := text_attribute(group.attrs, "split", "train")) not in SPLITS:
-        return f"split {split!r}{of} is not in {SPLITS}"
+        return f"split {split!r} is not in {SPLITS}"
     return ""
 
 
@@ -198,11 +195,11 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """Add a person to the file's people, or to `faults`."""
         try:
             with untrusted(self._path, f"person {person:.100}"):
-                fault = fault_of(self._file, person, "" if self._tolerant else f" of person {person:.100}")
+                fault = fault_of(self._file, person)
         except UserError as error:
-            fault = str(error).removeprefix(f"{self._path}: ")
+            fault = str(error).removeprefix(f"{self._path}: person {person:.100} ")
         if fault and not self._tolerant:
-            raise UserError(f"{self._path}: {fault}")
+            raise UserError(f"{self._path}: person {person:.100}: {fault}")
         if fault:
             self.faults[person.encode("utf-8", "backslashreplace").decode()] = fault
         else:
