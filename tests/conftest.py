@@ -117,5 +117,5 @@ def golden(golden_dir: Path) -> Callable[[str], dict[str, np.ndarray]]:
 
 @pytest.fixture(scope="session", params=FOLDERS.values(), ids=FOLDERS)
 def numbers(request: pytest.FixtureRequest) -> Callable[[str], dict[str, np.ndarray]]:
-    """Return the same function for tests/golden, which is never skipped, and for the larger files, if they exist."""
+    """Return such a function for tests/golden, which always exists; also for the larger files, if these exist."""
     return lambda name: arrays_of(request.param / f"{name}.npz")

@@ -182,7 +182,7 @@ def whole_folder(path: Path | str) -> Iterator[Path]:
 
 
 def torn(path: Path) -> list[Path]:
-    """List the temporary files and folders of an output; unless it is being written, killed processes left them."""
+    """List an output's temporary files and folders. If no process is writing it, killed processes left them."""
     return list(path.parent.glob(f"{glob.escape(_prefix(path))}*"))
 
 

@@ -54,9 +54,9 @@ EVERY_S = 60.0  # the longest silence while jobs run
 class RunProgress(logging.Handler):
     """Print a line when a job ends and every minute, from `begin` on.
 
-    The time left is the sum, over the remaining jobs, of the mean time of a job's rule, in this run or else in the last
-    one. It is divided by the mean number of jobs that have run at the same time so far. If a rule has never run, the
-    line says "at least".
+    The time left is estimated from the mean time of each remaining job's rule, measured in this run or else in the last
+    one. Their sum is divided by the mean number of jobs that have run concurrently so far. If a rule has never run, the
+    estimate is "at least" this sum.
     """
 
     def __init__(self, name: str, results: Path, stream: TextIO | None = None) -> None:

@@ -79,7 +79,7 @@ class ResultPaths:
 
     @property
     def benchmark(self) -> Path:
-        """Return the file of every tier's speed and memory."""
+        """Return the path of the file with the speed and memory of all tiers."""
         return self.root / "benchmark" / "benchmark.json"
 
     @property

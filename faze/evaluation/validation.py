@@ -99,8 +99,8 @@ def swept_points(runs: pd.DataFrame, points: Mapping[str, Mapping[str, object]],
             0.
 
     Returns:
-        Columns point, a column for each key, seeds (number of completed runs), NUMBERS, and low and high, the ends of
-        the interval of the gaze error.
+        A table with the columns point, one for each key, seeds (the number of completed runs), NUMBERS, low and high
+        (the bounds of the interval of the gaze error).
     """
     rows = []
     for point, values in points.items():

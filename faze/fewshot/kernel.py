@@ -40,7 +40,7 @@ class TorchKernel:
 
     @torch.no_grad()
     def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
-        """Update the weights in place by full-batch SGD on the mean angle; rates (1, ...) per degree and parameter."""
+        """Update the weights in place by full-batch SGD on the mean angle (degrees); rates (1, ...) by parameter."""
         assert len(rates.hidden_bias) == 1
         laid_out = _laid_out(samples)
         for _ in range(steps):

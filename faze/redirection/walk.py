@@ -146,7 +146,7 @@ def contact_sheet(walks: Sequence[PersonWalk]) -> Picture:
 
 
 def video_frames(walk: PersonWalk) -> Iterator[Picture]:
-    """Draw frames of even size that play forward and back in a loop: input and reconstruction above the four walks."""
+    """Draw frames, with even width and height, that loop forward and back: input and reconstruction above the walks."""
     width, height = size = _tile_size(walk, VIDEO_TILE_PX)
     row_px = LINE_PX + height + GAP_PX
     background = _canvas(LINE_PX + 3 * row_px + GAP_PX, 2 * (width + GAP_PX) + GAP_PX)

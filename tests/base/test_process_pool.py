@@ -74,7 +74,7 @@ with worker_processes(1, nothing) as pool:
 
 
 def loaded() -> bool:
-    """Return whether the module to load ahead is loaded, without any large modules."""
+    """Return whether the module to preload has been loaded, and no large module has."""
     return "faze.data.preparation.work" in sys.modules and not {"torch", "scipy", "matplotlib"} & set(sys.modules)
 
 

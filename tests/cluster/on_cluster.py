@@ -34,7 +34,7 @@ class Cluster:
         self.folder = folder
 
     def facts(self, job: str) -> dict[str, str]:
-        """Return SLURM's facts about a job, which it forgets after some minutes."""
+        """Return SLURM's record of a job, which SLURM deletes after some minutes."""
         return dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", "-o", job).split())
 
     def running(self) -> list[str]:

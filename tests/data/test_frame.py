@@ -27,7 +27,7 @@ def test_a_file_of_any_size_is_read_whole_and_leaves_room_for_the_padding(size: 
 
 
 def test_a_header_is_read_again_where_any_byte_of_it_differs(tmp_path: Path) -> None:
-    """This includes the last byte, which is the number of components in the first scan."""
+    """Each byte is changed, including the last one, the number of components in the first scan."""
     data = encode()
     header = read_header(data, len(data))
     (tmp_path / "plain.jpg").write_bytes(data)

@@ -66,8 +66,8 @@ def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda points: points[:12], "there are not 13 landmarks"),
-        (lambda points: np.full((13, 2), np.nan), "there are not 13 landmarks"),
+        (lambda points: points[:12], "expected 13 finite landmark positions"),
+        (lambda points: np.full((13, 2), np.nan), "expected 13 finite landmark positions"),
         (lambda points: points[::-1], "not those of a face|behind the camera"),
         (lambda points: np.random.default_rng(0).uniform(0, 400, (13, 2)), "not those of a face|behind the camera"),
     ],

@@ -1,4 +1,4 @@
-"""The golden numbers: some are in every clone, all are next to it or where FAZE_GOLDEN_DIR points."""
+"""The golden numbers: every clone contains a subset; all are in a folder beside it, or in FAZE_GOLDEN_DIR."""
 
 import os
 from pathlib import Path

@@ -5,7 +5,7 @@ import numpy as np
 
 
 def encode(width: int = 320, height: int = 240, *options: int, gray: bool = False) -> bytes:
-    """Return a JPEG of noise over smooth colours, so that every row and its chroma differ."""
+    """Return a JPEG of noise over smooth colours, so that no two rows have the same brightness or chroma."""
     rng = np.random.default_rng(width + height)
     smooth = cv2.resize(rng.uniform(0, 200, (9, 12, 3)), (width, height), interpolation=cv2.INTER_CUBIC)
     image = np.clip(smooth + rng.normal(0, 25, smooth.shape), 0, 255).astype(np.uint8)

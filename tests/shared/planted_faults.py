@@ -68,7 +68,7 @@ class WrittenData:
         self.change("file_names", -1, lambda _: file_name)
 
     def add_person(self, number: int, row: int) -> str:
-        """Add a person with one frame, one of the first person's; return the person's name."""
+        """Add a person whose only frame is copied from the first person; return the new person's name."""
         person, first = self.new_person.format(number), self.annotation[self.person]
         if person in self.annotation:
             raise ValueError(f"there are so many people that {person} is one of them")

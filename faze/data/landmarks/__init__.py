@@ -79,7 +79,7 @@ def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
         UnusableFrame: No pose in front of the camera fits.
     """
     if landmarks_px.shape != (len(FACE_MODEL_MM), 2) or not np.isfinite(landmarks_px).all():
-        raise UnusableFrame(f"there are not {len(FACE_MODEL_MM)} landmarks")
+        raise UnusableFrame(f"expected {len(FACE_MODEL_MM)} finite landmark positions")
     fx, fy, cx, cy = camera
     lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1.0]]), np.zeros(5)
     points = np.asarray(landmarks_px, np.float64)

@@ -312,8 +312,8 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             positions, known = group[name][:], np.array(decoded(self._file.attrs.get(names, ())), np.str_)
         if len(positions) and positions.max() >= len(known):
             raise UserError(
-                f"{self._path}: {name} of person {person} has index {positions.max()} for {len(known)} {names}; "
-                "recreate the file"
+                f"{self._path}: {name} of person {person} has index {positions.max()}, but there are only "
+                f"{len(known)} {names}; recreate the file"
             )
         if unknown := set(known[positions].tolist()) - set(meanings):
             raise UserError(
