@@ -181,7 +181,7 @@ def test_image_keeps_the_aspect_of_the_strip(defaults: dict) -> None:
 
 def test_too_few_synthetic_frames_are_found_before_rendering(defaults: dict) -> None:
     defaults["synthetic"]["frames_per_person"] = 60
-    assert any("plus fewshot.query_entries, 60" in line for line in faults(defaults))
+    assert any("plus fewshot.query_entries (60)" in line for line in faults(defaults))
 
 
 def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:

@@ -107,7 +107,7 @@ def test_bookkeeping_around_a_graph(switches, monkeypatch):
     assert_same(train(step, feed, steps=8), wanted, rtol=0)
     assert [stand_in.replays for stand_in in stand_ins] == [6]
     batch = next(feed(range(1)))
-    with pytest.raises(ValueError, match=r"engine\.graphs: a batch of .* after the graph was captured"):
+    with pytest.raises(ValueError, match=r"engine\.graphs: got a batch of .*, but the graph was captured"):
         step({name: value[:4] for name, value in batch.items()}, loss_weights(0, LOSS, 8))
     with pytest.raises(ValueError, match=r"engine\.graphs: the loss terms differ"):
         step(batch, loss_weights(0, LOSS, 8) | {"another": 1.0})

@@ -408,7 +408,7 @@ def test_files_that_are_not_as_many_as_the_learners_are_refused(run, capsys, mon
     monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word != "offset_trace.parquet"])
     capsys.readouterr()
     assert adapt.main() == 1
-    assert_one_sentence(capsys, "--trace names 1, --learner 2: give as many")
+    assert_one_sentence(capsys, "--trace has 1 values, but --learner has 2")
 
 
 def assert_same(learned: dict, whole: bytes) -> None:

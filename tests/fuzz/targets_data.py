@@ -495,7 +495,7 @@ def _list(text: str) -> Callable[[Path], object]:
 
 _SPLITS_CASES = {
     "torn": (_list("{"), "given.json: the file cannot be read"),
-    "another split": (_list('{"training": ["00001"]}'), 'given.json: is not {"train"'),
+    "another split": (_list('{"training": ["00001"]}'), 'given.json: expected {"train"'),
     "twice": (_list('{"train": ["1"], "val": ["1"]}'), "given.json: person 1 is in train and also in val"),
     "absent": (lambda folder: (folder / "given.json").unlink(), "given.json: the file cannot be read"),
 }
