@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -14,7 +13,6 @@ from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.result_paths import ResultPaths
 from faze.evaluation.wording import NAMES
-from faze.report.results import read_csv
 from faze.report.style import drawing
 
 BUDGET_BYTES = 14 * 2**20  # of the page, after base64
@@ -145,13 +143,3 @@ def _embed_sheet(folder: Path, name: str, embedder: Embedder) -> str | None:
         raise UserError(
             f"{folder / ATLAS}: its sheet {name!a:.100} cannot be read ({error.strerror}): run walk again"
         ) from None
-
-
-def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
-    """Read the requested and estimated angles of the first and the last tier's walks, if the tables exist.
-
-    Raises:
-        UserError: a table is damaged.
-    """
-    files = {tier: paths.walks(tier, seed) / "angles.csv" for tier in dict.fromkeys([tiers[0], tiers[-1]])}
-    return {tier: read_csv(path, "run walk again") for tier, path in files.items() if path.is_file()}

@@ -109,3 +109,13 @@ def read_csv(path: Path, remedy: str, checksum: int | None = None) -> pd.DataFra
     except (ValueError, OverflowError) as error:  # from the parser of pandas, also for bytes that are not text
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: is not a complete table ({reason}): {remedy}") from None
+
+
+def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
+    """Read the requested and estimated angles of the first and the last tier's walks, if the tables exist.
+
+    Raises:
+        UserError: a table is damaged.
+    """
+    files = {tier: paths.walks(tier, seed) / "angles.csv" for tier in dict.fromkeys([tiers[0], tiers[-1]])}
+    return {tier: read_csv(path, "run walk again") for tier, path in files.items() if path.is_file()}

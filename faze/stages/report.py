@@ -13,9 +13,9 @@ from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
 from faze.report import figures
 from faze.report.dataset_page import read_page
-from faze.report.media import Embedder, collect_atlas, collect_walks, save_figures, walk_angles
+from faze.report.media import Embedder, collect_atlas, collect_walks, save_figures
 from faze.report.page import render, tier_table
-from faze.report.results import Results, read_evaluation
+from faze.report.results import Results, read_evaluation, walk_angles
 from faze.report.style import drawing
 
 PAGE = ("index.html", "table.csv")  # files that identify the folder of such a page

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import subprocess
 import sys
 import time
 
@@ -406,3 +407,9 @@ def test_a_name_with_dollars_is_a_name(tmp_path, monkeypatch):
         ],
     )
     assert run(monkeypatch, tmp_path / "data.h5", "--out", tmp_path / "page") == 0
+
+
+def test_pandas_is_not_imported() -> None:
+    """Regression: a joined module imported it, and `faze inspect` took half a second longer."""
+    code = "import sys, faze.stages.inspect; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -41,8 +41,8 @@ from faze.evaluation.runs import (
 from faze.evaluation.tables import other_benchmarks, performance
 from faze.report import results
 from faze.report.dataset_page import read_page
-from faze.report.media import Embedder, collect_atlas, walk_angles
-from faze.report.results import read_evaluation
+from faze.report.media import Embedder, collect_atlas
+from faze.report.results import read_evaluation, walk_angles
 from faze.tracking.run_record import RunPlace, read_training
 
 TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")
