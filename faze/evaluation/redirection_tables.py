@@ -80,7 +80,7 @@ def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.Da
         redirected, turned: means over people and seeds with intervals, per tier, data set (and variant);
         redirected_by_angle: means over seeds, per tier, data set, factor, bin of the requested angle, and variant;
         redirection_changes: each tier compared with the baseline, like `tables.changes`, with the factor instead of the
-            learner.
+        learner.
 
     Raises:
         UserError: runs differ in people or pairs.

@@ -48,7 +48,7 @@ def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd
 
     Returns:
         One row per tier and seed: target_deg; reached; pairs and rate_seconds of the first validation that reaches it;
-            rate_ratio, the baseline's rate_seconds divided by this run's. Values are nan if the error is not reached.
+        rate_ratio, the baseline's rate_seconds divided by this run's. Values are nan if the error is not reached.
     """
     target = curves[curves["tier"] == baseline].groupby("seed")["error_deg"].last() + margin_deg
     rows = []
