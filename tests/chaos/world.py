@@ -33,7 +33,7 @@ JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", re.MULTILINE)
 
 @dataclass
 class Command:
-    """One call of Snakemake, in a separate session, and its output."""
+    """One call of Snakemake, in its own process group, and its output."""
 
     process: subprocess.Popen[bytes]
     log: Path
