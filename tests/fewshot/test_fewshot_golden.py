@@ -141,12 +141,15 @@ def sequential_errors(
     return sequential.adapt(network, samples.take(support.tolist()), query, **exact)[1]
 
 
-@pytest.mark.parametrize("k", [1, 3, 9])
-def test_adapted_errors_equal_the_sequential_implementations(people, maml, sequential, tmp_path, k):
-    """With equal draws and weights, the mean error of ten people agrees to within 0.01 degrees every 100 steps.
+@pytest.mark.parametrize(("k", "mean_deg", "single_deg"), [(1, 0.005, 0.03), (3, 0.05, 0.4), (9, 0.005, 0.05)])
+def test_adapted_errors_equal_the_sequential_implementations(
+    people, maml, sequential, tmp_path, k, mean_deg, single_deg
+):
+    """With equal draws and weights, errors every 100 steps agree to within three times the noise of rounding or more.
 
-    Single calibrations can differ more: near an optimum, steps overshoot and return, so that rounding in float32 grows;
-    see the next test.
+    Near an optimum, steps overshoot and return, so that rounding in float32 grows, most at k = 3: codes nudged by 6e-8
+    move the mean of ten people by 0.0003, 0.014 and 0.0013 degrees, and one person's by 0.002, 0.12 and 0.011. The
+    next test is exact.
     """
     settings = dataclasses.replace(SHORT, shots=(k,), record_steps=RECORDED[1:-1])
     persons = people("gc_test")[:5] + people("mpi")[:5]
@@ -157,8 +160,8 @@ def test_adapted_errors_equal_the_sequential_implementations(people, maml, seque
     mine = [dataclasses.replace(draw, support=support) for draw, support in zip(draws, read, strict=True)]
     found = fine_tuned_errors_deg(networks, Adaptation(mine, settings))
     expected = [sequential_errors(sequential, networks, *one) for one in zip(persons, read, strict=True)]
-    np.testing.assert_allclose(found.mean(axis=0), np.mean(expected, axis=0), atol=0.01, rtol=0)
-    np.testing.assert_allclose(found, expected, atol=0.15, rtol=0)
+    np.testing.assert_allclose(found.mean(axis=0), np.mean(expected, axis=0), atol=mean_deg, rtol=0)
+    np.testing.assert_allclose(found, expected, atol=single_deg, rtol=0)
 
 
 @pytest.mark.parametrize("k", [1, 3, 9])
