@@ -20,22 +20,27 @@ MOST_CHANNELS = 32  # of a channels-last tile: 64 bytes in half precision, two s
 WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
-def forward(x: Tensor, y: Tensor, scale: Tensor, eps: float, slope: float) -> None:
-    """Write the activated x (B, C, N) into y, and 1 / standard deviation, in the dtype of sums, into scale."""
+def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
+    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype of sums."""
+    y = torch.empty_like(x)
+    scale = x.new_empty((*x.shape[:2], 1), dtype=torch.promote_types(x.dtype, torch.float32))
     grid, tile = _tiles(x)
     strides = *x.stride(), *y.stride()
     with torch.cuda.device_of(x):
         _forward_kernel[grid](x, y, scale, *x.shape[1:], *strides, EPS=eps, SLOPE=slope, WIDE=WIDE[scale.dtype], **tile)
+    return y, scale
 
 
-def backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor, slope: float) -> None:
-    """Compute the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
+def backward(grad: Tensor, y: Tensor, scale: Tensor, slope: float) -> Tensor:
+    """Return the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
+    by_x = torch.empty_like(y)
     grid, tile = _tiles(y)
     strides = *grad.stride(), *y.stride(), *by_x.stride()
     with torch.cuda.device_of(y):
         _backward_kernel[grid](
             grad, y, scale, by_x, *y.shape[1:], *strides, SLOPE=slope, WIDE=WIDE[scale.dtype], **tile
         )
+    return by_x
 
 
 def _tiles(x: Tensor) -> tuple[tuple[int, int], dict[str, int]]:

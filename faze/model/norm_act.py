@@ -11,7 +11,6 @@ bf16.
 """
 
 import functools
-from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -54,15 +53,16 @@ def _instance_norm(x: Tensor) -> Tensor:
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = torch.empty_like(x)
-        scale = x.new_empty((*x.shape[:2], 1), dtype=torch.promote_types(x.dtype, torch.float32))
         if _takes_triton(x):
             from faze.model import fused_norm_triton
 
-            fused_norm_triton.forward(x, y, scale, EPSILON, SLOPE)
+            y, scale = fused_norm_triton.forward(x, EPSILON, SLOPE)
+        elif _at_once(x):
+            y, scale = _forward(x)
         else:
-            for part in _parts(x, y, scale):
-                _forward(*part)
+            y, scale = torch.empty_like(x), x.new_empty((*x.shape[:2], 1), dtype=sum_dtype(x))
+            for part in _slices(x):
+                y[part], scale[part] = _forward(x[part])
         ctx.save_for_backward(y, scale)
         return y
 
@@ -70,15 +70,21 @@ class _Fused(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         y, scale = ctx.saved_tensors
-        by_x = torch.empty_like(y)
         if _takes_triton(y):
             from faze.model import fused_norm_triton
 
-            fused_norm_triton.backward(grad, y, scale, by_x, SLOPE)
-        else:
-            for part in _parts(grad, y, scale, by_x):
-                _backward(*part)
+            return fused_norm_triton.backward(grad, y, scale, SLOPE)
+        if _at_once(y):
+            return _backward(grad, y, scale)
+        by_x = torch.empty_like(y)
+        for part in _slices(y):
+            by_x[part] = _backward(grad[part], y[part], scale[part])
         return by_x
+
+
+def sum_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of the fused operation's sums over x."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _takes_triton(x: Tensor) -> bool:
@@ -90,27 +96,33 @@ def _has_triton(device: torch.device) -> bool:
     return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (7, 0)
 
 
-def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split tensors (B, ...) into parts of a few images on a CPU; elsewhere, return them as one part."""
-    _, channels, pixels = tensors[0].shape
-    if tensors[0].is_cuda or torch.compiler.is_compiling():
-        return iter([tensors])
-    images = max(CACHED // (channels * pixels), 1)
-    return zip(*(tensor.split(images) for tensor in tensors), strict=True)
+def _at_once(x: Tensor) -> bool:
+    """Return whether no slices are needed."""
+    return x.is_cuda or torch.compiler.is_compiling()
 
 
-def _forward(x: Tensor, y: Tensor, scale: Tensor) -> None:
-    """Write the activated x (B, C, N) into y, and 1 / standard deviation into scale (B, C, 1)."""
-    wide = x.to(scale.dtype)
+def _slices(x: Tensor) -> list[slice]:
+    """Return slices of a few images."""
+    images = max(CACHED // x[0].numel(), 1)
+    return [slice(first, first + images) for first in range(0, len(x), images)]
+
+
+def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype of sums.
+
+    Of results that are an alias or written in place, torch.compile 2.11 loses the gradient.
+    """
+    wide = x.to(sum_dtype(x))
     centred = wide - wide.mean(2, keepdim=True)
-    scale.copy_((centred.square().mean(2, keepdim=True) + EPSILON).rsqrt())
-    y.copy_(F.leaky_relu(centred.mul_(scale), SLOPE, inplace=True))
+    scale = (centred.square().mean(2, keepdim=True) + EPSILON).rsqrt()
+    y = F.leaky_relu(centred.mul_(scale), SLOPE)
+    return y if y.dtype == x.dtype else y.to(x.dtype), scale
 
 
-def _backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor) -> None:
-    """Compute the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
+def _backward(grad: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+    """Return the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
     wide = y.to(scale.dtype)
     normal = F.leaky_relu(wide, 1 / SLOPE)
     by_normal = torch.ops.aten.leaky_relu_backward(grad.to(scale.dtype), wide, SLOPE, True)
     mean, along = by_normal.mean(2, keepdim=True), (by_normal * normal).mean(2, keepdim=True)
-    by_x.copy_(by_normal.sub_(mean).addcmul_(normal, along, value=-1).mul_(scale))
+    return by_normal.sub_(mean).addcmul_(normal, along, value=-1).mul_(scale).to(y.dtype)
