@@ -57,6 +57,11 @@ def _run(wanted: str) -> int:
     sys.argv[0] = f"faze {wanted}"
     try:
         return importlib.import_module(modules[wanted]).main()
+    except BaseExceptionGroup as group:  # from filelock, if a second signal interrupts its cleanup
+        error = group.subgroup((Preempted, KeyboardInterrupt)) or group
+        while error is not group and isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == "faze" or TRACEBACK in sys.argv:
             raise

@@ -14,11 +14,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ports import answers, free_port
 from stage_training import ROOT, Training, assert_same_end, children, wait_for, write_store
 
+from faze import __main__ as cli
 from faze.base.preemption import PREEMPTED, Preempted
 from faze.base.run_log import read_events
 from faze.engine.parallel import LAUNCHER
@@ -119,6 +121,21 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
     assert "Traceback" not in words and "faze train: interrupted" in words
     training.finish()
     assert_same_end(training, undisturbed)
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Preempted("stopped by SIGTERM"), 75)])
+def test_a_second_signal_while_a_lock_is_cleaned_up_is_no_traceback(stop, code, monkeypatch, capsys):
+    """Regression: filelock then raises both errors as a group, which showed a traceback."""
+    group = BaseExceptionGroup("lock", [OSError("closed"), BaseExceptionGroup("inner", [stop])])
+
+    def interrupted() -> int:
+        raise group
+
+    monkeypatch.setattr("sys.argv", ["faze", "benchmark"])
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    monkeypatch.setattr(cli.importlib, "import_module", lambda name: SimpleNamespace(main=interrupted))
+    assert cli.main() == code
+    assert capsys.readouterr().err.startswith("faze benchmark: " + (str(stop) or "interrupted"))
 
 
 def test_ctrl_c_that_python_loses_is_heard_after_the_step():
