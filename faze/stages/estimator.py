@@ -49,7 +49,8 @@ def main(args: Namespace) -> None:
         errors = []
         with StripStore(args.data) as strips:
             trained_on = [strips.person_digest(person) for person in people.names]
-        with torch.backends.cudnn.flags(allow_tf32=False):  # not by the engine, whose changes would re-run this
+        # Not by the engine, whose changes would re-run this. Without `enabled`, cuDNN would be off.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             for path in stores:
                 with StripStore(path) as strips:
                     errors += measure_errors(network, strips)

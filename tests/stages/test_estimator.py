@@ -58,6 +58,19 @@ def stage(tmp_path, monkeypatch):
     return run
 
 
+def test_errors_are_measured_in_fp32_with_cudnn(stage, monkeypatch):
+    """Regression: cuDNN was off while errors were measured."""
+    cudnn, measure, seen = torch.backends.cudnn, estimator.measure_errors, []
+
+    def measured(*given):
+        seen.append((cudnn.enabled, cudnn.allow_tf32))
+        return measure(*given)
+
+    monkeypatch.setattr(estimator, "measure_errors", measured)
+    assert stage(strips=16) == 0
+    assert seen == [(True, False), (True, False)] and cudnn.enabled
+
+
 def test_it_learns_from_train_people_and_tells_its_error_on_the_others(stage, capfd):
     assert stage() == 0
     errors = json.loads((stage.folder / "errors.json").read_text())["errors"]
