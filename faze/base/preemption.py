@@ -12,6 +12,8 @@ from typing import Self
 PREEMPTED = 75  # exit code EX_TEMPFAIL of sysexits.h: try again
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 INTERRUPTED = "interrupted; run the same command again to resume or repeat it"
+AGAIN_S = 5  # signals that follow sooner are copies: from a scheduler to every process, and from torchrun
+UNANSWERED_S = 30  # a step that takes longer to answer a signal is not waited for
 OVERDUE_S = 3  # after a signal the main thread has ended, or is in code where Python runs no signal handler
 
 
@@ -24,21 +26,28 @@ class Preempted(BaseException):
 
 class _State:
     signal_name: str | None = None  # of the last signal
+    arrived = 0.0  # time of the first signal that is not answered
+    answered = True  # `received_signal` has returned the last signal
     deferred = False
     interrupted = False
 
 
 def install_handlers() -> None:
     """Raise `Preempted` on any signal from now on: there is no result yet that must be saved."""
-    _State.signal_name, _State.deferred, _State.interrupted = None, False, False
+    _State.signal_name, _State.answered, _State.deferred, _State.interrupted = None, True, False, False
     for number in SIGNALS:
         signal.signal(number, _note)
+    signal.signal(signal.SIGALRM, _give_up)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent told us to ignore it
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def defer() -> None:
-    """Record signals for `received_signal` from now on, without raising: there is work to save."""
+    """Record signals for `received_signal` from now on: there is work to save.
+
+    Another signal before its next call, or no call within UNANSWERED_S, raises `Preempted` all the same: the process
+    is waiting for something, and the last checkpoint is kept.
+    """
     _State.deferred = True
 
 
@@ -50,6 +59,9 @@ def received_signal() -> str | None:
     """
     if _State.interrupted:
         raise KeyboardInterrupt
+    if not _State.answered:
+        _State.answered = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return _State.signal_name
 
 
@@ -58,7 +70,7 @@ def ignore_signals() -> None:
 
     Python's own signal handlers do not run while the interpreter exits.
     """
-    for number in (*SIGNALS, signal.SIGINT):
+    for number in (*SIGNALS, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -98,16 +110,24 @@ class SignalWatch:
         except BlockingIOError:
             numbers = b""
         for number in numbers:
-            if self._since is None and (number == signal.SIGINT or (number in SIGNALS and not _State.deferred)):
+            if self._since is None and number in (signal.SIGINT, *SIGNALS):
                 self._since = number, time.monotonic()
-        if self._since is None or time.monotonic() - self._since[1] < OVERDUE_S:
+        if self._since is None:
             return None
-        number = self._since[0]
-        return (128 + number, INTERRUPTED) if number == signal.SIGINT else (PREEMPTED, _before_first_step(number))
+        number, began = self._since
+        deferred = _State.deferred and number != signal.SIGINT
+        if deferred and _State.answered and _State.signal_name:
+            self._since = None
+            return None
+        if time.monotonic() - began < OVERDUE_S + (UNANSWERED_S if deferred else 0):
+            return None
+        return (128 + number, INTERRUPTED) if number == signal.SIGINT else (PREEMPTED, _stopped_by(number))
 
 
-def _before_first_step(number: int) -> str:
-    return f"stopped by {signal.Signals(number).name} before its first step; run the same command again"
+def _stopped_by(number: int) -> str:
+    """Return the message for a signal that no step has answered."""
+    when = "while it was waiting" if _State.deferred else "before its first step"
+    return f"stopped by {signal.Signals(number).name} {when}; run the same command again"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -117,5 +137,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _note(number: int, frame: FrameType | None) -> None:
     _State.signal_name = signal.Signals(number).name
-    if not _State.deferred:
-        raise Preempted(_before_first_step(number))
+    if _State.answered:
+        _State.answered, _State.arrived = False, time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, UNANSWERED_S)
+    if not _State.deferred or time.monotonic() - _State.arrived > AGAIN_S:
+        raise Preempted(_stopped_by(number))
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    if not _State.answered:
+        raise Preempted(_stopped_by(signal.Signals[_State.signal_name or ""]))

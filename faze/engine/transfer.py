@@ -1,5 +1,8 @@
 """How batches reach the device: loader processes, page-locked memory, strips that stay on the device."""
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -7,12 +10,41 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from faze.base.errors import UserError
 from faze.base.preemption import ignore_in_worker
 from faze.engine.step import Clock
 from faze.engine.switches import Switch
 
 Tensors = dict[str, Tensor]  # a batch by name; the engine does not know what the names mean
+SILENT_S = 60.0  # without a batch: then the reason is looked for
+LEAST_SHARED_BYTES = 2**24  # free
+SHARED_MEMORY = "/dev/shm"  # through which loader processes send batches
 RESIDENT_SHARE = 0.5  # share of free device memory that strips may use; the step needs the rest
+
+
+def _received(batches: Iterator[Tensors]) -> Iterator[Tensors]:
+    """Yield the batches of a torch loader; if none arrives for SILENT_S, find out why.
+
+    Raises:
+        UserError: loader processes cannot send batches, or have ended.
+    """
+    while True:
+        try:
+            batch = next(batches, None)
+        except RuntimeError as error:  # the loader can be asked again after its timeout
+            free = shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else 0
+            if "DataLoader" not in str(error):
+                raise
+            if "timed out" in str(error) and free > LEAST_SHARED_BYTES:
+                print(f"no batch from the loader processes for {SILENT_S:.0f} s: still waiting", file=sys.stderr)
+                continue
+            raise UserError(
+                f"loader processes cannot send batches: {SHARED_MEMORY} has {free / 2**20:.1f} MiB left ({error}). Set "
+                "data.workers: 0, or give a container more (--shm-size, --ipc=host)"
+            ) from None
+        if batch is None:
+            return
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -33,7 +65,8 @@ class Transfer:
         if not self.workers and not self.pin:  # a loader would add 0.1 ms to each batch
             return map(dataset.__getitem__, numbers)
         options = {"num_workers": self.workers, "pin_memory": self.pin, "worker_init_fn": ignore_in_worker}
-        return iter(DataLoader(dataset, batch_size=None, sampler=numbers, **options))
+        timeout = SILENT_S if self.workers else 0
+        return _received(iter(DataLoader(dataset, batch_size=None, sampler=numbers, timeout=timeout, **options)))
 
     def __call__(
         self, dataset: Dataset, numbers: Iterable[int], to_device: Callable[[Tensors], Tensors], clock: Clock

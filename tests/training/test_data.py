@@ -9,6 +9,7 @@ at new addresses; an optimiser whose state is not saved in the checkpoint.
 
 import itertools
 import math
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from trajectory import LOSS, TRAIN, losses, people, setup, tier
 from worlds import Apart
 
 from faze import engine
+from faze.base.errors import UserError
 from faze.data.pairs import PeopleStrips
 from faze.engine import transfer
 from faze.engine.step import DeviceNumbers, Step
@@ -76,6 +78,28 @@ def test_feed_goes_on_at_any_step(workers):
 def test_feed_goes_round_for_ever():
     batches = list(itertools.islice(feed(people())(itertools.cycle(range(2))), 5))
     assert_same(batches[2:], batches[:3])
+
+
+class Slow(torch.utils.data.Dataset):
+    """Batches that take longer than the loader is waited for."""
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        time.sleep(1.0)
+        return {"number": torch.tensor(number)}
+
+
+@pytest.mark.parametrize(("least_bytes", "stuck"), [(0, False), (2**60, True)])
+def test_loader_processes_are_waited_for_unless_they_cannot_send(least_bytes, stuck, monkeypatch, capsys):
+    """Regression: with a full /dev/shm, a training waited for ever for a batch that a process could not send."""
+    monkeypatch.setattr(transfer, "SILENT_S", 0.4)
+    monkeypatch.setattr(transfer, "LEAST_SHARED_BYTES", least_bytes)
+    batches = transfer.Transfer(1, False, transfer.Switch("pin", "false", "false")).load(Slow(), range(2))
+    if stuck:
+        with pytest.raises(UserError, match=r"/dev/shm has .* data\.workers: 0.* --shm-size"):
+            next(batches)
+    else:
+        assert [int(batch["number"]) for batch in batches] == [0, 1]
+        assert "still waiting" in capsys.readouterr().err
 
 
 def test_each_switch_of_the_transfer_says_why_it_does_not_act_on_a_cpu():

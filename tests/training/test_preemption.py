@@ -138,6 +138,43 @@ def test_a_second_signal_while_a_lock_is_cleaned_up_is_no_traceback(stop, code, 
     assert capsys.readouterr().err.startswith("faze benchmark: " + (str(stop) or "interrupted"))
 
 
+WAITING = """
+import os, signal, sys, time
+from faze.base import preemption
+preemption.AGAIN_S, preemption.UNANSWERED_S = 0.5, {unanswered}
+preemption.install_handlers()
+preemption.defer()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)  # a copy
+    {then}
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(20)
+except preemption.Preempted as stopped:
+    print(stopped)
+else:
+    print("went on")
+"""
+
+
+@pytest.mark.parametrize(("unanswered", "then", "seconds"), [
+    (30, "pass", (1.0, 15)),  # by the next signal
+    (0.2, "pass", (0.2, 15)),  # by none
+    (0.2, "preemption.received_signal(); time.sleep(0.5); sys.exit(print('went on'))", (0.5, 15)),
+])  # fmt: skip
+def test_a_wait_that_no_step_ends_heeds_a_second_signal_or_its_time(unanswered, then, seconds):
+    """Regression: a training that waited for a loader process noted every SIGTERM and went on waiting."""
+    program = WAITING.format(unanswered=unanswered, then=then)
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    least, most = seconds
+    assert least <= time.monotonic() - began < most and ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == (
+        "went on" if "sys.exit" in then else "stopped by SIGTERM while it was waiting; run the same command again"
+    )
+
+
 def test_ctrl_c_that_python_loses_is_heard_after_the_step():
     """Regression: one run in several hundred, interrupted in a finaliser, continued to its end with exit code 0."""
     lost = """
