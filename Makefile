@@ -4,6 +4,7 @@
 # make weights    only the baseline: results/default/weights contains its network and learners with a model card
 # make studio     a page to change a network's gaze, head and appearance codes; needs npm once
 # make servers    tests of a team's MLflow with PostgreSQL and S3, of its failures, and of results in S3
+# make oldest     tests of the training with the oldest supported versions of torch and others
 # make cluster    tests on a SLURM cluster of three nodes on this machine; needs root
 # make chaos      the smoke ablation with random faults, which must not change results (MINUTES=30 SEED=1)
 # make fuzz       hostile files for every parser (CASES=50000 for each)
@@ -24,7 +25,7 @@ INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster chaos fuzz docs ui
+.PHONY: ablation demo weights studio test lint unit compiled servers oldest workflow cluster chaos fuzz docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(VALUES)
@@ -87,6 +88,14 @@ servers: $(INSTALLED)
 # The files of a finding are kept in a folder, whose path is printed.
 fuzz: $(INSTALLED)
 	nice $(BIN)/python tests/fuzz --cases $(CASES)
+
+# The oldest versions that pyproject.toml allows, in their own environment; PyPI's torch brings gigabytes of CUDA.
+oldest:
+	$(PYTHON) -m venv .oldest
+	.oldest/bin/python -m pip install --quiet torch==2.11.0 triton==3.6.0 numpy==2.4.0 scipy==1.17.0 h5py==3.16.0 \
+		opencv-python-headless==5.0.0.93 pyyaml==6.0 filelock==4.2.0 pytest hypothesis
+	PATH="$(CURDIR)/.oldest/bin:$(PATH)" benchmarks/gpu.sh --tiny --budget-s 3000 --out results/oldest
+	OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -m "not compiled" tests/engine
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow

@@ -4,29 +4,34 @@
 
 Units run in this order (units.plan), so that a short lease is spent on the most important ones:
 
-    switch/VALUE   a small run with only this value of a switch: how it moves the weights, compared with the baseline
-    check/TIER     the same with all changes up to a tier
-    tier/TIER      the speed of steps of 256 pairs per device, compared with the baseline's, in fresh processes
+    start/ddp      processes meet and communicate
+    check/TIER     a small run with all changes of a tier: how it moves the weights, compared with the baseline
+    time/GROUP-N   one round of steps of 256 pairs per device: the baseline and the group's tiers, in fresh processes
     step/TIER      the second step on several chunks of 256 pairs, in parts, compared with the baseline's in one part
-    without/TIER   the speed of the last tier without the change of this tier, compared with the last tier's
+    switch/VALUE   as check, with only this value of a switch
 
-Each result is recorded at once, with the code, the machine and the sizes; the next call runs the remaining units.
-Exit code 0: everything is done and passed; 1: a check failed; 3: another call is needed.
+A tier is only timed after its check has passed. Each result is recorded at once, with the code, the sizes and the kind
+of machine; the next call runs the remaining units, and then those that failed.
+Exit code 0: everything is done and passed; 1: a unit failed; 3: another call is needed.
 """
 
 import argparse
+import fnmatch
 import sys
 import time
 from pathlib import Path
 
 import children
 from records import Records
-from table import page
+from table import page, unproved
 from units import Unit, identity, make_data, plan, run, settings
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.engine import machine
 
 FAILED, UNFINISHED = 1, 3
+MOST_FAILURES = 2  # a unit that has failed so often is not repeated
 
 
 def parse() -> argparse.Namespace:
@@ -36,6 +41,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=500.0, help="seconds that this call may take")
     parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="folder of gpu.json, gpu.md and caches")
     parser.add_argument(
+        "--only", nargs="+", default=["*"], metavar="UNIT", help="names of units, such as 'time/talk-*'"
+    )
+    parser.add_argument("--plan", action="store_true", help="print the units with the time at which each should end")
+    parser.add_argument(
         "--tiny", action="store_true", help="toy sizes, on whatever device there is; nothing is compiled"
     )
     return parser.parse_args()
@@ -44,20 +53,29 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run the units that fit into the budget; report the remaining ones."""
     began, args = time.monotonic(), parse()
-    c = settings(args.tiny)
+    try:
+        machine.check_torch()
+    except UserError as error:
+        raise SystemExit(str(error)) from None
+    config = settings(args.tiny)
     args.out.mkdir(parents=True, exist_ok=True)
     children.prepare(args.out / "caches", tiny=args.tiny)
-    units = list(plan(c))
-    records = Records(args.out / "gpu.json", identity(c))
-    make_data(args.out / "strips.h5", c)
-    # What ended in an error is tried again, but takes no time from what was never tried.
-    waiting = [u for u in units if records[u.name] is None] + [u for u in units if records.failed(u.name)]
+    units = list(plan(config))
+    records = Records(args.out / "gpu.json", {unit.name: identity(unit, config) for unit in units})
+    if records.failed("start/ddp"):
+        units = list(plan(config, ddp=False))
+        records = Records(args.out / "gpu.json", {unit.name: identity(unit, config) for unit in units})
+    if args.plan:
+        print_plan(units, records)
+        return 0
+    make_data(args.out / "strips.h5", config)
+    waiting = remaining(units, records, args.only)
     while waiting:
         left = args.budget_s - (time.monotonic() - began)
-        if left < records.expected_s(waiting[0].kind):
+        if left < min(records.expected_s(waiting[0].kind), waiting[0].limit_s):
             break
         unit = waiting.pop(0)
-        if not perform(unit, c, args, left, records):
+        if not perform(unit, units, config, args, left, records):
             waiting.insert(0, unit)
             break
     text = page(records, units)
@@ -67,12 +85,29 @@ def main() -> int:
     return conclude(waiting, units, records)
 
 
-def perform(unit: Unit, c: dict, args: argparse.Namespace, limit_s: float, records: Records) -> bool:
-    """Run a unit and record its result; return False if the budget ran out during the unit."""
+def remaining(units: list[Unit], records: Records, only: list[str]) -> list[Unit]:
+    """Return the units to run, in the order of the plan: those never tried, then those that failed."""
+    chosen = [unit for unit in units if any(fnmatch.fnmatch(unit.name, pattern) for pattern in only)]
+    tried = [unit for unit in chosen if records.failed(unit.name) and records.failures(unit.name) < MOST_FAILURES]
+    return [unit for unit in chosen if records[unit.name] is None] + tried
+
+
+def print_plan(units: list[Unit], records: Records) -> None:
+    """Print the units that are left, with the minute at which each ends if it takes as long as expected."""
+    end_s = 0.0
+    for unit in remaining(units, records, ["*"]):
+        end_s += records.expected_s(unit.kind)
+        print(f"{end_s / 60:5.1f} min  {unit.name}")
+
+
+def perform(
+    unit: Unit, units: list[Unit], config: dict, args: argparse.Namespace, left_s: float, records: Records
+) -> bool:
+    """Run a unit and record its result; return False if the budget ended before the unit's own limit."""
     print(f"{unit.name} ...", file=sys.stderr, flush=True)
-    started = time.monotonic()
-    result = run(unit, c, args.out, limit_s, made_by=records.identity, tiny=args.tiny)
-    if result is None:
+    started, limit_s = time.monotonic(), min(left_s, unit.limit_s, 0.9 * args.budget_s)
+    result, ended = run(unit, config, args.out, limit_s, unproved=unproved(records, units), tiny=args.tiny)
+    if not ended and "failed" in result and limit_s == left_s:
         print(f"{unit.name}: stopped, since the budget is used up", file=sys.stderr)
         return False
     records.add(unit.name, result, time.monotonic() - started)
@@ -85,8 +120,7 @@ def conclude(waiting: list[Unit], units: list[Unit], records: Records) -> int:
     for name in failed:
         print(f"{name} failed: {records[name]['failed']}")
     if waiting:
-        done = len(units) - len(waiting)
-        print(f"{done} of {len(units)} done; give the same command again for {waiting[0].name} and what follows")
+        print(f"{len(waiting)} of {len(units)} are left; give the same command again for {waiting[0].name} and others")
         return UNFINISHED
     print(f"all {len(units)} done" + (f", {len(failed)} failed" if failed else ""))
     return FAILED if failed else 0

@@ -26,6 +26,7 @@ def prepare(caches: Path, *, tiny: bool) -> None:
     """
     kept = {f"{name}_CACHE_DIR": str(caches.absolute() / name.lower()) for name in ("TORCHINDUCTOR", "TRITON")}
     kept["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a GPU then does not touch CUDA
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all processes are on this machine
     os.environ |= kept | ({"TORCHDYNAMO_DISABLE": "1"} if tiny else {})
     # The forking process looks for modules there; it has not touched CUDA, so that its children may.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -72,7 +72,7 @@ def take_steps(
         climbed = loss.ramp_pairs * (1 + number) // len(batches)
         return step(batches[number], loss_weights(climbed, loss, train.global_batch))
 
-    _set_scale(step)
+    set_scale(step)
     for _ in range(step.settling_steps + 1):
         take(0)
     _put_back(step, parameters, first, state)
@@ -153,7 +153,8 @@ def _nudge(parameters: Sequence[Tensor], share: float, seed: int) -> None:
             parameter.mul_((1 + share * (2 * random - 1)).to(parameter.device))
 
 
-def _set_scale(step: Step) -> None:
+def set_scale(step: Step) -> None:
+    """Set a loss scale that does not overflow here, if the step has one."""
     if step.scaler.is_enabled():
         step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
 
@@ -170,7 +171,7 @@ def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor],
                 entry["momentum_buffer"].zero_()
         else:  # of an optimiser that no graph takes in
             step.optimizer.load_state_dict(state)
-    _set_scale(step)
+    set_scale(step)
 
 
 def _momentum(step: Step, parameters: Sequence[Tensor]) -> Tensor:

@@ -1,6 +1,8 @@
 """A proof that an engine runs the same experiment as a reference, in separate processes.
 
-check: the small run of the equivalence tests, in float64 without the number format, then in float32 with it.
+start: the processes of the engine meet and add up a number.
+check, switch: the small run of the equivalence tests, in float64 without the number format, then in float32 with it. In
+low precision, also each operation of a step by itself.
 step: the talk's step, in parts on one side and whole on the other, with the number format.
 """
 
@@ -9,12 +11,14 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from moves import NUDGES, ROUNDING, Moved, compare, take_steps
+from moves import NUDGES, ROUNDING, Moved, compare, set_scale, take_steps
+from operations import OperationErrors
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
@@ -22,14 +26,16 @@ from faze.benchmark.meters import MemoryPeak
 from faze.benchmark.tier_steps import build_tier_steps, read_people
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
-from faze.engine.parallel import World, join
+from faze.engine.parallel import World, join, pick_device
+from faze.engine.switches import Switch
 from faze.training.feed import build_feed
-from faze.training.loop import build_step
+from faze.training.loop import build_step, loss_weights
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/shared"))
 import trajectory
 
-STEPS = {"check": 5, "step": 2}
+STEPS = {"check": 5, "switch": 5, "step": 2}
+LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait for each other on a busy machine
 
 
@@ -37,7 +43,7 @@ THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait
 class Proof:
     """A proof to run, with the paths of its inputs and its output."""
 
-    what: str  # check or step
+    what: str  # start, check, switch or step
     config: Path  # resolved, with two engines: the one to compare with, and the one to prove
     data: Path
     out: Path
@@ -49,25 +55,52 @@ class Proof:
         config = load(self.config, "benchmark")
         against, engine = config.engines.values()
         rank = int(os.environ.get("RANK", 0))
+        if self.what == "start":
+            self._start(engine)
+            return
         plain = dataclasses.replace(engine, precision="fp32", tf32=False)
-        kinds = [("float64", plain), ("float32", engine)] if self.what == "check" else [("float32", engine)]
+        kinds = [("float32", engine)] if self.what == "step" else [("float64", plain), ("float32", engine)]
         wanted = {dtype: self._references(config, against, dtype, kind_of(e)) for dtype, e in kinds} if not rank else {}
         result: dict = {}
+        reports: list[Switch] = []  # of the last engine: `engine` itself
         with join(engine, THREADS) as world:
             for dtype, made in kinds:
                 peak = MemoryPeak(world.device)
-                found = self._move(config, made, world, dtype, settled=peak.settle)
+                reports.clear()
+                found = self._move(config, made, world, dtype, settled=peak.settle, reports=reports)
                 if not rank:
                     number_format = "float64" if dtype == "float64" else kind_of(made)
                     result[dtype] = compare(found, wanted[dtype][0], wanted[dtype][1:], number_format)
                     result[dtype] |= {"seconds": found.seconds} | peak.read()
             if not rank:  # before the process group ends, which may hang
-                self._leave(result)
+                if self.what != "step" and engine.precision in LOW:
+                    result["operations"] = self._check_operations(engine)
+                changed = [name for name in vars(engine) if getattr(engine, name) != getattr(against, name)]
+                self._leave(result, inactive={s.switch: s.reason for s in reports if s.reason and s.switch in changed})
 
-    def _leave(self, result: dict) -> None:
-        failed = [f"{dtype} {r['failed']}" for dtype, r in result.items() if "failed" in r]
+    def _start(self, engine: Engine) -> None:
+        began = time.perf_counter()
+        with join(engine, THREADS) as world:
+            total = float(world.sum(torch.ones((), device=world.device)))
+            if not world.rank:
+                found = {"seconds": time.perf_counter() - began, "processes": world.size}
+                self._leave({"ddp": found | ({} if total == world.size else {"failed": f"the sum is {total}"})})
+
+    def _check_operations(self, engine: Engine) -> dict:
+        """Check each operation of a step in low precision; graphs and compiled code hide theirs, so these are off."""
+        eager = dataclasses.replace(engine, parallel="single", graphs=False, compile="eager")
+        chosen = trajectory.setup(eager, dataclasses.replace(trajectory.ALONE, device=pick_device(engine.device)))
+        step, feed = build_step(chosen), build_feed(trajectory.people(), chosen)
+        (batch,) = feed(range(1))
+        set_scale(step)
+        with OperationErrors(LOW[engine.precision]) as errors:
+            step(batch, loss_weights(0, trajectory.LOSS, chosen.train.global_batch))
+        return errors.summary()
+
+    def _leave(self, result: dict, **more: object) -> None:
+        failed = [f"{part} {r['failed']}" for part, r in result.items() if "failed" in r]
         with whole_file(self.out) as temporary:
-            whole = result | ({"failed": "; ".join(failed)} if failed else {})
+            whole = result | more | ({"failed": "; ".join(failed)} if failed else {})
             temporary.write_text(json.dumps(whole), encoding="utf-8")
 
     def _references(self, config: Resolved, against: Engine, dtype: str, number_format: str) -> Sequence[Moved]:
@@ -99,11 +132,12 @@ class Proof:
         *,
         nudge: tuple[float, int] = (0.0, 0),
         settled: Callable[[], None] = lambda: None,
+        reports: list[Switch] | None = None,
     ) -> Moved:
         before = torch.get_default_dtype()
         torch.set_default_dtype(getattr(torch, dtype))
         try:
-            if self.what == "check":
+            if self.what != "step":
                 # A clipped gradient would hide that one is too long, as a loss scale would make it.
                 clip_norm = 0.0 if dtype == "float64" else trajectory.TRAIN.clip_norm
                 train = dataclasses.replace(trajectory.TRAIN, clip_norm=clip_norm)
@@ -115,6 +149,8 @@ class Proof:
             else:
                 tier = build_tier_steps(config, engine, world, read_people(self.data, config, world.processes_here))
                 step, feed, sections = tier.step, tier.feed, (config.train, config.loss)
+            if reports is not None:
+                reports += [*step.switches, *feed.switches]
             batches = list(feed(range(2 if self.tiny else STEPS[self.what])))
             return take_steps(step, batches, sections, world, nudge=nudge, settled=settled)
         finally:

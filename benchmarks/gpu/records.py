@@ -1,50 +1,73 @@
-"""Results by unit in one JSON file, each with the identity of code, machine and sizes."""
+"""Results by unit in one JSON file, for each kind of machine, with the identity of the code and the sizes."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from faze.base.files import whole_file
 from faze.engine import machine
 
-# Until one of its kind has been timed: the first compile of an eager process takes longest.
-FIRST_GUESS_S = {"switch": 30.0, "check": 60.0, "tier": 120.0, "step": 60.0, "without": 120.0}
+# Until one of its kind has been timed: the first compilation of an eager process takes longest.
+FIRST_GUESS_S = {"start": 20.0, "check": 20.0, "time": 120.0, "step": 40.0, "switch": 20.0}
 MARGIN = 1.3  # on the longest so far
 
 
 class Records:
-    """The finished units, written to disk after each one."""
+    """The results of this kind of machine, written to disk after each unit."""
 
-    def __init__(self, path: Path, identity: str) -> None:
+    def __init__(self, path: Path, identities: Mapping[str, str]) -> None:
         """Open or create the file.
+
+        Args:
+            path: the file.
+            identities: unit -> identity of the code and the sizes.
 
         Raises:
             SystemExit: the file contains something else.
         """
-        self._path, self.identity, self._machine = path, identity, machine.describe()
+        self._path, self._identities, self.machine = path, identities, machine.describe()
         try:
-            self._all = json.loads(path.read_text(encoding="utf-8"))["units"]
+            self._all = json.loads(path.read_text(encoding="utf-8"))["machines"]
+            self._here = self._all.setdefault(kind_of(self.machine), {})
         except FileNotFoundError:
-            self._all = {}
-        except (ValueError, KeyError, TypeError):
+            self._all = {kind_of(self.machine): {}}
+            self._here = self._all[kind_of(self.machine)]
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise SystemExit(f"{path} holds no results of this script: move it away or name another --out") from None
 
     def __getitem__(self, unit: str) -> dict | None:
-        """Return the result of a unit, if this code measured it on this machine at these sizes."""
-        found = self._all.get(unit)
-        return found["result"] if found and found["identity"] == self.identity else None
+        """Return the result of a unit, if this code measured it on this kind of machine at these sizes."""
+        found = self._current(unit)
+        return found["result"] if found else None
+
+    def _current(self, unit: str) -> dict | None:
+        found = self._here.get(unit)
+        return found if found and found["identity"] == self._identities[unit] else None
+
+    def failures(self, unit: str) -> int:
+        """Return how often a unit has ended with an error, with too large a difference, or at its time limit."""
+        found = self._current(unit)
+        return found["failures"] if found else 0
 
     def failed(self, unit: str) -> bool:
-        """Return whether a unit ended with an error or with too large a difference."""
+        """Return whether a unit failed the last time."""
         return "failed" in (self[unit] or {})
 
     def add(self, unit: str, result: dict, seconds: float) -> None:
         """Store a result, in memory and on disk."""
-        self._all[unit] = {"identity": self.identity, "seconds": seconds, "result": result}
+        failures = self.failures(unit) + ("failed" in result)
+        facts = {"identity": self._identities[unit], "commit": self.machine["commit"], "seconds": seconds}
+        self._here[unit] = facts | {"failures": failures, "result": result}
         with whole_file(self._path) as temporary:
-            whole = {"machine": self._machine, "units": self._all}
-            temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+            temporary.write_text(json.dumps({"machines": self._all}, indent=1), encoding="utf-8")
 
     def expected_s(self, kind: str) -> float:
         """Return how many seconds a unit of this kind is expected to take at most."""
-        seen = [r["seconds"] for name, r in self._all.items() if name.startswith(f"{kind}/")]
+        seen = [record["seconds"] for name, record in self._here.items() if name.startswith(f"{kind}/")]
         return MARGIN * max(seen) if seen else FIRST_GUESS_S[kind]
+
+
+def kind_of(facts: Mapping[str, str]) -> str:
+    """Return what results depend on: the GPUs, or else the processor, and the versions."""
+    names = ("gpus" if "gpus" in facts else "processor", "cuda", "torch", "python")
+    return ", ".join(f"{name} {facts[name]}" for name in names if name in facts)

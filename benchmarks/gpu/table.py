@@ -1,74 +1,143 @@
-"""The results as one Markdown page: rows for docs/ledger.md, and the proofs."""
+"""The results as one Markdown page: the tiers of each group, then the proofs."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from records import Records
-from units import AGAINST, Unit
+from units import AGAIN, BASELINE, Unit
 
-from faze.benchmark.tier_table import markdown_tables
-from faze.engine import machine
-from faze.evaluation.wording import markdown_table
+from faze.base.run_log import tier_changes
+from faze.benchmark.rounds import TierRound, WarmUp
+from faze.benchmark.rows import compare
+from faze.evaluation.wording import ENOUGH_ROUNDS, counted, markdown_table, memory_change, peak, peaks_differ
 
 PROOF = ("distance of tolerance", "in", "cosine", "length", "terms and gradient")
+TIMES = ("tier", "change", "step ms", "speed", "peak GiB", "memory", "proof")
+STAND_INS = "the loss scale of fp16 makes the CPU wait for the GPU in each step of an optimiser that is not fused"
 
 
 def page(records: Records, units: Sequence[Unit]) -> str:
-    """Format the tiers, leave-one-out runs and proofs that are done so far."""
-    exact = [f"float64: {PROOF[0]}", *(f"float32: {words}" for words in PROOF)]
+    """Format the times, the proofs and the failures so far."""
+    exact = [f"float64: {PROOF[0]}", *(f"float32: {words}" for words in PROOF), "operations: largest error"]
+    facts = records.machine
+    device = facts.get("gpus") or f"{facts['cores']} cores {facts['processor']}"
     parts = [
-        _measured(records, units),
-        "The same experiment: how far the weights' changes lie from the baseline's, as a share of these, in that part "
-        "of the network where it is most of what rounding explains.",
-        markdown_table(("one switch", *exact, "verdict"), _proofs("switch", records, units)),
-        markdown_table(("all up to a tier", *exact, "verdict"), _proofs("check", records, units)),
-        "The second step of a batch in parts, against the baseline's in one.",
+        f"{device}; torch {facts['torch']}, Python {facts['python']}, commit {facts['commit']}.",
+        *_times(records, units),
+        "The same experiment: how far the change of the weights is from the baseline's, as a share of its length, in "
+        "the part of the network where the share is largest compared with the tolerance.",
+        markdown_table(("tier", *exact, "verdict"), _proofs("check", records, units)),
+        markdown_table(("switch", *exact, "verdict"), _proofs("switch", records, units)),
+        "The second step of a batch in parts, compared with the baseline's in one part.",
         markdown_table(("tier", *PROOF, "step s", "peak GiB", "verdict"), _steps(records, units)),
+        "Failures:",
+        markdown_table(("unit", "attempts", "reason"), _failures(records, units)),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def _measured(records: Records, units: Sequence[Unit]) -> str:
-    """Format the ledger's rows; each tier was interleaved with the tier it is compared with, in a separate run."""
-    found = {unit.subject: records[unit.name] for unit in units if unit.kind == "tier"}
-    found = {name: result for name, result in found.items() if result and "tiers" in result}
-    if not found:
-        return ""
-    first = next(iter(found.values()))
-    tiers = {tier: result["tiers"][tier] for tier, result in found.items()}
-    whole = {name: first[name] for name in ("work", "roof", "rounds", "speed_interval")}
-    whole |= {"machine": machine.describe(), "tiers": tiers}
-    without = {unit.subject: records[unit.name] for unit in units if unit.kind == "without"}
-    without = {tier: result for tier, result in without.items() if result and "tiers" in result}
-    if without:
-        top = [unit.subject for unit in units if unit.kind == "tier"][-1]
-        full = next(iter(without.values()))["tiers"][AGAINST]
-        left_out = {tier: result["tiers"][tier] for tier, result in without.items()}
-        whole["leave_one_out"] = {"of": top, "full": full, "left_out": left_out}
-    return markdown_tables(whole).rstrip()
+def unproved(records: Records, units: Sequence[Unit]) -> dict[str, str]:
+    """Return each tier whose proof failed or is missing on this kind of machine, with the reason."""
+    checks = {unit.subject: records[unit.name] for unit in units if unit.kind == "check"}
+    found = {
+        tier: "its proof has not run" if result is None else result.get("failed") for tier, result in checks.items()
+    }
+    return {tier: reason for tier, reason in found.items() if reason}
 
 
-def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[str, dict, str]]:
-    """Yield the name, result and verdict of each finished unit of a kind."""
+def _times(records: Records, units: Sequence[Unit]) -> Iterator[str]:
+    """Yield a text and a table for each group; a tier without a passed proof has no time."""
+    groups: dict[str, list[Unit]] = {}
     for unit in units:
-        result = records[unit.name]
-        if unit.kind == kind and result is not None:
-            yield unit.subject, result, f"failed: {result['failed']}" if "failed" in result else "the same"
+        if unit.kind == "time":
+            groups.setdefault(re.sub(r"-\d+$", "", unit.subject), []).append(unit)
+    wrong = unproved(records, units)
+    for group, of_group in groups.items():
+        results = [result for unit in of_group if "tiers" in (result := records[unit.name] or {})]
+        tiers = {tier: [r["tiers"][tier] for r in results if tier in r["tiers"]] for tier in of_group[0].engines}
+        rounds = len(tiers[BASELINE])
+        if not rounds:
+            yield f"{group}: no round has been measured."
+            continue
+        over = f"{rounds} rounds"
+        if rounds < ENOUGH_ROUNDS:
+            over = "blocks, which are too narrow: they exclude differences between processes"
+        scale = f" In amp and ddp, {STAND_INS}." if group == "talk" else ""
+        yield f"{group}: {counted(rounds, 'round')} of fresh processes. Brackets are 95 % intervals over {over}.{scale}"
+        yield markdown_table(TIMES, _rows(tiers, wrong))
+
+
+def _rows(tiers: Mapping[str, Sequence[dict]], wrong: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the cells of each tier, whose rounds are compared with the baseline's in the same rounds."""
+    changes = tier_changes({tier: rows[0]["switches"] for tier, rows in tiers.items() if rows and tier != AGAIN})
+    reference = [_round(row) for row in tiers[BASELINE]]
+    first = compare(reference, reference)
+    for tier, rows in tiers.items():
+        proof = "reference" if tier in (BASELINE, AGAIN) else wrong.get(tier, "passed")
+        if tier in wrong or len(rows) < len(reference):
+            yield [tier, "", "", "", "", "", proof if tier in wrong else "not in every round"]
+            continue
+        row = compare([_round(each) for each in rows], reference)
+        throttled = sorted({reason for each in rows for reason in each.get("throttled", ())})
+        speed = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row["speedup"])
+        yield [
+            tier,
+            _change(*changes[tier]) if tier != AGAIN else "shows the noise",
+            f"{row['step_ms']:.4g}" + (f", throttled: {', '.join(throttled)}" if throttled else ""),
+            speed if tier != BASELINE else "1",
+            peak(row).replace(" GiB", ""),
+            memory_change(row["memory_ratio"], peaks_differ(row, first)) if tier != BASELINE else "1",
+            proof,
+        ]
+
+
+def _round(row: Mapping) -> TierRound:
+    """Return the round that a row of benchmark.json was computed from."""
+    memory = {name: value for name, value in row.items() if name in ("peak_gib", "reserved_gib", "warmup_peak_gib")}
+    (blocks,) = row["blocks_ms"]
+    return TierRound({"switches": row["switches"]}, WarmUp(0.0, 0, True, 0.0), blocks, None, memory, {}, [])
+
+
+def _change(base: str | None, switches: Sequence[Mapping[str, str]]) -> str:
+    words = [f"{s['switch']} {s['wanted']}" + (f" inactive: {s['reason']}" if s["reason"] else "") for s in switches]
+    return (f"on {base}: " if base else "") + ("; ".join(words) or "nothing")
+
+
+def _verdict(result: Mapping) -> str:
+    if "failed" in result:
+        return f"failed: {result['failed']}"
+    inactive = "; ".join(f"{switch} is inactive: {reason}" for switch, reason in result.get("inactive", {}).items())
+    return "; ".join(filter(None, ["the same", inactive, result.get("note", "")]))
 
 
 def _proofs(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
-    for name, r, verdict in _done(kind, records, units):
-        cells = [""] * (1 + len(PROOF))
-        if "float32" in r:
-            cells = [_distance(r["float64"]), *_proof(r["float32"])]
-        yield [name, *cells, verdict]
+    for unit in units:
+        r = records[unit.name]
+        if unit.kind == kind and r is not None:
+            cells = [""] * (2 + len(PROOF))
+            if "float32" in r:
+                cells = [_distance(r["float64"]), *_proof(r["float32"]), _operations(r.get("operations"))]
+            yield [unit.subject, *cells, _verdict(r)]
+
+
+def _operations(found: Mapping | None) -> str:
+    return f"{found['error']:.2f} roundings ({found['worst']})" if found and found["operations"] else ""
 
 
 def _steps(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
-    for tier, r, verdict in _done("step", records, units):
-        cells = [""] * (2 + len(PROOF))
-        if "float32" in r:
-            cells = [*_proof(r["float32"]), f"{r['float32']['seconds']:.3g}", f"{r['float32']['peak_gib']:.3g}"]
-        yield [tier, *cells, verdict]
+    for unit in units:
+        r = records[unit.name]
+        if unit.kind == "step" and r is not None:
+            cells = [""] * (2 + len(PROOF))
+            if "float32" in r:
+                cells = [*_proof(r["float32"]), f"{r['float32']['seconds']:.3g}", f"{r['float32']['peak_gib']:.3g}"]
+            yield [unit.subject, *cells, _verdict(r)]
+
+
+def _failures(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
+    for unit in units:
+        if records.failed(unit.name):
+            yield [unit.name, str(records.failures(unit.name)), records[unit.name]["failed"]]
 
 
 def _proof(found: dict) -> list[str]:

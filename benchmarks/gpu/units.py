@@ -1,10 +1,11 @@
 """The units of work, their processes, and their comparisons."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import children
@@ -13,60 +14,77 @@ import torch
 from alone import LAST, OTHERWISE, SAME
 from proof import Proof
 
-from faze.base.code_hash import module_hash
+from faze.base.code_hash import module_hash, sources
 from faze.config.parameters import Engine
 from faze.config.stage_config import resolve, to_lines
-from faze.config.tiers import leave_one_out, resolve_tier
+from faze.config.tiers import resolve_tier, tier_bases
 from faze.config.validation import validate
 from faze.config.yaml_files import flatten, merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
-from faze.engine import machine
 from faze.engine.parallel import count_processes
 
 HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
-AGAINST = "against"  # what a unit compares itself with, among the engines of its configuration
+BASELINE, AGAIN = "baseline", "baseline_again"  # the reference of a unit; its repetition shows the noise
 CHUNK = 256  # pairs of a device's step: the talk's 2048 over 8 GPUs
-PEOPLE, ENTRIES = 16, 64  # strips enough that a chunk of 256 pairs hardly meets one twice
-# In the proof of a whole step the baseline takes in one part what the others take in several: so many as fit, up to the
-# talk's 8. A pair in fp32 takes 94 MiB (measured on a CPU); the rest is for what cuDNN wants.
+PEOPLE, ENTRIES = 16, 64  # enough strips that a chunk of 256 pairs rarely contains one twice
+ROUNDS = 3
+# Tiers that are timed together, each group after the proofs of its tiers. fused_norm and graphs are not compiled, so
+# that Triton's kernels act.
+GROUPS = {
+    "talk": ("amp", "ddp", "fused_sgd", "autotune"),
+    "own": ("bf16", "channels_last", "fused_norm", "graphs"),
+    "compiled": ("compile", "recompute", "resident"),
+}
+TINY_GROUPS = {"talk": ("fused_sgd",), "own": ("fused_norm",)}
+# A unit that takes longer is stopped and recorded as failed, so that the next ones run.
+LIMIT_S = {"start": 60.0, "check": 150.0, "time": 300.0, "step": 150.0, "switch": 150.0}
+COMPILING_S = 240.0  # in addition
+# In the proof of a whole step, the baseline computes at once what the others compute in several parts: as many as fit,
+# at most the talk's 8. A pair in fp32 needs 94 MiB (measured on a CPU); the rest is for cuDNN.
 MOST_PARTS, PAIR_GIB, SHARE = 8, 0.095, 0.8
 
 PAPER = {
     "name": "gpu",
     "data": {"min_entries": ENTRIES},
     "loss": {"chunk_pairs": CHUNK},
-    "benchmark": {"warmup_steps": 5, "block_steps": 5, "rounds": 3, "paper_width": False},
+    "benchmark": {"warmup_steps": 3, "warmup_blocks": 6, "block_steps": 3, "rounds": 1, "paper_width": False},
 }
 TINY = {
-    "tiers": {"baseline": {"device": "auto", "processes": 1}},  # with ddp, each process imports torch
+    "tiers": {BASELINE: {"device": "auto", "processes": 1}},  # with ddp, each process imports torch
     "model": {"growth": 2, "image_height_px": 32, "image_width_px": 128},
     "loss": {"chunk_pairs": 4},
     "benchmark": {"warmup_steps": 1, "warmup_blocks": 3, "block_steps": 1, "blocks": 2, "rounds": 1},
 }
-MEASURED_TINY = ("resident",)  # tiers whose speed is measured
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
     """One piece of work."""
 
-    kind: str  # switch, check, tier, step or without
-    subject: str  # name of the tier, or value of the switch
-    engines: dict[str, Engine]  # the first is what the others are compared to
+    kind: str  # start, check, time, step or switch
+    subject: str  # name of the tier, the group and round, or the value of the switch
+    engines: dict[str, Engine]  # the first is the reference of the others
 
     @property
     def name(self) -> str:
         """Return the name under which the unit is recorded."""
         return f"{self.kind}/{self.subject}"
 
+    @property
+    def limit_s(self) -> float:
+        """Return the seconds that the unit may take."""
+        compiles = any(engine.compile != "eager" for engine in self.engines.values())
+        return LIMIT_S[self.kind] + compiles * COMPILING_S
+
 
 def settings(tiny: bool) -> dict:
     """Read the configuration: the paper's sizes with one chunk on each device, or toy sizes."""
     paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
-    c = merge(merge(paper, PAPER), TINY if tiny else {})
-    everything = {"run": {"tiers": list(MEASURED_TINY) if tiny else list(c["tiers"])}}
-    sizes = {"train": {"global_batch": devices() * c["loss"]["chunk_pairs"]}}
-    return validate(merge(merge(c, everything), sizes))
+    config = merge(merge(paper, PAPER), TINY if tiny else {})
+    groups = TINY_GROUPS if tiny else GROUPS
+    tiers = [*config["auto_tiers"]["cuda"], "resident on graphs"]
+    sizes = {"train": {"global_batch": devices() * config["loss"]["chunk_pairs"]}}
+    return validate(merge(merge(config, {"run": {"tiers": tiers}}), sizes)) | {"groups": groups}
 
 
 def devices() -> int:
@@ -74,44 +92,65 @@ def devices() -> int:
     return torch.cuda.device_count() or 2
 
 
-def identity(c: dict) -> str:
-    """Hash everything on which the results depend: code, machine, sizes, tiers."""
-    paths = [*ROOT.glob("faze/**/*.py"), *HERE.glob("*.py"), ROOT / "tests/shared/trajectory.py"]
-    device = {name: fact for name, fact in machine.describe().items() if name != "commit"}
-    whole = json.dumps([list(map(module_hash, sorted(paths))), device, flatten(c)], sort_keys=True)
-    return hashlib.sha256(whole.encode()).hexdigest()[:12]
+def plan(config: dict, *, ddp: bool = True) -> Iterator[Unit]:
+    """Plan all units, the most important first.
 
-
-def plan(c: dict) -> Iterator[Unit]:
-    """Plan all units, the most important first."""
-    tiers, measured = c["tiers"], c["run"]["tiers"]
-    engines = {tier: resolve_tier(tiers, tier) for tier in tiers}
-    first, *others = tiers
-    baseline = dataclasses.replace(engines[first], parallel="single")
-    on_cpu = dataclasses.replace(baseline, device="cpu")
+    Args:
+        config: the configuration, from `settings`.
+        ddp: whether processes can communicate; if not, only the tier and the values that need it fail.
+    """
+    engines = {tier: resolve_tier(config, tier) for tier in tier_bases(config)}
+    if not ddp or devices() == 1:
+        # Beyond its own tier, ddp in one process adds nothing to a proof except NCCL's failures.
+        alone = {"parallel": "single"}
+        engines |= {tier: dataclasses.replace(e, **alone) for tier, e in engines.items() if tier != "ddp"}
+    first, groups = engines.pop(BASELINE), config["groups"]
+    single = dataclasses.replace(first, parallel="single")
+    yield Unit("start", "ddp", {BASELINE: single, "ddp": dataclasses.replace(single, parallel="ddp", processes=1)})
+    for group, tiers in groups.items():
+        for tier in tiers:
+            yield Unit("check", tier, {BASELINE: single, tier: engines[tier]})
+        for number in range(1, (ROUNDS if groups is GROUPS else 1) + 1):
+            timed = {BASELINE: first} | {tier: engines[tier] for tier in tiers} | {AGAIN: first}
+            yield Unit("time", f"{group}-{number}", timed)
+    timed = [tier for tiers in groups.values() for tier in tiers]
+    for tier in [tier for tier in engines if tier not in timed]:
+        yield Unit("check", tier, {BASELINE: single, tier: engines[tier]})
+    for tier in timed:
+        yield Unit("step", tier, {BASELINE: first, tier: engines[tier]})
     for name, change in SAME.items():
-        yield Unit("switch", name, {AGAINST: baseline, name: dataclasses.replace(baseline, **change)})
+        yield Unit("switch", name, {BASELINE: single, name: dataclasses.replace(single, **change)})
     for name, change in OTHERWISE.items():
-        against, engine = (dataclasses.replace(place, **change) for place in (on_cpu, baseline))
-        yield Unit("switch", name, {AGAINST: against, name: engine})
-    for tier in others:
-        yield Unit("check", tier, {AGAINST: baseline, tier: engines[tier]})
-    for tier in measured:
-        yield Unit("tier", tier, {AGAINST: engines[first], tier: engines[tier]})
-        yield Unit("step", tier, {AGAINST: engines[first], tier: engines[tier]})
-    for tier, engine in leave_one_out(tiers, measured[-1]).items():
-        if tier in measured:
-            yield Unit("without", tier, {AGAINST: engines[measured[-1]], tier: engine})
+        reference = dataclasses.replace(single, device="cpu", **change)
+        yield Unit("switch", name, {BASELINE: reference, name: dataclasses.replace(single, **change)})
     for name, change in LAST.items():
-        yield Unit("switch", name, {AGAINST: baseline, name: dataclasses.replace(baseline, **change)})
+        yield Unit("switch", name, {BASELINE: single, name: dataclasses.replace(single, **change)})
 
 
-def make_data(path: Path, c: dict) -> None:
+@functools.cache
+def own_code(kind: str) -> tuple[str, ...]:
+    """Return the hashes of the code that units of a kind run."""
+    if kind == "time":
+        return tuple(sources("faze.stages.benchmark"))
+    beside = [HERE / "proof.py", HERE / "moves.py", HERE / "operations.py", ROOT / "tests/shared/trajectory.py"]
+    return *sources("faze.benchmark.tier_steps"), *map(module_hash, beside)
+
+
+def identity(unit: Unit, config: dict) -> str:
+    """Hash everything on which a unit's result depends: the code that it runs, its sizes and its switches."""
+    return _hashed([*own_code(unit.kind), *_resolve(unit, config)])
+
+
+def _hashed(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def make_data(path: Path, config: dict) -> None:
     """Write strips of noise, unless they exist: measurements do not depend on the strips' content."""
     if path.exists():
         return
     random = np.random.default_rng(0)
-    shape = (ENTRIES, c["preprocess"]["height_px"], c["preprocess"]["width_px"], 3)
+    shape = (ENTRIES, config["preprocess"]["height_px"], config["preprocess"]["width_px"], 3)
     names = [f"{entry}.jpg" for entry in range(ENTRIES)]
     write_strips(
         path,
@@ -129,53 +168,71 @@ def make_data(path: Path, c: dict) -> None:
     )
 
 
-def run(unit: Unit, c: dict, out: Path, limit_s: float, *, made_by: str, tiny: bool) -> dict | None:
+def run(
+    unit: Unit, config: dict, out: Path, limit_s: float, *, unproved: Mapping[str, str], tiny: bool
+) -> tuple[dict, bool]:
     """Run a unit in separate processes.
 
     Args:
         unit: the unit.
-        c: the configuration.
+        config: the configuration.
         out: folder of its inputs and outputs.
         limit_s: time limit in seconds.
-        made_by: identity of code, machine and sizes.
+        unproved: tier -> why its steps are not shown to be right; such a tier is not timed.
         tiny: use fewer steps.
 
     Returns:
-        The unit's answer; None if it was stopped at the limit; {'failed': reason} if it failed.
+        The unit's answer, with the key `failed` if it failed; and whether it ended by itself.
     """
+    left_out = {tier: unproved[tier] for tier in unit.engines if tier in unproved} if unit.kind == "time" else {}
+    kept = {tier: engine for tier, engine in unit.engines.items() if tier not in left_out}
+    if unit.kind == "time" and kept.keys() <= {BASELINE, AGAIN}:
+        return {"failed": "no tier is proved"}, True
     answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
-    resolved.write_text("\n".join(_resolve(unit, c)) + "\n", encoding="utf-8")
-    if unit.kind in ("tier", "without"):
+    resolved.write_text("\n".join(_resolve(dataclasses.replace(unit, engines=kept), config)) + "\n", encoding="utf-8")
+    if unit.kind == "time":
         arguments = ["-m", "faze", "benchmark", "--config", resolved, "--data", data, "--out", answer]
         arguments += ["--threads", "1"] if tiny else []
         code = children.run(arguments, words, limit_s)
     else:
-        what = "step" if unit.kind == "step" else "check"
-        proof = Proof(what, resolved, data, answer, made_by, tiny)
+        proof = Proof(unit.kind, resolved, data, answer, _hashed(own_code(unit.kind)), tiny)
         *_, engine = unit.engines.values()
-        few, processes = what == "check", count_processes(engine)  # the check's batch is for two devices at most
+        few, processes = unit.kind != "step", count_processes(engine)  # a small batch is for two devices at most
         code = children.prove(proof, words, min(processes, 2) if few else processes, limit_s, few=few)
-    if code == 0:
-        return json.loads(answer.read_text(encoding="utf-8"))
+    result = _result(answer, words, code, limit_s)
+    reasons = [f"{tier} was not timed: {why}" for tier, why in left_out.items()]
+    if reasons:
+        result["failed"] = "; ".join([*filter(None, [result.get("failed")]), *reasons])
+    return result, code is not None
+
+
+def _result(answer: Path, words: Path, code: int | None, limit_s: float) -> dict:
+    """Return the written answer, even if the processes did not end; else the reason for the failure."""
+    if answer.exists():
+        result = json.loads(answer.read_text(encoding="utf-8"))
+        if code != 0:
+            result["note"] = "did not end" if code is None else f"ended with exit code {code}"
+        return result
     last = words.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-    return None if code is None else {"failed": last or f"exit code {code}"}
+    stopped = f"stopped after {limit_s:.0f} s" + (f": {last}" if last else "")
+    return {"failed": stopped if code is None else last or f"exit code {code}"}
 
 
-def _resolve(unit: Unit, c: dict) -> list[str]:
-    """Return a configuration of the `benchmark` stage with two engines: `against`, then the unit's own."""
+def _resolve(unit: Unit, config: dict) -> list[str]:
+    """Return a configuration of the `benchmark` stage with the unit's engines."""
     engines = {name: dataclasses.asdict(engine) for name, engine in unit.engines.items()}
     if unit.kind == "step":
-        parts = step_parts(c)
-        c = merge(c, {"train": {"global_batch": parts * c["train"]["global_batch"]}})
+        parts = step_parts(config)
+        config = merge(config, {"train": {"global_batch": parts * config["train"]["global_batch"]}})
         engines[unit.subject] |= {"accumulate": parts}
-    flat = {key: value for key, value in resolve(c, "benchmark").items() if not key.startswith("engines.")}
+    flat = {key: value for key, value in resolve(config, "benchmark").items() if not key.startswith("engines.")}
     return to_lines(flat | flatten({"engines": engines}))
 
 
-def step_parts(c: dict) -> int:
+def step_parts(config: dict) -> int:
     """Return the number of parts of a proof's step: two on a CPU, else as many as fit into each GPU's memory."""
     if not torch.cuda.is_available():
         return 2
-    fit = SHARE * torch.cuda.get_device_properties(0).total_memory / 2**30 / PAIR_GIB / c["loss"]["chunk_pairs"]
+    fit = SHARE * torch.cuda.get_device_properties(0).total_memory / 2**30 / PAIR_GIB / config["loss"]["chunk_pairs"]
     return max(min(MOST_PARTS, 2 ** int(math.log2(max(fit, 1)))), 2)

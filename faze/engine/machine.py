@@ -8,6 +8,9 @@ from pathlib import Path
 
 import torch
 
+from faze.base.errors import UserError
+
+OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 13)  # tested
 PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
@@ -31,14 +34,30 @@ def describe() -> dict[str, str]:
     return facts | {package: _version(package) for package in PACKAGES}
 
 
+def check_torch() -> None:
+    """Check that the installed torch is one with which the switches have been tested.
+
+    Raises:
+        UserError: it is older or newer.
+    """
+    if not OLDEST_TORCH <= tuple(map(int, torch.__version__.split(".")[:2])) <= NEWEST_TORCH:
+        tested = " to ".join(".".join(map(str, version)) for version in (OLDEST_TORCH, NEWEST_TORCH))
+        raise UserError(
+            f"torch {torch.__version__} is not tested with faze, so a switch could go wrong: install {tested}"
+        )
+
+
 def commit() -> str:
-    """Return the git commit of faze's checkout, with `+` for uncommitted changes; "unknown" outside a checkout."""
+    """Return the git commit of faze's checkout, with `+` for uncommitted changes.
+
+    Without .git, return $FAZE_COMMIT, or else "unknown".
+    """
     git = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
         status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("FAZE_COMMIT", "unknown")
     return head.stdout.strip() + ("+" if status.stdout.strip() else "")
 
 

@@ -48,6 +48,7 @@ PAPER_WIDTH_ROUNDS = 3  # at most
 def main(args: Namespace) -> None:
     """Run the benchmark and print its tables."""
     config = load(args.config, "benchmark")
+    machine.check_torch()
     refuse_debugging()
     with machine_exclusive(), output_lock(args.out):
         rounds = about_rounds(config.benchmark.rounds)

@@ -17,6 +17,7 @@ from faze.base.locks import machine_shared, output_lock
 from faze.base.preemption import Preempted
 from faze.config.parameters import Engine
 from faze.config.stage_config import load
+from faze.engine.machine import check_torch
 from faze.engine.parallel import join, launch
 from faze.training.run import train
 
@@ -32,6 +33,7 @@ from faze.training.run import train
 def main(args: Namespace) -> None:
     """Train, or resume a killed run."""
     config = load(args.config, "train")
+    check_torch()
     if launched(config.engine, args.out):
         return
     with writing(args.out, args.run_log), join(config.engine, config.train.threads) as world:

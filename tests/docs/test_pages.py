@@ -67,7 +67,7 @@ def planned() -> dict[str, set[str]]:
         sys.path.pop(0)
     values: dict[str, set[str]] = {}
     plan = [unit for unit in units.plan(units.settings(tiny=False)) if unit.kind in ("switch", "check")]
-    baseline = dataclasses.asdict(plan[0].engines[units.AGAINST])
+    baseline = dataclasses.asdict(plan[0].engines[units.BASELINE])
     for unit in plan:
         against, engine = map(dataclasses.asdict, unit.engines.values())
         for name in (name for name in engine if not engine[name] == against[name] == baseline[name]):

@@ -1,8 +1,10 @@
 """Switches that have an effect on a CPU, and the reasons given for those that do not."""
 
 import ast
+import contextlib
 import dataclasses
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from trajectory import CONFIG, TRAIN, tier
 
 from faze import engine
 from faze.base import allocator_retention
+from faze.base.errors import UserError
 from faze.config.parameters import Engine
 from faze.config.tiers import resolve_tier
+from faze.engine import machine
 from faze.engine.execution import set_channels_last
 from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, check_chunks, count_processes, pick_device
@@ -47,6 +51,18 @@ def make(name: str, *, clip_norm: float = 0.0, **switches) -> Step:
 def switch_of(name: str, **switches) -> Switch:
     [switch] = [s for s in make("baseline", **switches).switches if s.switch == name]
     return switch
+
+
+def test_an_untested_torch_is_refused(monkeypatch):
+    needed = tomllib.loads((FAZE.parent / "pyproject.toml").read_text())["project"]["dependencies"]
+    oldest, newest = (".".join(map(str, bound)) for bound in (machine.OLDEST_TORCH, machine.NEWEST_TORCH))
+    major, minor = machine.NEWEST_TORCH
+    assert f"torch>={oldest},<{major}.{minor + 1}" in needed
+    machine.check_torch()
+    for version, tested in ((f"{oldest}.0+cu130", True), (f"{newest}.1", True), ("2.10.2", False), ("3.0.0a1", False)):
+        monkeypatch.setattr(torch, "__version__", version)
+        with contextlib.nullcontext() if tested else pytest.raises(UserError, match=f"torch {version} .*{newest}"):
+            machine.check_torch()
 
 
 def test_step_descends_the_weighted_sum():
@@ -200,7 +216,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
     """Regression: torch's error about an invalid device index was reported as a bug in faze."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    ddp = resolve_tier(CONFIG["tiers"], "ddp")
+    ddp = resolve_tier(CONFIG, "ddp")
     assert [count_processes(dataclasses.replace(ddp, processes=number)) for number in (0, 1)] == [1, 1]
     with pytest.raises(ValueError, match=r"engine\.processes 2: .* 1\b"):
         count_processes(dataclasses.replace(ddp, processes=2))
