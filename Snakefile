@@ -44,6 +44,6 @@ for tier in config["tiers"]:
         input:
             every("results/{name}/{tier}/seed{seed}/checkpoint.pt", tier=tier),
             every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_{table}.parquet", tier=tier, table=TABLES),
-            every("results/{name}/{tier}/seed{seed}/walks", tier=tier) if tier == config["run"]["tiers"][0] else [],
+            every("results/{name}/{tier}/seed{seed}/walks", tier=tier) if tier == TIERS[0] else [],
             every("results/{name}/{tier}/seed{seed}/redirection.parquet", tier=tier),
         localrule: True

@@ -28,6 +28,7 @@ import torch
 from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.stage_config import resolve, to_lines
+from faze.config.tiers import tier_bases
 from faze.config.validation import validate
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, unflatten
 from faze.data.store.strips import PersonStrips, write_strips
@@ -85,9 +86,9 @@ def made_up(people: int, strips: int) -> Iterator[PersonStrips]:
 def configs(folder: Path) -> Mapping[str, Path]:
     """Write each stage's config file: the defaults, with a short training run."""
     config = validate(merge(read_yaml(DEFAULTS), unflatten(SMALL)))
-    paths = {}
+    paths, baseline = {}, next(iter(tier_bases(config)))
     for stage in ("preprocess", "train", "encode", "meta_train", "adapt", "redirect"):
-        tier = config["run"]["tiers"][0] if stage in ("train", "encode", "meta_train", "adapt", "redirect") else None
+        tier = None if stage == "preprocess" else baseline
         lines = to_lines(
             resolve(config, stage, tier, 0 if tier else None, "gazecapture" if stage == "preprocess" else None)
         )

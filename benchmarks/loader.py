@@ -84,7 +84,7 @@ class Ours:
         self._setup = TrainingSetup(
             build(Model, values["model"] | size),
             build(Loss, values["loss"]),
-            resolve_tier(values["tiers"], "baseline"),
+            resolve_tier(values, "baseline"),
             build(Train, values["train"] | {"global_batch": batch}),
             World(0, 1, HOST),
             seed=0,

@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON to write")
     args = parser.parse_args()
     values = read_config(args.configfile)
-    engine = resolve_tier(values["tiers"], args.tier)
+    engine = resolve_tier(values, args.tier)
     benchmark = build(Benchmark, values["benchmark"])
     benchmark = replace(benchmark, blocks=benchmark.blocks * benchmark.rounds)  # of one round
     result: dict[str, Any] = {"machine": machine.describe(), "tier": args.tier, "blocks_ms": {}}

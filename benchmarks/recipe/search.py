@@ -30,6 +30,7 @@ from torch import Tensor
 from faze.base.files import whole_file
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
+from faze.config.tiers import tier_bases
 from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml, unflatten
 from faze.data.network_input import to_network
@@ -71,7 +72,7 @@ def train_and_judge(args: argparse.Namespace, name: str, overrides: dict[str, ob
     """Train one variant with one seed in a separate process and evaluate it there, unless that is already done."""
     folder = args.out / name / f"seed{seed}"
     config = validate(merge(read_yaml(ROOT / "config" / "config.yaml"), unflatten(overrides)))
-    lines = to_lines(resolve(config, "train", config["run"]["tiers"][0], seed))
+    lines = to_lines(resolve(config, "train", next(iter(tier_bases(config))), seed))
     told = folder / "judged.json"
     if told.exists() and json.loads(told.read_text())["config"] == lines:
         return

@@ -17,7 +17,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -106,3 +106,18 @@ def changed_switches(
     if not old:
         return [switch for switch in switches if switch["reason"]]
     return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]
+
+
+def tier_changes(
+    tiers: Mapping[str, Sequence[Mapping[str, str]]],
+) -> dict[str, tuple[str | None, list[Mapping[str, str]]]]:
+    """Return, for each tier, the tier that it builds on and the `switch` events that differ from that tier's.
+
+    That tier is the one with the fewest differences among those before it, and the first of several. The first tier
+    builds on none; its events are those of ineffective switches.
+    """
+    found: dict[str, tuple[str | None, list[Mapping[str, str]]]] = {}
+    for tier, switches in tiers.items():
+        known = [(base, changed_switches(switches, tiers[base])) for base in found]
+        found[tier] = min(known, key=lambda each: len(each[1]), default=(None, changed_switches(switches, ())))
+    return found

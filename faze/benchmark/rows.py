@@ -34,7 +34,9 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], con
     return {"ratio": math.exp(logs["mean"]), "low": math.exp(logs["low"]), "high": math.exp(logs["high"])}
 
 
-def rounds_interval(numerator: Sequence[Sequence[float]], denominator: Sequence[Sequence[float]]) -> dict:
+def rounds_interval(
+    numerator: Sequence[Sequence[float]], denominator: Sequence[Sequence[float]], confidence: float = CONFIDENCE
+) -> dict:
     """Compute the ratio between two series of rounds; in each round, fresh processes ran their blocks in turn.
 
     Each round contributes one value: the ratio of the medians of its blocks. The interval is over rounds. With fewer
@@ -43,18 +45,19 @@ def rounds_interval(numerator: Sequence[Sequence[float]], denominator: Sequence[
     Args:
         numerator: blocks of each round.
         denominator: blocks of the same rounds.
+        confidence: level of the interval.
 
     Returns:
         ratio, low, high; ratio is the geometric mean over the rounds.
     """
     above, below = ([float(np.median(blocks)) for blocks in series] for series in (numerator, denominator))
     if len(numerator) >= ENOUGH_ROUNDS:
-        return ratio_interval(above, below)
+        return ratio_interval(above, below, confidence)
     logs = [np.log(np.asarray(a) / np.asarray(b)) for a, b in zip(numerator, denominator, strict=True)]
     within = np.concatenate([round_logs - round_logs.mean() for round_logs in logs])
     freedom = len(within) - len(logs)
     error = math.sqrt(float(within @ within) / freedom / len(within))
-    reach = math.exp(float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error)
+    reach = math.exp(float(special.stdtrit(freedom, (1 + confidence) / 2)) * error)
     ratio = math.exp(float(np.mean(np.log(above) - np.log(below))))
     return {"ratio": ratio, "low": ratio / reach, "high": ratio * reach}
 
@@ -63,10 +66,23 @@ def tier_rows(found: Rounds, *, work: Work, global_batch: int) -> dict[str, Any]
     """Compute a row for every tier that compares it with the baseline."""
     baseline = next(iter(found.tiers.values()))
     same = same_steps({tier: rounds[0].description for tier, rounds in found.tiers.items()}, as_first=True)
+    compared = len(found.tiers.keys() - same.keys()) - 1  # with the baseline
     return {
         tier: _tier_row(rounds, baseline, found.rates, work=work, global_batch=global_batch)
         | {"same_as_baseline": same[tier][1] if tier in same else None}
+        | {"simultaneous": _simultaneous(rounds, baseline, max(compared, 1))}
         for tier, rounds in found.tiers.items()
+    }
+
+
+def _simultaneous(rounds: Sequence[TierRound], baseline: Sequence[TierRound], comparisons: int) -> dict[str, Any]:
+    """Compute intervals that also hold for a tier chosen among several for its speed or memory (Bonferroni)."""
+    level = 1 - (1 - CONFIDENCE) / comparisons
+    peaks, theirs = ([r.memory["peak_gib"] for r in series] for series in (rounds, baseline))
+    return {
+        "comparisons": comparisons,
+        "speedup": rounds_interval([r.blocks_ms for r in baseline], [r.blocks_ms for r in rounds], level),
+        "memory": ratio_interval(theirs, peaks, level) if len(peaks) >= ENOUGH_ROUNDS else None,
     }
 
 

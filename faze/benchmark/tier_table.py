@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from faze.base.run_log import changed_switches
+from faze.base.run_log import tier_changes
 from faze.evaluation.wording import markdown_table, memory_change, peak, peaks_differ
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (min to max)", "memory")
@@ -54,11 +54,13 @@ def _machine(benchmark: Mapping[str, Any]) -> str:
 
 def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
     first = next(iter(tiers.values()), {})
-    for (name, tier), before in zip(tiers.items(), (None, *tiers.values()), strict=False):
+    changes = tier_changes({name: tier["switches"] for name, tier in tiers.items()})
+    for name, tier in tiers.items():
         low, high = tier["step_ms_quartiles"]
+        before, changed = changes[name]
         yield [
             name,
-            _change(tier["switches"], before["switches"] if before else ()),
+            f"on {before}: {_change(changed)}" if before else _change(changed),
             f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})" + _throttled(tier),
             f"{tier['images_per_s']:.4g}",
             _speed(tier["speedup"]) if before else "1",
@@ -99,10 +101,10 @@ def _pays_off(tier: Mapping[str, Any]) -> str:
     return "never" if pairs is None else f"{pairs:,.0f}"
 
 
-def _change(switches: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]]) -> str:
+def _change(switches: Sequence[Mapping[str, str]]) -> str:
     return "; ".join(
         f"{s['switch']} {s['wanted']} " + (f"inactive: {s['reason']}" if s["reason"] else f"({s['acted']})")
-        for s in changed_switches(switches, before)
+        for s in switches
     )
 
 

@@ -32,7 +32,7 @@ def main(args: Namespace) -> None:
             raise UserError(f"--{option} is {'required' if args.stage in stages else 'not accepted'} by {args.stage}")
     config = read_config(args.configfile)
     if args.tier is not None and args.tier not in (*CONTROLS, *points(config)):
-        resolve_tier(config["tiers"], args.tier)  # raises an error if it is not defined
+        resolve_tier(config, args.tier)  # raises an error if it is not defined
     lines = to_lines(resolve(config, args.stage, args.tier, args.seed, args.dataset))
     text = "".join(f"{line}\n" for line in lines)
     if args.out:

@@ -105,9 +105,17 @@ CONTROLS = get_args(Control)
 class Run:
     """The tiers and seeds to train."""
 
-    tiers: list[str]
+    tiers: list[str] | Literal["auto"]
     seeds: list[Count]
     controls: Annotated[list[Control], MayBeEmpty()]
+
+
+@dataclass(frozen=True)
+class AutoTiers:
+    """The tiers that run.tiers: auto trains on each device."""
+
+    cpu: list[str]
+    cuda: list[str]
 
 
 @dataclass(frozen=True)
@@ -338,6 +346,7 @@ class Tracking:
 
 SECTIONS: dict[str, type] = {
     "run": Run,
+    "auto_tiers": AutoTiers,
     "synthetic": Synthetic,
     "preprocess": Preprocess,
     "landmarks": Landmarks,

@@ -15,7 +15,7 @@ from typing import Any, get_origin
 from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.parameters import CONTROLS, RAW, RAW_PATHS, SHARED, STAGES
-from faze.config.tiers import at_point, leave_one_out, points, resolve_tier
+from faze.config.tiers import at_point, leave_one_out, points, resolve_tier, tier_bases
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
@@ -45,17 +45,18 @@ def resolve(
         flat |= {"tier": tier, "seed": other_seed(config["run"]["seeds"]) if tier == "seed" else seed}
     if stage == "train":
         flat |= {"control": tier if tier in CONTROLS else None}
-    tiers = config["tiers"]
     for section, kind in STAGES[stage].items():
         if section == "engine":
             assert tier is not None, f"stage {stage} needs a tier"
-            known = resolve_tier(tiers, config["run"]["tiers"][0] if tier in CONTROLS else tier)
+            known = resolve_tier(config, next(iter(tier_bases(config))) if tier in CONTROLS else tier)
         elif section == "points":
             known = {point: unflatten(values) for point, values in of_sweep.items()}
         elif section == "engines":
-            known = {name: resolve_tier(tiers, name) for name in config["run"]["tiers"]}
+            known = {name: resolve_tier(config, name) for name in tier_bases(config)}
         elif section == "leave_one_out":
-            known = leave_one_out(tiers, config["run"]["tiers"][-1]) if config["benchmark"]["leave_one_out"] else {}
+            known = leave_one_out(config) if config["benchmark"]["leave_one_out"] else {}
+        elif section == "run":
+            known = config["run"] | {"tiers": list(tier_bases(config))}
         else:
             known = {key: value for key, value in config[section].items() if key in fields_of(kind)}
         flat |= flatten({section: known})

@@ -1,38 +1,83 @@
 """Tiers and sweeps: how one configuration describes several runs."""
 
 import dataclasses
+import importlib.metadata
 import itertools
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
+from faze.base.locks import gpus
 from faze.config.check import ConfigError, Fault, build, fields_of, nearest, shown
 from faze.config.parameters import STAGES, Engine
 from faze.config.yaml_files import merge, unflatten
 
-
-def resolve_tier(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
-    """Return the switches of a tier: the combined changes of all tiers from the first to this one."""
-    switches: dict[str, Any] = {}
-    for name, change in tiers.items():
-        switches.update(change)
-        if name == tier:
-            return build(Engine, switches)
-    raise ConfigError(f"tier {tier!r} is not defined under tiers: {', '.join(tiers)}")
+ON = " on "  # in a list of tiers, before the one that a tier builds on
+DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with other devices
 
 
-def leave_one_out(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> dict[str, Engine]:
-    """Return a tier's switches with one tier's change left out, for each tier from the second up to this one.
+def tier_bases(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the tiers to train, each with the tier it builds on: the one before it, or the one after ON.
+
+    The first one builds on the tier that sets every switch, and that one on nothing.
+    """
+    first, found = next(iter(config["tiers"])), {}
+    items = config["run"]["tiers"]
+    for item in config["auto_tiers"][auto_device(config)] if items == "auto" else items:
+        tier, _, base = item.partition(ON)
+        found[tier] = None if tier == first else base or next(reversed(found), first)
+    return found
+
+
+def auto_device(config: Mapping[str, Any]) -> str:
+    """Return the device whose tiers `run.tiers: auto` stands for: cpu or cuda.
+
+    It is that of the tier which sets every switch. If that is auto, it is cuda if this machine has a GPU and torch is
+    built for CUDA; torch is not imported, since that takes longer than the rest of reading a configuration.
+    """
+    device = next(iter(config["tiers"].values()))["device"]
+    if device != "auto":
+        return device
+    if DEVICE in os.environ:
+        return os.environ[DEVICE]
+    return "cuda" if gpus() and not importlib.metadata.version("torch").endswith("+cpu") else "cpu"
+
+
+def resolve_tier(config: Mapping[str, Any], tier: str, *, without: str | None = None) -> Engine:
+    """Return the switches of a tier: its changes, added to those of the tiers it builds on.
+
+    Args:
+        config: the configuration. A tier that it does not train builds on the tier that sets every switch.
+        tier: name of the tier.
+        without: a tier whose changes are left out.
+    """
+    tiers, bases = config["tiers"], tier_bases(config)
+    if tier not in tiers:
+        raise ConfigError(f"tier {tier!r} is not defined under tiers: {', '.join(tiers)}")
+    changes = [tiers[name] for name in _chain(tiers, bases, tier) if name != without]
+    return build(Engine, {switch: value for change in changes for switch, value in change.items()})
+
+
+def _chain(tiers: Mapping[str, Any], bases: Mapping[str, str | None], tier: str) -> list[str]:
+    """List the tiers whose changes a tier combines, from the one that sets every switch to the tier itself."""
+    first, chain = next(iter(tiers)), [tier]
+    while chain[0] != first:
+        chain.insert(0, bases.get(chain[0]) or first)
+    return chain
+
+
+def leave_one_out(config: Mapping[str, Any]) -> dict[str, Engine]:
+    """Return the last tier's switches without one tier's changes, for each tier that it combines except the first.
 
     If a later tier sets the same switch, the later value remains, and the variant equals the tier itself.
 
     Returns:
-        Tier whose change is left out -> switches, in ablation order; the last entry is for the tier itself.
+        Tier whose changes are left out -> switches; the last entry is for the tier itself.
     """
-    resolve_tier(tiers, tier)  # raises an error if it is not defined
-    names = list(tiers)[: list(tiers).index(tier) + 1]
-    rest = {out: [name for name in names if name != out] for out in names[1:]}
-    return {out: resolve_tier({name: tiers[name] for name in left}, left[-1]) for out, left in rest.items()}
+    bases = tier_bases(config)
+    *_, top = bases
+    return {out: resolve_tier(config, top, without=out) for out in _chain(config["tiers"], bases, top)[1:]}
 
 
 SECTIONS = ("engine", "model", "loss", "train", "data", "augment")  # of a training; its strips belong to the ablation
@@ -57,7 +102,7 @@ def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -
     """Return a point's configuration: the first tier's with the point's values, as a tier named after the point."""
     sections = unflatten(values)
     change = sections.pop("engine", {})
-    first = dataclasses.asdict(resolve_tier(config["tiers"], config["run"]["tiers"][0]))
+    first = dataclasses.asdict(resolve_tier(config, next(iter(tier_bases(config)))))
     return merge(config, sections) | {"tiers": {"first": first, point: change}}
 
 

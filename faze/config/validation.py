@@ -6,7 +6,7 @@ from typing import Any
 
 from faze.config.check import Fault, as_text, check_mapping, fields_of, nearest, short, shown
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
-from faze.config.tiers import at_point, check_sweep, leave_one_out, points, resolve_tier
+from faze.config.tiers import ON, at_point, check_sweep, leave_one_out, points, resolve_tier, tier_bases
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 LONGEST_NAME = 100  # bytes of the name of a tier or ablation, which becomes part of longer names
@@ -38,7 +38,7 @@ def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
 
 
 def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
-    """Check a whole configuration and return it, with run.tiers in ablation order.
+    """Check a whole configuration and return it, with the tiers of `run.tiers: auto` written out.
 
     Args:
         mapping: the merged configuration.
@@ -49,18 +49,22 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
     """
     kinds: dict[str, Any] = {"name": str, "tiers": dict, **SECTIONS}
     faults = list(check_mapping("", mapping, kinds))
-    faults += _check_tiers(mapping.get("tiers"), mapping.get("run"))
+    faults += _check_tiers(mapping.get("tiers"))
     if not faults:
-        in_order = [tier for tier in mapping["tiers"] if tier in mapping["run"]["tiers"]]
-        controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(in_order) > 1]
-        mapping = merge(mapping, {"run": {"tiers": in_order, "controls": controls}})
+        lists = {"run.tiers": mapping["run"]["tiers"]}
+        lists |= {f"auto_tiers.{device}": items for device, items in mapping["auto_tiers"].items()}
+        faults += [fault for key, items in lists.items() for fault in _check_order(key, items, mapping["tiers"])]
+    if not faults:
+        items = [tier if base is None else f"{tier}{ON}{base}" for tier, base in tier_bases(mapping).items()]
+        controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(items) > 1]
+        mapping = merge(mapping, {"run": {"tiers": items, "controls": controls}})
         faults += [*_check_combinations(mapping), *_check_points(mapping, kinds)]
     refuse(faults, paths)
     return mapping
 
 
-def _check_tiers(tiers: Any, run: Any) -> Iterator[Fault]:
-    """Check that the first tier sets every switch, and that all of run.tiers are defined."""
+def _check_tiers(tiers: Any) -> Iterator[Fault]:
+    """Check that the first tier sets every switch, and that each can be the name of a folder."""
     if not isinstance(tiers, Mapping) or not tiers:
         return
     for position, (tier, change) in enumerate(tiers.items()):
@@ -69,10 +73,22 @@ def _check_tiers(tiers: Any, run: Any) -> Iterator[Fault]:
             yield Fault(
                 f"tiers.{tier}", f"must be letters, digits, - and _, and not {', '.join(RESERVED)}: it names a folder"
             )
-    wanted = run.get("tiers") if isinstance(run, Mapping) else None
-    for tier in wanted if isinstance(wanted, list | tuple) else ():
-        if isinstance(tier, str) and tier not in tiers:
-            yield Fault("run.tiers", f"{shown(tier)} is not defined under tiers{nearest(tier, list(tiers))}")
+
+
+def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> Iterator[Fault]:
+    """Check that the tiers of a list are defined and listed once, and that each builds on one before it."""
+    first, before = next(iter(tiers)), []
+    for item in items if items != "auto" else ():
+        tier, on, base = item.partition(ON)
+        if tier not in tiers:
+            yield Fault(key, f"{shown(tier)} is not defined under tiers{nearest(tier, list(tiers))}")
+        elif tier in before:
+            yield Fault(key, f"contains {tier} twice")
+        elif tier == first and (before or on):
+            yield Fault(key, f"{first} sets every switch: write it first, without a tier that it builds on")
+        elif on and base not in (first, *before):
+            yield Fault(key, f"{tier} builds on {shown(base)}, which is not before it{nearest(base, [first, *before])}")
+        before.append(tier)
 
 
 def _names_a_folder(name: str) -> bool:
@@ -87,11 +103,10 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """Check combinations of values that would fail later, or silently mean something else."""
     if not _names_a_folder(c["name"]):
         yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
-    engines = {tier: resolve_tier(c["tiers"], tier) for tier in c["run"]["tiers"]}
+    engines = {tier: resolve_tier(c, tier) for tier in tier_bases(c)}
     if c["benchmark"]["leave_one_out"]:
-        topmost = c["run"]["tiers"][-1]
-        variants = leave_one_out(c["tiers"], topmost)
-        engines |= {f"{topmost} without {name}": engine for name, engine in variants.items()}
+        top = list(engines)[-1]
+        engines |= {f"{top} without {name}": engine for name, engine in leave_one_out(c).items()}
     for tier, engine in engines.items():
         yield from _check_batch(tier, engine, c)
         yield from _check_switches(tier, engine)

@@ -51,7 +51,7 @@ def summarize(
         benchmark: the measurements of the benchmark (`runs.read_benchmark`).
         evaluate: margin and confidence.
     """
-    seed, baseline, last = ablation.seeds[0], ablation.tiers[0], ablation.tiers[-1]
+    seed, baseline = ablation.seeds[0], ablation.tiers[0]
     largest_k = int(tables["runs"]["k"].max())
     switches = {tier: trainings[tier, seed].switches for tier in ablation.tiers}
     decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in ablation.tiers[1:]}
@@ -67,7 +67,12 @@ def summarize(
         "margin_deg": evaluate.margin_deg,
         "learner_margin_deg": evaluate.learner_margin_deg,
         "confidence": evaluate.confidence,
-        "verdict": {"tier": last, "error_word": tier_verdicts.get(last, ""), "sentences": sentences},
+        "verdict": {
+            "fastest": verdict.best(tables["performance"], "speed_ratio"),
+            "leanest": verdict.best(tables["performance"], "memory_ratio"),
+            "error_word": verdict.overall(pd.concat(decisive.values())) if decisive else "",
+            "sentences": sentences,
+        },
         "tier_verdicts": tier_verdicts,
         "runs": [_run_metrics(tables, *run, ablation.learners[0], largest_k) for run in ablation.all_runs()],
         "switches": switches,

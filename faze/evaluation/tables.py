@@ -40,7 +40,7 @@ OPTIONAL = ("peak_gib_low", "peak_gib_high", "memory_low", "memory_high")
 OPTIONAL += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
 OPTIONAL += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
 NOT_FLOAT = ("tier", "same_as", "active", "inactive", "rounds", "speed_over", "memory_differs", "same_step")
-NOT_FLOAT += ("unsteady_rounds",)
+NOT_FLOAT += ("unsteady_rounds", "comparisons")
 _SWAPPED = {"learner": "other", "learner_deg": "other_deg", "low_deg": "high_deg"}
 
 
@@ -282,6 +282,10 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
                 "same_step": measured["same_as_baseline"] or "",
                 "unsteady_rounds": measured["unsteady_rounds"],
             }
+            chosen = measured["simultaneous"]
+            row |= {"comparisons": chosen["comparisons"]}
+            row |= {f"speed_{end}_of_all": chosen["speedup"][end] for end in ("low", "high")}
+            row |= {f"memory_{end}_of_all": chosen["memory"] and chosen["memory"][end] for end in ("low", "high")}
             row |= {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
             rows.append(row | {name: measured.get(name) for name in OPTIONAL})
         table = pd.DataFrame(rows)

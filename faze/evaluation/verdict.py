@@ -1,11 +1,12 @@
 """The verdict of an ablation: one sentence for each fact, filled in with statistics from the tables."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from faze.base.run_log import tier_changes
 from faze.config.parameters import Evaluate
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.tables import against
@@ -16,10 +17,14 @@ VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  
 
 SINGLE = "Only {baseline} was run, so there is no second tier to compare it with (run.tiers)."
 SPEED = (
-    "{tier} is {finding} {baseline}: a step is {ratio:.2f} times as fast "
-    "({level:g} % interval {low} to {high} over {over})."
+    "The fastest tier apart from {baseline} is {tier}. It is {finding} {baseline}: a step is {ratio:.2f} times as fast "
+    "({level:g} % interval {low} to {high} over {over}{widened})."
 )
-MEMORY = "Peak memory of {tier} is {finding} that of {baseline}{change}: {after}, compared with {before}, {source}."
+MEMORY = (
+    "The tier with the smallest peak memory apart from {baseline} is {tier}. Its peak is {finding} that of "
+    "{baseline}{change}: {after}, compared with {before}, {source}."
+)
+WIDENED = ", widened because the tier was chosen among {comparisons}"
 ERROR = {
     "identical": "{subject} of {tier} is identical to that of {baseline} in all {count}.",
     "equivalent": "{subject} of {tier} is shown to be unchanged: within ±{margin:g}° of {baseline} in all {count} "
@@ -47,7 +52,7 @@ SCOPE = {
     False: "With {seeds}, intervals are over people only and describe these checkpoints; at least {required} seeds are "
     "required to describe a tier (run.seeds).",
 }
-SWITCHES = "{inactive} of {changed} changed by {tier} cannot take effect on this machine: {reasons}."
+SWITCHES = "These switches cannot take effect on this machine: {reasons}."
 
 
 def overall(changes: pd.DataFrame) -> str:
@@ -60,27 +65,42 @@ def decisive(changes: pd.DataFrame, tier: str) -> pd.DataFrame:
     return changes[(changes["tier"] == tier) & changes["decides"].astype(bool)]
 
 
+def best(performance: pd.DataFrame, column: str) -> str:
+    """Return the tier with the largest ratio in a column of the table `performance`, apart from the baseline.
+
+    Tiers with the baseline's step are only considered if there are no others.
+    """
+    acting = performance.iloc[1:][performance["same_step"].iloc[1:] == ""]
+    others = next(rows for rows in (acting, performance.iloc[1:], performance) if len(rows))
+    return str(others.loc[others[column].idxmax(), "tier"])
+
+
 def describe_speed(row: pd.Series, baseline: str) -> str:
-    """Describe the speed of a tier.
+    """Describe the speed of the fastest tier.
 
     Args:
         row: row of the tier in the table `performance`.
         baseline: name of the baseline tier.
     """
-    finding = "faster than" if row["speed_low"] > 1 else "not shown to be faster than"
-    if row["speed_high"] < 1:
+    finding = "faster than" if row["speed_low_of_all"] > 1 else "not shown to be faster than"
+    if row["speed_high_of_all"] < 1:
         finding = "slower than"
     over = "blocks of one process, without the variation between processes"
     if row["speed_over"] == "rounds":
         over = f"{row['rounds']} rounds of new processes"
-    high = f"{row['speed_high']:.2f}" if row["speed_high"] <= 999 else "more than 999"
-    numbers = {"ratio": row["speed_ratio"], "low": f"{row['speed_low']:.2f}", "high": high}
+    high = f"{row['speed_high_of_all']:.2f}" if row["speed_high_of_all"] <= 999 else "more than 999"
+    numbers = {"ratio": row["speed_ratio"], "low": f"{row['speed_low_of_all']:.2f}", "high": high}
+    numbers |= {"widened": _widened(row)}
     level = 100 * row["speed_confidence"]
     return SPEED.format(tier=row["tier"], baseline=baseline, finding=finding, level=level, over=over, **numbers)
 
 
+def _widened(row: pd.Series) -> str:
+    return WIDENED.format(comparisons=row["comparisons"]) if row["comparisons"] > 1 else ""
+
+
 def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
-    """Describe the peak memory of a tier. A change is shown only if the ranges over rounds do not overlap.
+    """Describe the peak memory of the leanest tier. A change is shown only if the ranges over rounds do not overlap.
 
     Args:
         row: row of the tier in the table `performance`.
@@ -92,24 +112,35 @@ def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
     if row["memory_differs"]:
         less = row["memory_ratio"] > 1
         finding, change = "lower than" if less else "higher than", saving(row["memory_ratio"])
-        if not math.isnan(row["memory_low"]):
-            low, high = sorted(row[end] if less else 1 / row[end] for end in ("memory_low", "memory_high"))
-            change += f", {100 * row['speed_confidence']:g} % interval {low:.2f} to {high:.2f}"
+        if not math.isnan(row["memory_low_of_all"]):
+            ends = (row["memory_low_of_all"], row["memory_high_of_all"])
+            low, high = sorted(end if less else 1 / end for end in ends)
+            change += f", {100 * row['speed_confidence']:g} % interval {low:.2f} to {high:.2f}{_widened(row)}"
         change = f" ({change})"
     texts = {"finding": finding, "change": change, "after": peak(row), "before": peak(baseline), "source": source}
     return MEMORY.format(tier=row["tier"], baseline=baseline["tier"], **texts)
 
 
-def describe_error(changes: pd.DataFrame, subject: str, tier: str, baseline: str, confidence: float) -> str:
-    """Describe whether an error is shown to be unchanged.
+def describe_errors(changes: pd.DataFrame, subject: str, baseline: str, confidence: float) -> str:
+    """Describe whether an error is shown to be unchanged: a sentence for each verdict, about all tiers that have it.
 
     Args:
-        changes: changes on which the tier's verdict is based.
-        subject: subject of the sentence.
-        tier: the tier that is compared.
+        changes: changes on which the tiers' verdicts are based.
+        subject: subject of the sentences.
         baseline: name of the baseline tier.
         confidence: 1 - level of the tests.
     """
+    verdicts = {tier: overall(rows) for tier, rows in changes.groupby("tier", sort=False)}
+    found = {word: [tier for tier in verdicts if verdicts[tier] == word] for word in VERDICTS}
+    return " ".join(
+        _describe_error(changes[changes["tier"].isin(tiers)], subject, join(tiers), baseline, confidence)
+        for tiers in found.values()
+        if tiers
+    )
+
+
+def _describe_error(changes: pd.DataFrame, subject: str, tier: str, baseline: str, confidence: float) -> str:
+    """Describe the changes of tiers with the same verdict; the arguments are those of `describe_errors`."""
     verdict = overall(changes)
     some = changes[changes["verdict"] == verdict]
     largest = some.loc[some["difference_deg"].abs().idxmax()]
@@ -163,25 +194,24 @@ def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
     return DESIGN.format(**numbers, margin=margin_deg, power=100 * hardest["power"], condition=_condition(hardest))
 
 
-def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str, confidence: float) -> str:
-    """Describe the gaze error of redirected strips and of controls, and whether a tier changes it.
+def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, baseline: str, confidence: float) -> str:
+    """Describe the gaze error of the baseline's redirected strips and of controls, and whether tiers change it.
 
     Args:
         means: the table `redirected`.
         changes: the table `redirection_changes`.
-        tier: the last tier.
+        baseline: name of the baseline tier.
         confidence: 1 - level of the tests.
     """
-    errors = means[(means["tier"] == tier) & (means["number"] == "gaze_error_deg")].set_index(["variant", "dataset"])
+    errors = means[(means["tier"] == baseline) & (means["number"] == "gaze_error_deg")]
+    errors = errors.set_index(["variant", "dataset"])
     by_variant = {
         variant: join([f"{deg:.1f}° on {NAMES[dataset]}" for dataset, deg in errors.loc[variant]["mean"].items()])
         for variant in ("redirected", "not_turned", "real")
     }
-    sentences = [REDIRECTION.format(tier=tier, **by_variant)]
-    of_tier = changes[changes["tier"] == tier]
-    if not of_tier.empty:
-        baseline = of_tier["baseline"].iloc[0]
-        sentences.append(describe_error(of_tier, "The redirection error", tier, baseline, confidence))
+    sentences = [REDIRECTION.format(tier=baseline, **by_variant)]
+    if not changes.empty:
+        sentences.append(describe_errors(changes, "The redirection error", baseline, confidence))
     return " ".join(sentences)
 
 
@@ -206,17 +236,11 @@ def describe_scope(seeds: int) -> str:
     return SCOPE[seeds >= SEEDS_FOR_A_TIER].format(seeds=counted(seeds, "seed"), required=SEEDS_FOR_A_TIER)
 
 
-def describe_switches(tier: str, changed: Sequence[Mapping[str, str]]) -> str:
-    """Describe the inactive switches of a tier and why they are inactive; return "" if all are active.
-
-    Args:
-        tier: the last tier.
-        changed: switches whose values differ from the baseline's.
-    """
-    inactive = [switch for switch in changed if switch["reason"]]
-    reasons = "; ".join(f"{switch['switch']} {switch['wanted']} ({switch['reason']})" for switch in inactive)
-    numbers = {"inactive": len(inactive), "changed": counted(len(changed), "switch", "switches")}
-    return SWITCHES.format(tier=tier, reasons=reasons, **numbers) if inactive else ""
+def describe_switches(changed: Iterable[Mapping[str, str]]) -> str:
+    """Describe the switches of tiers that are inactive, and why; return "" if all are active."""
+    inactive = {f"{switch['switch']} {switch['wanted']}": switch["reason"] for switch in changed if switch["reason"]}
+    reasons = "; ".join(f"{switch} ({reason})" for switch, reason in inactive.items())
+    return SWITCHES.format(reasons=reasons) if inactive else ""
 
 
 def describe(
@@ -226,7 +250,7 @@ def describe(
     seeds: int,
     evaluate: Evaluate,
 ) -> dict[str, str]:
-    """Write sentences about the last tier, which combines the changes of all tiers.
+    """Write sentences about the fastest tier, the one with the smallest memory, and the errors of all tiers.
 
     Args:
         tables: performance, changes, design, redirected, redirection_changes and learners, by name.
@@ -238,7 +262,7 @@ def describe(
     Returns:
         Sentences by topic, in the order of the page; "" if there is nothing to report.
     """
-    baseline, tier = list(switches)[0], list(switches)[-1]
+    baseline, *others = switches
     measured = tables["performance"].set_index("tier", drop=False)
     changes, confidence = tables["changes"], evaluate.confidence
     conditions = changes["decides"].astype(bool) & changes["tier"].isin(controls)
@@ -250,17 +274,16 @@ def describe(
         "scope": "",
         "noise": describe_noise(changes[conditions], baseline),
         "design": describe_design(tables["design"], evaluate.margin_deg),
-        "redirection": describe_redirection(tables["redirected"], tables["redirection_changes"], tier, confidence),
+        "redirection": describe_redirection(tables["redirected"], tables["redirection_changes"], baseline, confidence),
         "learners": describe_learners(pairs[pairs["tier"] == baseline], pairs["k"].max()),
         "switches": "",
     }
-    if tier != baseline:
-        before = {switch["switch"]: switch["wanted"] for switch in switches[baseline]}
-        changed = [switch for switch in switches[tier] if before.get(switch["switch"]) != switch["wanted"]]
-        sentences["speed"] = describe_speed(measured.loc[tier], baseline)
-        sentences["memory"] = describe_memory(measured.loc[tier], measured.loc[baseline])
-        of_tier = decisive(changes, tier)
-        sentences["error"] = describe_error(of_tier, "The gaze error", tier, baseline, confidence)
+    if others:
+        changed = [switch for tier, (_, own) in tier_changes(switches).items() if tier != baseline for switch in own]
+        of_tiers = changes[changes["tier"].isin(others) & changes["decides"].astype(bool)]
+        sentences["speed"] = describe_speed(measured.loc[best(measured, "speed_ratio")], baseline)
+        sentences["memory"] = describe_memory(measured.loc[best(measured, "memory_ratio")], measured.loc[baseline])
+        sentences["error"] = describe_errors(of_tiers, "The gaze error", baseline, confidence)
         sentences["scope"] = describe_scope(seeds)
-        sentences["switches"] = describe_switches(tier, changed)
+        sentences["switches"] = describe_switches(changed)
     return sentences

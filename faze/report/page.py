@@ -1,14 +1,13 @@
 """The report page: the rows of its tables and its template."""
 
 import datetime
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from faze.base.run_log import changed_switches
+from faze.base.run_log import tier_changes
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import FACTORS, REDIRECTED, SIMILARITIES
@@ -19,6 +18,11 @@ from faze.report.figures import CONTROLS, TALK, thinned
 from faze.report.results import Results
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "graph")  # of a step, if measured
+# Tiers of the talk that `run.tiers: auto` leaves out on a CPU.
+NOT_ON_CPUS = {
+    "amp": "CPUs without fp16 kernels compute it many times more slowly",
+    "autotune": "cuDNN, whose algorithms it times, runs on GPUs only",
+}
 MOST_SHOTS = 7  # columns of the table of errors against k
 
 Rows = list[dict[str, Any]]
@@ -65,6 +69,7 @@ def render(
         phases=[phase for phase in PHASES if f"{phase}_ms" in performance],
         roofline=bool(performance["share_of_matmul_roof"].notna().all()),
         talk=TALK,
+        absent={} if "gpus" in machine else {t: why for t, why in NOT_ON_CPUS.items() if t not in results.tiers},
         rows=tier_rows(summary, results),
         shots=shot_rows(results),
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
@@ -87,18 +92,19 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
     """Return the rows of the tier table: speed, memory, switches, errors and their changes, and verdict."""
     performance = results.tables["performance"].set_index("tier").astype({"same_step": object})
     performance = performance.fillna({"same_step": ""})
-    switches = summary["switches"]
+    changes = tier_changes({tier: summary["switches"][tier] for tier in results.tiers})
     return [
         {
             "tier": tier,
             "first": tier == results.tiers[0],
             "speed": performance.loc[tier].to_dict(),
-            "switches": changed_switches(switches[tier], switches.get(before, ())),
+            "on": changes[tier][0],
+            "switches": changes[tier][1],
             "same_as": summary["same_steps"][tier],
             "errors": [_error_cell(results, tier, *condition) for condition in conditions(results)],
             "verdict": summary["tier_verdicts"].get(tier, ""),
         }
-        for before, tier in itertools.pairwise([None, *results.tiers])
+        for tier in results.tiers
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from faze.base.errors import UserError
 from faze.base.logged_run import read_ended_run
-from faze.base.run_log import RunLog, changed_switches, is_whole, read_events
+from faze.base.run_log import RunLog, changed_switches, is_whole, read_events, tier_changes
 
 
 def test_events_come_back_in_order_with_their_time(tmp_path):
@@ -92,6 +92,28 @@ def test_a_switch_has_changed_where_it_wants_or_does_something_else():
     assert changed_switches(before, ()) == before[:1]
     assert changed_switches(after, before) == after[1:]
     assert changed_switches(before, before) == []
+
+
+def test_a_tier_builds_on_the_one_with_the_fewest_differences():
+    def switches(**acted: str) -> list[dict[str, str]]:
+        defaults = {"parallel": "dp", "precision": "fp32", "recompute": "false"}
+        return [
+            {"switch": name, "wanted": value, "acted": value, "reason": ""}
+            for name, value in (defaults | acted).items()
+        ]
+
+    tiers = {
+        "baseline": switches(),
+        "ddp": switches(parallel="ddp"),
+        "amp": switches(precision="fp16"),
+        "recompute": switches(precision="fp16", recompute="true"),
+        "again": switches(precision="fp16", recompute="true"),
+        "plain": switches(recompute="true"),
+    }
+    bases = {"ddp": "baseline", "amp": "baseline", "recompute": "amp", "again": "recompute", "plain": "baseline"}
+    found = tier_changes(tiers)
+    assert {tier: base for tier, (base, _) in found.items()} == {"baseline": None} | bases
+    assert [switch["switch"] for switch in found["plain"][1]] == ["recompute"] and found["again"][1] == []
 
 
 def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):

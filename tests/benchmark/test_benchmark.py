@@ -28,7 +28,7 @@ def row_of(result: dict, name: str) -> str:
 
 def test_every_tier_is_compared_with_the_first(measured) -> None:
     tiers = measured[0]["tiers"]
-    assert list(tiers) == ["baseline", "recompute"]
+    assert list(tiers) == ["baseline", "autotune", "allocator_retention", "recompute"]
     assert tiers["baseline"]["speedup"] == {"ratio": 1.0, "low": 1.0, "high": 1.0}
     for tier in tiers.values():
         assert tier["phases_ms"].keys() == {"data", "copy", "forward", "backward", "optimizer"}
@@ -53,8 +53,7 @@ def test_leave_one_outs_are_compared_with_the_top_tier(measured) -> None:
     result = measured[0]["leave_one_out"]
     full, left_out = result["full"], result["left_out"]
     assert result["of"] == "recompute"
-    assert list(left_out) == ["set_to_none", "allocator_retention", "recompute", "autotune"]
-    assert "same" not in left_out["set_to_none"]
+    assert list(left_out) == ["allocator_retention", "recompute", "autotune"]
     assert left_out["autotune"].keys() == {"same"} and "cuDNN" in left_out["autotune"]["same"]
     without_recompute = left_out["recompute"]
     assert without_recompute["memory_ratio"] == pytest.approx(full["peak_gib"] / without_recompute["peak_gib"])
@@ -77,9 +76,10 @@ def test_stage_and_ledger_command_print_the_tables(measured, tmp_path, run_stage
     result, printed = measured
     tables = markdown_tables(result)
     assert tables in printed
-    for row in ("baseline", "recompute", "set_to_none", "autotune"):
+    for row in ("baseline", "autotune", "allocator_retention", "recompute"):
         assert sum(line.startswith(f"| {row} |") for line in tables.splitlines()) in (1, 2), row
-    assert "allocator keep (keep); cudnn_benchmark true inactive: cuDNN" in row_of(result, "recompute")
+    assert "on baseline: cudnn_benchmark true inactive: cuDNN" in row_of(result, "autotune")
+    assert "on allocator_retention: recompute true (true)" in row_of(result, "recompute")
     path = tmp_path / "benchmark.json"
     path.write_text(json.dumps(result))
     assert run_stage("ledger", None, path) == 0 and capsys.readouterr().out == tables
@@ -112,16 +112,18 @@ TIERS = {
 
 
 def test_leave_one_out_removes_one_change_and_keeps_the_others() -> None:
-    variants, full = leave_one_out(TIERS, "d"), resolve_tier(TIERS, "d")
+    config = {"tiers": TIERS, "run": {"tiers": ["a", "b", "c", "d"]}}
+    variants, full = leave_one_out(config), resolve_tier(config, "d")
     assert list(variants) == ["b", "c", "d"]
     assert variants["b"] == full  # d sets the same switch
     assert variants["c"] == dataclasses.replace(full, recompute=False)
     assert variants["d"] == dataclasses.replace(full, precision="fp16")
-    assert list(leave_one_out(TIERS, "c")) == ["b", "c"] and leave_one_out(TIERS, "a") == {}
+    assert list(leave_one_out(config | {"run": {"tiers": ["a", "b", "c", "d on b"]}})) == ["b", "d"]
+    assert leave_one_out(config | {"run": {"tiers": ["a"]}}) == {}
 
 
-def test_the_top_tier_is_the_last_in_ablation_order() -> None:
-    changes = {"run": {"tiers": ["recompute", "baseline", "amp"]}, "benchmark": {"leave_one_out": True}}
+def test_the_tier_with_variants_is_the_last() -> None:
+    changes = {"run": {"tiers": ["baseline", "amp", "recompute"]}, "benchmark": {"leave_one_out": True}}
     values = merge(defaults(), changes)
     flat = resolve(validate(values), "benchmark")
     assert flat["leave_one_out.amp.recompute"] is True

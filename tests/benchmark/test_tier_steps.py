@@ -163,7 +163,7 @@ def test_largest_batch_of_a_cpu_needs_to_know_the_memory() -> None:
 
 
 def test_scaling_finds_the_coefficients_that_made_the_times() -> None:
-    engine = resolve_tier(read_config([])["tiers"], "baseline")
+    engine = resolve_tier(read_config([]), "baseline")
     cases = scaling.size_cases(engine, [2, 4, 8], [32, 64], threads=1)
     random = np.random.default_rng(0)
     blocks = {case.name: 30 + 1e-4 * case.pairs * 4 * case.height**2 + random.normal(0, 0.1, 10) for case in cases}
@@ -184,7 +184,7 @@ def test_scaling_parts_compute_from_communication() -> None:
 
 def test_scaling_gives_each_case_its_own_benchmark_file(tmp_path: Path) -> None:
     values = read_config([SMOKE])
-    engine = resolve_tier(values["tiers"], "baseline")
+    engine = resolve_tier(values, "baseline")
     together, alone = scaling.process_cases(engine, [2], 8, 64)
     for case, chunk, pairs in ((together, 4, 8), (alone, 4, 4)):
         path = tmp_path / f"{case.name}.yaml"

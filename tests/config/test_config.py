@@ -1,5 +1,6 @@
 """Parameters: which values are refused, with which message, and how a value gets from config.yaml to its stage."""
 
+import dataclasses
 import hashlib
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from faze.config.check import ConfigError, fields_of, yaml_number
 from faze.config.parameters import SECTIONS, STAGES, Engine
 from faze.config.stage_config import load, resolve, to_lines
-from faze.config.tiers import resolve_tier
+from faze.config.tiers import DEVICE, resolve_tier, tier_bases
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
 
@@ -133,9 +134,9 @@ def test_each_part_of_the_batch_holds_whole_chunks(defaults: dict) -> None:
 
 def test_leave_one_outs_are_checked_like_tiers(defaults: dict) -> None:
     """If the tier that resets it is left out, an odd number of processes must still be refused."""
-    defaults["tiers"]["ddp"]["processes"] = 3
+    defaults["tiers"]["amp"]["processes"] = 3
     defaults["tiers"]["fused_sgd"]["processes"] = 2
-    defaults["run"]["tiers"] = ["baseline", "autotune"]
+    defaults["run"]["tiers"] = ["baseline", "amp", "fused_sgd", "ddp"]
     validate(defaults)
     defaults["benchmark"]["leave_one_out"] = True
     assert [line.endswith(" without fused_sgd)") for line in faults(defaults)] == [True]
@@ -150,13 +151,13 @@ def test_only_a_name_that_is_near_is_offered(wrong: str, offered: str, defaults:
 def test_switches_that_exclude_each_other_are_refused(defaults: dict) -> None:
     defaults["tiers"]["baseline"] |= {"keep_fp32": ["conv", "mean"], "force_low": ["mean"]}
     text = "\n".join(faults(defaults))
-    assert "tiers.amp: keep_fp32 and force_low both contain mean" in text
+    assert "tiers.ddp: keep_fp32 and force_low both contain mean" in text
 
 
 def test_what_the_compiler_cannot_take_is_refused(defaults: dict) -> None:
     """Regression: torch's assertions failed only after the preceding tiers had been trained."""
     defaults["tiers"]["compile"] |= {"checkpointing": True, "keep_fp32": ["mean"]}
-    defaults["run"]["tiers"] = ["baseline", "ddp", "compile"]
+    defaults["run"]["tiers"] = ["baseline", "amp", "compile"]
     (fault,) = faults(defaults)
     assert fault.startswith("tiers.compile: ")
     assert all(key in fault for key in ("checkpointing", "keep_fp32", "force_low"))
@@ -279,8 +280,9 @@ def test_overrides_merge_key_by_key_and_replace_lists(tmp_path: Path, defaults: 
     assert mapping["run"]["tiers"] == ["amp"]
 
 
-def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
-    tiers = {tier: resolve_tier(defaults["tiers"], tier) for tier in defaults["tiers"]}
+def test_a_tier_is_the_tier_before_it_plus_its_own_changes(defaults: dict) -> None:
+    defaults["run"]["tiers"] = ["baseline", "amp", "ddp", "fused_sgd", "autotune"]
+    tiers = {tier: resolve_tier(defaults, tier) for tier in defaults["run"]["tiers"]}
     assert tiers["baseline"].precision == "fp32"
     assert tiers["amp"].precision == tiers["autotune"].precision == "fp16"
     assert (tiers["amp"].parallel, tiers["ddp"].parallel) == ("dp", "ddp")
@@ -288,9 +290,66 @@ def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
     assert (tiers["fused_sgd"].cudnn_benchmark, tiers["autotune"].cudnn_benchmark) == (False, True)
 
 
+def test_a_tier_may_name_the_one_that_it_builds_on(defaults: dict) -> None:
+    defaults["run"]["tiers"] = ["amp", "ddp", "fused_sgd on amp", "autotune", "recompute on baseline"]
+    config = validate(defaults)
+    found = {tier: resolve_tier(config, tier) for tier in tier_bases(config)}
+    of_amp, baseline = {"precision": "fp16"}, resolve_tier(config, "baseline")
+    of_sgd = {"precision": "fp16", "optimizer": "fused_sgd"}
+    changes = {
+        "amp": of_amp,
+        "ddp": of_amp | {"parallel": "ddp"},
+        "fused_sgd": of_sgd,
+        "autotune": of_sgd | {"cudnn_benchmark": True},
+        "recompute": {"recompute": True},
+    }
+    assert found == {tier: dataclasses.replace(baseline, **change) for tier, change in changes.items()}
+    assert resolve_tier(config, "bf16") == dataclasses.replace(baseline, precision="bf16")  # outside the list
+    assert validate(config) == config
+
+
+@pytest.mark.parametrize(
+    ("tiers", "sentence"),
+    [
+        (["amp", "baseline"], "baseline sets every switch: write it first"),
+        (["baseline", "amp", "ddp on amp", "amp on ddp"], "contains amp twice"),
+        (["baseline", "ddp on amp", "amp"], "ddp builds on 'amp', which is not before it"),
+        (["baseline", "amp", "ddp on baselin"], "which is not before it; did you mean baseline?"),
+    ],
+)
+@pytest.mark.parametrize("key", ["run.tiers", "auto_tiers.cuda"])
+def test_a_list_of_tiers_is_checked(key, tiers, sentence, defaults: dict) -> None:
+    section, name = key.split(".")
+    defaults[section][name] = tiers
+    (fault,) = faults(defaults)
+    assert fault.startswith(f"{key}: ") and sentence in fault
+
+
+@pytest.mark.parametrize(
+    ("device", "variable", "gpus", "torch", "chosen"),
+    [
+        ("auto", None, ["0"], "2.13.0", "cuda"),
+        ("auto", None, ["0"], "2.13.0+cpu", "cpu"),
+        ("auto", None, [], "2.13.0", "cpu"),
+        ("auto", "cuda", [], "2.13.0+cpu", "cuda"),
+        ("cuda", "cpu", [], "2.13.0+cpu", "cuda"),
+        ("cpu", None, ["0"], "2.13.0", "cpu"),
+    ],
+)
+def test_auto_is_the_list_of_the_device(device, variable, gpus, torch, chosen, defaults, monkeypatch) -> None:
+    monkeypatch.setattr("faze.config.tiers.gpus", lambda: gpus)
+    monkeypatch.setattr("importlib.metadata.version", lambda package: torch)
+    monkeypatch.delenv(DEVICE, raising=False)
+    if variable:
+        monkeypatch.setenv(DEVICE, variable)
+    defaults["tiers"]["baseline"]["device"] = device
+    expected = [item.partition(" on ")[0] for item in defaults["auto_tiers"][chosen]]
+    assert list(tier_bases(validate(defaults))) == list(tier_bases(defaults)) == expected
+
+
 def test_climb_refuses_a_rung_that_is_not_there(defaults: dict) -> None:
     with pytest.raises(ConfigError, match="'turbo' is not defined under tiers: baseline, amp"):
-        resolve_tier(defaults["tiers"], "turbo")
+        resolve_tier(defaults, "turbo")
 
 
 def needs_tier(stage: str) -> bool:
@@ -309,13 +368,14 @@ def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Pat
     for section in set(STAGES[stage]) & set(SECTIONS):
         for key in fields_of(STAGES[stage][section]):
             value, read = defaults[section][key], getattr(loaded.sections[section], key)
+            value = list(tier_bases(defaults)) if key == "tiers" else value
             assert read == (tuple(value) if isinstance(value, list) else value), f"{section}.{key}"
 
 
 def test_resolved_engine_is_the_climbed_rung(defaults: dict, tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
     path.write_text("\n".join(to_lines(resolve(defaults, "train", "fused_sgd", 0))))
-    assert load(path, "train").engine == resolve_tier(defaults["tiers"], "fused_sgd")
+    assert load(path, "train").engine == resolve_tier(defaults, "fused_sgd")
 
 
 @pytest.mark.parametrize("workers", [0, 8, "auto"])

@@ -69,7 +69,7 @@ def test_a_training_at_a_point_is_the_first_tiers_with_its_values() -> None:
     config = validate(config)
     first, point = (resolve(config, "train", tier, 3) for tier in ("fused_sgd", "point00"))
     changed = {"tier": "point00", "model.growth": 6, "engine.precision": "bf16", "train.base_lr": 0.5}
-    assert first["engine.precision"] == "fp16" and first["engine.optimizer"] == "fused_sgd"
+    assert first["engine.precision"] == "fp32" and first["engine.optimizer"] == "fused_sgd"
     assert point == first | changed
     told = resolve(config, "compare")
     assert told["points.point00.model.growth"] == 6 and "run.seeds" in told and "model.growth" not in told

@@ -14,31 +14,45 @@ def contains(sentence: str, *texts: str) -> bool:
 
 
 @pytest.mark.parametrize(("low", "ratio", "high", "finding"), [
-    (1.9, 2.0, 2.1, "amp is faster than baseline"),
-    (0.97, 1.02, 1.07, "amp is not shown to be faster"),
-    (0.9, 0.94, 0.98, "amp is slower than baseline"),
+    (1.9, 2.0, 2.1, "is faster than baseline"),
+    (0.97, 1.02, 1.07, "is not shown to be faster"),
+    (0.9, 0.94, 0.98, "is slower than baseline"),
     (0.0, 1.5, 5000.0, "to more than 999"),
 ])  # fmt: skip
 @pytest.mark.parametrize(("over", "source"), [("rounds", "5 rounds"), ("blocks", "blocks of one process")])
 def test_speed_claims_no_more_than_its_interval(low, ratio, high, finding, over, source):
     """Regression: an interval over one process's blocks was reported as if it covered differences between processes."""
-    row = {"tier": "amp", "speed_low": low, "speed_ratio": ratio, "speed_high": high, "speed_confidence": 0.9}
-    sentence = verdict.describe_speed(pd.Series(row | {"speed_over": over, "rounds": 5}), "baseline")
-    assert contains(sentence, finding, f"{ratio:.2f} times", "90 % interval", f"{low:.2f} to", source)
+    row = {"tier": "amp", "speed_low_of_all": low, "speed_ratio": ratio, "speed_high_of_all": high}
+    row |= {"speed_confidence": 0.9, "speed_over": over, "rounds": 5, "comparisons": 3}
+    sentence = verdict.describe_speed(pd.Series(row), "baseline")
+    assert contains(sentence, "apart from baseline is amp", finding, f"{ratio:.2f} times", "90 % interval", source)
+    assert contains(sentence, f"{low:.2f} to", "chosen among 3")
+    assert "chosen" not in verdict.describe_speed(pd.Series(row | {"comparisons": 1}), "baseline")
+
+
+@pytest.mark.parametrize(
+    ("same_step", "fastest"), [(["", "", "", ""], "b"), (["", "", "no effect", ""], "c"), (["", "x", "x", "x"], "b")]
+)
+def test_the_best_tier_is_neither_the_baseline_nor_one_without_effect(same_step, fastest):
+    table = pd.DataFrame({"tier": list("xabc"), "speed_ratio": [1.0, 0.8, 0.95, 0.9], "same_step": same_step})
+    assert verdict.best(table, "speed_ratio") == fastest
+    assert verdict.best(table[:1], "speed_ratio") == "x"
 
 
 def peaks(tier: str, low: float, middle: float, high: float, **more: object) -> pd.Series:
     known = {"tier": tier, "peak_gib": middle, "peak_gib_low": low, "peak_gib_high": high, "rounds": 5}
-    return pd.Series(known | {"speed_confidence": 0.95, "memory_low": NAN, "memory_high": NAN} | more)
+    return pd.Series(
+        known | {"speed_confidence": 0.95, "memory_low_of_all": NAN, "memory_high_of_all": NAN, "comparisons": 2} | more
+    )
 
 
-LESS = {"memory_differs": True, "memory_ratio": 1.6, "memory_low": 1.5, "memory_high": 1.7}
-MORE = {"memory_differs": True, "memory_ratio": 0.5, "memory_low": 0.4, "memory_high": 0.625}
+LESS = {"memory_differs": True, "memory_ratio": 1.6, "memory_low_of_all": 1.5, "memory_high_of_all": 1.7}
+MORE = {"memory_differs": True, "memory_ratio": 0.5, "memory_low_of_all": 0.4, "memory_high_of_all": 0.625}
 SAME = {"memory_differs": False, "memory_ratio": 1.06}
 
 
 @pytest.mark.parametrize(("row", "expected", "absent"), [
-    (peaks("amp", 0.9, 1.0, 1.1, **LESS), ("lower", "1.60× less", "1.50 to 1.70", "1.000 GiB (0.900 to"), "much"),
+    (peaks("amp", 0.9, 1.0, 1.1, **LESS), ("lower", "1.60× less", "1.50 to 1.70, widened", "1.000 GiB (0.9"), "much"),
     (peaks("amp", 3.1, 3.2, 3.3, **MORE), ("higher", "2.00× as much", "1.60 to 2.50", "5 rounds"), "less"),
     (peaks("amp", 0.9, 1.6, 1.7, **SAME), ("not shown", "1.600 GiB (0.900 to 1.700)", "1.060 GiB"), "less"),
     # Regression: 1.000 GiB (1.000 to 1.000), minimum and maximum of 1 round.
@@ -81,8 +95,16 @@ def change(word: str, k: int = 0, **other: object) -> dict:
     ([change("not judged", low_deg=NAN, high_deg=NAN)], ("+0.08° (MPIIGaze, k = 0)",)),  # a single person
 ])  # fmt: skip
 def test_each_verdict_has_its_sentence(rows, expected):
-    sentence = verdict.describe_error(pd.DataFrame(rows), "The error", "amp", "baseline", 0.95)
+    sentence = verdict.describe_errors(pd.DataFrame(rows).assign(tier="amp"), "The error", "baseline", 0.95)
     assert contains(sentence, "The error of amp", *expected)
+
+
+def test_tiers_with_the_same_verdict_share_a_sentence():
+    words = {"amp": "not shown", "ddp": "different", "compile": "not shown", "recompute": "identical"}
+    rows = pd.DataFrame([change(word, tier=tier) for tier, word in words.items()])
+    sentences = verdict.describe_errors(rows, "The error", "baseline", 0.95).split("The error of ")[1:]
+    assert [sentence.split(" is ")[0] for sentence in sentences] == ["ddp", "amp and compile", "recompute"]
+    assert "in 1 of 1 comparison" in sentences[0] and "in 2 of 2 comparisons" in sentences[1]
 
 
 def test_the_largest_change_of_each_noise_control_is_named():
@@ -103,9 +125,9 @@ def test_the_largest_change_of_each_noise_control_is_named():
 ])  # fmt: skip
 def test_redirection_is_compared_with_its_controls_and_the_baseline(verdicts, expected):
     errors = {"redirected": 5.4, "not_turned": 18.5, "real": 3.8, "rendered": 3.7}
-    row = {"tier": "recompute", "dataset": "mpiigaze", "number": "gaze_error_deg"}
+    row = {"tier": "baseline", "dataset": "mpiigaze", "number": "gaze_error_deg"}
     head = row | {"variant": "redirected", "number": "head_error_deg", "mean": 99.0}
-    other = row | {"variant": "redirected", "tier": "baseline", "mean": 98.0}
+    other = row | {"variant": "redirected", "tier": "recompute", "mean": 98.0}
     means = pd.DataFrame([*(row | {"variant": v, "mean": deg} for v, deg in errors.items()), head, other])
     changes = pd.DataFrame([
         change(word, tier=tier, factor=factor, difference_deg=deg, margin_deg=0.5, baseline="baseline")
@@ -114,10 +136,10 @@ def test_redirection_is_compared_with_its_controls_and_the_baseline(verdicts, ex
             ("amp", "gaze", 9.0, "not judged"),
         ]
     ])  # fmt: skip
-    sentence = verdict.describe_redirection(means, changes, "recompute", 0.95)
-    assert contains(sentence, "5.4° on MPIIGaze", "18.5°", "3.8°", *expected) and "99" not in sentence
-    single = verdict.describe_redirection(means.assign(tier="baseline"), changes, "baseline", 0.95)
-    assert "error" not in single  # no other tier to compare with
+    sentence = verdict.describe_redirection(means, changes, "baseline", 0.95)
+    assert contains(sentence, "5.4° on MPIIGaze", "18.5°", "3.8°", *expected)
+    assert "99" not in sentence and "98" not in sentence and "of amp is not judged" in sentence
+    assert "error of" not in verdict.describe_redirection(means, changes[:0], "baseline", 0.95)  # no other tier
 
 
 def pair(learner: str, difference: float, word: str = "different", dataset: str = "mpiigaze") -> dict:
@@ -147,8 +169,9 @@ def test_the_scope_depends_on_the_number_of_seeds(seeds, expected):
 def test_inactive_switches_are_listed_with_their_reasons():
     switches = [{"switch": "precision", "wanted": "fp16", "reason": "no kernels"}]
     switches += [{"switch": "parallel", "wanted": "ddp", "reason": ""}]
-    assert contains(verdict.describe_switches("ddp", switches), "1 of 2", "precision fp16 (no kernels)")
-    assert verdict.describe_switches("ddp", switches[1:]) == ""
+    sentence = verdict.describe_switches([*switches, *switches])
+    assert sentence.count("precision fp16 (no kernels)") == 1 and "parallel" not in sentence
+    assert verdict.describe_switches(switches[1:]) == ""
 
 
 def test_the_power_is_that_of_the_hardest_comparison():

@@ -6,7 +6,7 @@ from cases import Target
 from hostile import VALUES, Draw, edited_lines
 
 from faze.config.stage_config import load, resolve, to_lines
-from faze.config.tiers import resolve_tier
+from faze.config.tiers import resolve_tier, tier_bases
 from faze.config.validation import validate
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml
 
@@ -71,8 +71,8 @@ evaluate: {confidence: 0.95}
 def _parse_overrides(folder: Path) -> None:
     path = folder / "given.yaml"
     config = validate(merge(_DEFAULTS, read_yaml(path)), [path])
-    for tier in config["run"]["tiers"]:
-        resolve_tier(config["tiers"], tier)
+    for tier in tier_bases(config):
+        resolve_tier(config, tier)
         to_lines(resolve(config, "train", tier, 0))
     to_lines(resolve(config, "evaluate"))
 

@@ -169,6 +169,11 @@ class Fabricated:
                 "memory_ratio": memory,
                 "memory_low": 0.98 * memory,
                 "memory_high": 1.02 * memory,
+                "simultaneous": {
+                    "comparisons": len(self.tiers) - 1,
+                    "speedup": {"ratio": speed, "low": speed * (1 - 2 * spread), "high": speed * (1 + 2 * spread)},
+                    "memory": {"ratio": memory, "low": 0.97 * memory, "high": 1.03 * memory},
+                },
                 "same_as_baseline": "inactive on this machine, so the step is the same"
                 if self.idle and tier == "amp"
                 else None,
@@ -234,6 +239,7 @@ def _with_one_round(benchmark: dict) -> dict:
             "peak_gib_high": peak,
             "blocks_ms": row["blocks_ms"][:1],
         }
+        row["simultaneous"]["memory"] = None
         return row | {"memory_low": None, "memory_high": None, "unsteady_rounds": 1}
 
     tiers = {tier: one(row) for tier, row in benchmark["tiers"].items()}

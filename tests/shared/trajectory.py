@@ -23,6 +23,7 @@ from faze.training.feed import TrainingSetup, build_feed
 from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
 
 CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+CONFIG["run"]["tiers"] = CONFIG["auto_tiers"]["cuda"]
 MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4, blocks=4)
 # Every embedding term, in chunks: two of them for each of two processes.
 LOSS = dataclasses.replace(
@@ -52,7 +53,7 @@ def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips
 
 def tier(name: str, **switches) -> Engine:
     """Return the switches of a tier, on the CPU."""
-    return dataclasses.replace(resolve_tier(CONFIG["tiers"], name), device="cpu", **switches)
+    return dataclasses.replace(resolve_tier(CONFIG, name), device="cpu", **switches)
 
 
 def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Train = TRAIN) -> TrainingSetup:

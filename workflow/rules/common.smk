@@ -103,6 +103,10 @@ config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *wo
 in_one_sentence(check_data, config["preprocess"])
 check_storage(config["name"])
 
+# Jobs read the configuration too, perhaps on nodes with other devices.
+os.environ[faze.config.tiers.DEVICE] = faze.config.tiers.auto_device(config)
+TIERS = list(faze.config.tiers.tier_bases(config))
+
 
 # Points of a sweep: training runs of the first tier with other values. Their names are used like those of tiers.
 POINTS = list(faze.config.tiers.points(config))
@@ -154,7 +158,7 @@ SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cac
 
 def every(path, **chosen):
     """Expand a path with every tier, seed, learner and data set of the ablation, or with the chosen ones."""
-    run = {"tier": config["run"]["tiers"], "seed": config["run"]["seeds"]}
+    run = {"tier": TIERS, "seed": config["run"]["seeds"]}
     paths = expand(
         path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
     )
@@ -186,7 +190,7 @@ def own_config(stage, tier=None, seed=None, dataset=None):
 
 def keys_of(stage):
     """Return the wildcards that a stage's own configuration depends on, each with any valid value."""
-    run = {"tier": config["run"]["tiers"][0], "seed": "0"} if stage in faze.config.parameters.PER_RUN else {}
+    run = {"tier": TIERS[0], "seed": "0"} if stage in faze.config.parameters.PER_RUN else {}
     return run | ({"dataset": "mpiigaze"} if stage in faze.config.parameters.PER_DATASET else {})
 
 

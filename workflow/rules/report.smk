@@ -119,7 +119,7 @@ rule weights:
                 "results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt",
                 "results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet",
             ],
-            tier=config["run"]["tiers"][0],
+            tier=TIERS[0],
             seed=config["run"]["seeds"][0],
         ),
     output:
@@ -135,7 +135,7 @@ rule weights:
     params:
         *code("weights"),
         results=results_folder,
-        tier=config["run"]["tiers"][0],
+        tier=TIERS[0],
         seed=config["run"]["seeds"][0],
     shell:
         r"""

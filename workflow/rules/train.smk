@@ -30,7 +30,7 @@ def cores_of_training(wildcards):
 
 def order_of_training(wildcards):
     """Start the baseline first, then the controls, so that a tier with the same training can reuse it."""
-    return 2 if wildcards.tier == config["run"]["tiers"][0] else 1 if wildcards.tier in config["run"]["controls"] else 0
+    return 2 if wildcards.tier == TIERS[0] else 1 if wildcards.tier in config["run"]["controls"] else 0
 
 
 rule train:
