@@ -32,8 +32,8 @@ class RedirectedPerson:
     l1: float  # mean absolute difference to the real strips
     own_mean_l1: float  # the same for the mean of the person's other real strips
     all_mean_l1: float  # the same for the mean of all people's strips
-    right: float  # share of strips to which the person's own mean is nearer than others (least squares)
-    real_right: float  # the same for the real strips, each left out of its person's mean
+    right: float  # share of strips to which the mean of the person's other strips is nearer than other people's means
+    real_right: float  # the same for the real strips
     mean: NDArray[np.float32]  # (S,) of the redirected strips
 
     @property
@@ -60,27 +60,32 @@ def redirect_person(redirect: Redirect, read: Read, person: int, means: NDArray[
     image, labels = read(person)
     rotations = [rotation_from_pitchyaw(angles.to(image.dtype), torch) for angles in labels.split(2, dim=1)]
     wanted = tuple(rotation.roll(-1, 0) for rotation in rotations)
-    return compare(redirect(image, tuple(rotations), wanted), image.roll(-1, 0), person, means)
+    return compare(redirect(image, tuple(rotations), wanted), image, image.roll(-1, 0), person, means)
 
 
-def compare(redirected: Tensor, real: Tensor, person: int, means: NDArray[np.float32]) -> RedirectedPerson:
+def compare(
+    redirected: Tensor, source: Tensor, real: Tensor, person: int, means: NDArray[np.float32]
+) -> RedirectedPerson:
     """Compare a person's redirected strips with the real ones that have the requested gaze and head pose.
 
     Args:
         redirected: (N, 3, H, W).
+        source: (N, 3, H, W), the strips that were redirected.
         real: (N, 3, H, W), all the strips that are averaged in `means[person]`, in any order.
         person: the person's number.
         means: (P, S) means of the real strips of each person.
     """
-    redirected, real = (images.flatten(1).cpu().numpy() for images in (redirected, real))
+    redirected, source, real = (images.flatten(1).cpu().numpy() for images in (redirected, source, real))
     count = len(real)
+    others = (count * means[person] - real) / (count - 1)
+    neither = (count * means[person] - real - source) / (count - 2) if count > 2 else others
     return RedirectedPerson(
         strips=count,
         l1=_distance(redirected, real),
-        own_mean_l1=_distance(means[person], real) * count / (count - 1),  # each strip is left out of the mean
+        own_mean_l1=_distance(others, real),
         all_mean_l1=_distance(means.mean(0), real),
-        right=_right(redirected, means, person),
-        real_right=_right(real, means, person, own_share=1 / count),
+        right=_right(redirected, neither, person, means),
+        real_right=_right(real, others, person, means),
         mean=redirected.mean(0),
     )
 
@@ -116,8 +121,15 @@ def _distance(strips: NDArray, real: NDArray) -> float:
     return float(np.abs(strips - real).mean(dtype=np.float64))
 
 
-def _right(strips: NDArray, means: NDArray, person: int, own_share: float = 0.0) -> float:
-    """Return the share of strips (N, S) nearest to their own person's mean, to which each contributes own_share."""
-    nearer = np.stack([np.square(strips - mean).sum(1, dtype=np.float64) for mean in means])  # (P, N)
-    nearer[person] /= (1 - own_share) ** 2
-    return float((nearer.argmin(0) == person).mean())
+def _right(strips: NDArray, own: NDArray, person: int, means: NDArray) -> float:
+    """Return the share of strips (N, S) that are nearest, by squares, to their own person's mean.
+
+    Args:
+        strips: real or redirected strips.
+        own: (N, S) for each, the person's mean without the strips that it shows or was made from.
+        person: the person's number.
+        means: (P, S) means of all people.
+    """
+    squares = [np.square(strips - (own if other == person else mean)) for other, mean in enumerate(means)]
+    nearest = np.stack([square.sum(1, dtype=np.float64) for square in squares]).argmin(0)
+    return float((nearest == person).mean())

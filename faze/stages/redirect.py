@@ -136,7 +136,7 @@ def redirect_store(
                 f"the network's images of person {name} are not finite: its training diverged; "
                 "train again with a lower train.base_lr"
             )
-        compared.append(compare(images[REDIRECTED], image[targets], number, means))
+        compared.append(compare(images[REDIRECTED], image, image[targets], number, means))
         images["real"], rendered = image[targets], np.arange(0)
         if oracle is not None and name in oracle.persons():
             images["rendered"], rendered = read_rendered(oracle, name, people, len(targets))
