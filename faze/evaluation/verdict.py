@@ -38,7 +38,8 @@ ERROR = {
 NOISE = "Noise alone changes the error of {baseline} by up to {changes}."
 DESIGN = (
     "If a tier changes nothing, a design with {seeds} and {people} shows its equivalence within ±{margin:g}° with a "
-    "probability of {power:.0f} % in the least powerful comparison ({condition})."
+    "probability of {power:.0f} % in the least powerful comparison ({condition}). This is rough, since it is estimated "
+    "from {trainings}."
 )
 REDIRECTION = (
     "Redirected strips of {tier} miss the requested gaze by {redirected}, strips that are not turned by {not_turned}, "
@@ -191,6 +192,7 @@ def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
         return ""
     hardest = design.loc[design["power"].idxmin()]
     numbers = {"seeds": counted(hardest["seeds"], "seed"), "people": counted(hardest["people"], "person", "people")}
+    numbers |= {"trainings": counted(hardest["trainings"], "training run")}
     return DESIGN.format(**numbers, margin=margin_deg, power=100 * hardest["power"], condition=_condition(hardest))
 
 

@@ -175,7 +175,16 @@ def test_inactive_switches_are_listed_with_their_reasons():
 
 
 def test_the_power_is_that_of_the_hardest_comparison():
-    row = {"dataset": "mpiigaze", "k": 0, "seeds": 3, "people": 15, "power": 0.9}
+    row = {"dataset": "mpiigaze", "k": 0, "seeds": 3, "people": 15, "power": 0.9, "trainings": 4}
     design = pd.DataFrame([row, row | {"dataset": "gazecapture", "people": 12, "power": 0.02}])
-    assert contains(verdict.describe_design(design, 0.5), "3 seeds", "12 people", "±0.5°", "2 %", "GazeCapture, k = 0")
+    assert contains(
+        verdict.describe_design(design, 0.5),
+        "3 seeds",
+        "12 people",
+        "±0.5°",
+        "2 %",
+        "GazeCapture, k = 0",
+        "rough",
+        "4 training runs",
+    )
     assert verdict.describe_design(design[:0], 0.5) == ""
