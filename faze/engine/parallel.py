@@ -140,10 +140,15 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
     Raises:
         Preempted: the processes were asked to stop, and have printed a message.
-        UserError: one of them was killed.
+        UserError: one of them was killed, or another launcher's variables are set.
     """
-    if engine.parallel != "ddp" or "RANK" in os.environ:
+    if engine.parallel != "ddp" or (LAUNCHER in os.environ and "RANK" in os.environ):
         return False
+    if inherited := [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK") if name in os.environ]:
+        raise UserError(
+            f"{', '.join(inherited)} of another launcher in the environment: this training would wait for processes "
+            "that nobody starts. Start faze without torchrun, or unset the variables"
+        )
     # In this process, not a child: a signal to the stage reaches torchrun, which passes it on.
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing import SignalException
