@@ -67,7 +67,7 @@ def test_noise_controls_are_the_baseline_but_for_what_tells_them_apart() -> None
 
 def test_without_a_second_tier_there_is_nothing_to_control() -> None:
     values = read_yaml(DEFAULTS)
-    assert validate(values)["run"]["controls"] == ["rounding", "seed"]
+    assert validate(values)["run"]["controls"] == ["seed"]
     assert validate(merge(values, {"run": {"controls": ["seed", "rounding"]}}))["run"]["controls"] == [
         "rounding",
         "seed",
