@@ -7,6 +7,8 @@ Units run in this order (units.plan), so that a short lease is spent on the most
     start/ddp      processes meet and communicate
     check/TIER     a small run with all changes of a tier: how it moves the weights, compared with the baseline
     time/GROUP-N   one round of steps of 256 pairs per device: the baseline and the group's tiers, in fresh processes
+    people/...     rendered people, for the trainings
+    train/TIER     a training to the end at the default's size, and its error on people that it has not seen
     step/TIER      the second step on several chunks of 256 pairs, in parts, compared with the baseline's in one part
     switch/VALUE   as check, with only this value of a switch
 
@@ -122,7 +124,9 @@ def conclude(waiting: list[Unit], units: list[Unit], records: Records) -> int:
     if waiting:
         print(f"{len(waiting)} of {len(units)} are left; give the same command again for {waiting[0].name} and others")
         return UNFINISHED
-    print(f"all {len(units)} done" + (f", {len(failed)} failed" if failed else ""))
+    done = sum(records[unit.name] is not None for unit in units)
+    counted = f"all {done}" if done == len(units) else f"{done} of {len(units)}"
+    print(f"{counted} done" + (f", {len(failed)} failed" if failed else ""))
     return FAILED if failed else 0
 
 

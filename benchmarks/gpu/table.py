@@ -24,6 +24,8 @@ def page(records: Records, units: Sequence[Unit]) -> str:
     parts = [
         f"{device}; torch {facts['torch']}, Python {facts['python']}, commit {facts['commit']}.",
         *_times(records, units),
+        "Trainings to the end at the default's size, on rendered people; baseline_again has another seed.",
+        markdown_table(("tier", "error on validation people, degrees", "seconds"), _trainings(records, units)),
         "The same experiment: how far the change of the weights is from the baseline's, as a share of its length, in "
         "the part of the network where the share is largest compared with the tolerance.",
         markdown_table(("tier", *exact, "verdict"), _proofs("check", records, units)),
@@ -122,6 +124,14 @@ def _proofs(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[list
 
 def _operations(found: Mapping | None) -> str:
     return f"{found['error']:.2f} roundings ({found['worst']})" if found and found["operations"] else ""
+
+
+def _trainings(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
+    for unit in units:
+        r = records[unit.name]
+        if unit.kind == "train" and r is not None:
+            failed = ["failed", ""]
+            yield [unit.subject, *([f"{r['val_deg']:.2f}", f"{r['seconds']:.0f}"] if "val_deg" in r else failed)]
 
 
 def _steps(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:

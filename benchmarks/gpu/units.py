@@ -5,6 +5,8 @@ import functools
 import hashlib
 import json
 import math
+import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from alone import LAST, OTHERWISE, SAME
 from proof import Proof
 
 from faze.base.code_hash import module_hash, sources
+from faze.base.run_log import read_events
 from faze.config.parameters import Engine
 from faze.config.stage_config import resolve, to_lines
 from faze.config.tiers import resolve_tier, tier_bases
@@ -37,8 +40,18 @@ GROUPS = {
 }
 TINY_GROUPS = {"talk": ("fused_sgd",), "own": ("fused_norm",)}
 # A unit that takes longer is stopped and recorded as failed, so that the next ones run.
-LIMIT_S = {"start": 60.0, "check": 150.0, "time": 300.0, "step": 150.0, "switch": 150.0}
+LIMIT_S = {
+    "start": 60.0,
+    "check": 150.0,
+    "time": 300.0,
+    "people": 400.0,
+    "train": 400.0,
+    "step": 150.0,
+    "switch": 150.0,
+}
 COMPILING_S = 240.0  # in addition
+# Trainings to the end at the default's size, on rendered people, with their seeds.
+TRAINED = {BASELINE: 0, AGAIN: 1, "graphs": 0, "compile": 0}
 # In the proof of a whole step, the baseline computes at once what the others compute in several parts: as many as fit,
 # at most the talk's 8. A pair in fp32 needs 94 MiB (measured on a CPU); the rest is for cuDNN.
 MOST_PARTS, PAIR_GIB, SHARE = 8, 0.095, 0.8
@@ -48,6 +61,10 @@ PAPER = {
     "data": {"min_entries": ENTRIES},
     "loss": {"chunk_pairs": CHUNK},
     "benchmark": {"warmup_steps": 3, "warmup_blocks": 6, "block_steps": 3, "rounds": 1, "paper_width": False},
+}
+TINY_TRAINING = {
+    "synthetic": {"gazecapture_train_people": 5, "gazecapture_val_people": 1, "frames_per_person": 80},
+    "train": {"pairs": 64, "warmup_pairs": 32, "log_every_pairs": 32, "validate_every_pairs": 32},
 }
 TINY = {
     "tiers": {BASELINE: {"device": "auto", "processes": 1}},  # with ddp, each process imports torch
@@ -61,7 +78,7 @@ TINY = {
 class Unit:
     """One piece of work."""
 
-    kind: str  # start, check, time, step or switch
+    kind: str  # start, check, time, people, train, step or switch
     subject: str  # name of the tier, the group and round, or the value of the switch
     engines: dict[str, Engine]  # the first is the reference of the others
 
@@ -84,7 +101,8 @@ def settings(tiny: bool) -> dict:
     groups = TINY_GROUPS if tiny else GROUPS
     tiers = [*config["auto_tiers"]["cuda"], "resident on graphs"]
     sizes = {"train": {"global_batch": devices() * config["loss"]["chunk_pairs"]}}
-    return validate(merge(merge(config, {"run": {"tiers": tiers}}), sizes)) | {"groups": groups}
+    training = validate(merge(read_yaml(ROOT / "config/config.yaml"), TINY_TRAINING if tiny else {}))
+    return validate(merge(merge(config, {"run": {"tiers": tiers}}), sizes)) | {"groups": groups, "training": training}
 
 
 def devices() -> int:
@@ -116,6 +134,10 @@ def plan(config: dict, *, ddp: bool = True) -> Iterator[Unit]:
     timed = [tier for tiers in groups.values() for tier in tiers]
     for tier in [tier for tier in engines if tier not in timed]:
         yield Unit("check", tier, {BASELINE: single, tier: engines[tier]})
+    yield Unit("people", "gazecapture", {BASELINE: single})
+    for tier in TRAINED:
+        engine = engines.get(tier, single)
+        yield Unit("train", tier, {BASELINE: single, tier: dataclasses.replace(engine, parallel="single")})
     for tier in timed:
         yield Unit("step", tier, {BASELINE: first, tier: engines[tier]})
     for name, change in SAME.items():
@@ -130,8 +152,9 @@ def plan(config: dict, *, ddp: bool = True) -> Iterator[Unit]:
 @functools.cache
 def own_code(kind: str) -> tuple[str, ...]:
     """Return the hashes of the code that units of a kind run."""
-    if kind == "time":
-        return tuple(sources("faze.stages.benchmark"))
+    stages = {"time": ["benchmark"], "people": ["synthesise", "preprocess"], "train": ["train"]}
+    if kind in stages:
+        return tuple(line for stage in stages[kind] for line in sources(f"faze.stages.{stage}"))
     beside = [HERE / "proof.py", HERE / "moves.py", HERE / "operations.py", ROOT / "tests/shared/trajectory.py"]
     return *sources("faze.benchmark.tier_steps"), *map(module_hash, beside)
 
@@ -184,14 +207,23 @@ def run(
     Returns:
         The unit's answer, with the key `failed` if it failed; and whether it ended by itself.
     """
-    left_out = {tier: unproved[tier] for tier in unit.engines if tier in unproved} if unit.kind == "time" else {}
+    tested = unit.engines if unit.kind in ("time", "train") else ()
+    left_out = {tier: unproved[tier] for tier in tested if tier in unproved}
     kept = {tier: engine for tier, engine in unit.engines.items() if tier not in left_out}
-    if unit.kind == "time" and kept.keys() <= {BASELINE, AGAIN}:
-        return {"failed": "no tier is proved"}, True
+    if left_out and kept.keys() <= {BASELINE, AGAIN}:
+        return {"failed": "; ".join(f"{tier} is not proved: {why}" for tier, why in left_out.items())}, True
     answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
     resolved.write_text("\n".join(_resolve(dataclasses.replace(unit, engines=kept), config)) + "\n", encoding="utf-8")
-    if unit.kind == "time":
+    if unit.kind in ("people", "train"):
+        stages = render(config, out, tiny) if unit.kind == "people" else training(unit, config, out)
+        for stage in stages:
+            code = children.run(["-m", "faze", *stage], words, limit_s)
+            if code != 0:
+                break
+        if code == 0:
+            answer.write_text(json.dumps(_outcome(unit, out)), encoding="utf-8")
+    elif unit.kind == "time":
         arguments = ["-m", "faze", "benchmark", "--config", resolved, "--data", data, "--out", answer]
         arguments += ["--threads", "1"] if tiny else []
         code = children.run(arguments, words, limit_s)
@@ -205,6 +237,43 @@ def run(
     if reasons:
         result["failed"] = "; ".join([*filter(None, [result.get("failed")]), *reasons])
     return result, code is not None
+
+
+def render(config: dict, out: Path, tiny: bool) -> Iterator[list]:
+    """Yield the arguments of the stages that render and preprocess the people for the trainings."""
+    threads = ["--threads", "1" if tiny else str(os.cpu_count())]
+    configs = {stage: out / f"{stage}.yaml" for stage in ("synthesise", "preprocess")}
+    for stage, dataset in (("synthesise", None), ("preprocess", "gazecapture")):
+        lines = to_lines(resolve(config["training"], stage, dataset=dataset))
+        configs[stage].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    raw, labels = out / "people", out / "people_supplementary.h5"
+    folders = ["--gazecapture", raw, "--gazecapture-supplementary", labels, "--truth", out / "people_truth.h5"]
+    yield ["synthesise", "--config", configs["synthesise"], *folders, *threads]
+    read = ["--dataset", "gazecapture", "--raw", raw, "--supplementary", labels]
+    written = ["--out", out / "people.h5", "--rejects", out / "people_rejects.csv"]
+    yield ["preprocess", "--config", configs["preprocess"], *read, *written, *threads]
+
+
+def training(unit: Unit, config: dict, out: Path) -> Iterator[list]:
+    """Yield the arguments of a training run from the start, whatever an earlier attempt has left."""
+    folder = out / "trainings" / unit.subject
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    flat = resolve(config["training"], "train", BASELINE, TRAINED[unit.subject])
+    engine = flatten({"engine": dataclasses.asdict(unit.engines[unit.subject])})
+    (folder / "train.yaml").write_text("\n".join(to_lines(flat | engine)) + "\n", encoding="utf-8")
+    written = ["--out", folder / "checkpoint.pt", "--run-log", folder / "run.jsonl"]
+    yield ["train", "--config", folder / "train.yaml", "--data", out / "people.h5", *written]
+
+
+def _outcome(unit: Unit, out: Path) -> dict:
+    """Return the last validation error and the duration of a training."""
+    if unit.kind == "people":
+        return {"people": 1}
+    events = list(read_events(out / "trainings" / unit.subject / "run.jsonl"))
+    values = [event["values"] for event in events if event["event"] == "metrics"]
+    errors = [each["val/gaze_deg"] for each in values if "val/gaze_deg" in each]
+    return {"val_deg": errors[-1], "seconds": events[-1]["time"] - events[0]["time"]}
 
 
 def _result(answer: Path, words: Path, code: int | None, limit_s: float) -> dict:
@@ -222,6 +291,9 @@ def _result(answer: Path, words: Path, code: int | None, limit_s: float) -> dict
 def _resolve(unit: Unit, config: dict) -> list[str]:
     """Return a configuration of the `benchmark` stage with the unit's engines."""
     engines = {name: dataclasses.asdict(engine) for name, engine in unit.engines.items()}
+    if unit.kind in ("people", "train"):
+        flat = resolve(config["training"], "train", BASELINE, TRAINED.get(unit.subject, 0))
+        return to_lines(flat | resolve(config["training"], "synthesise") | flatten({"engines": engines}))
     if unit.kind == "step":
         parts = step_parts(config)
         config = merge(config, {"train": {"global_batch": parts * config["train"]["global_batch"]}})

@@ -58,7 +58,7 @@ def test_tiny_run_of_the_whole_plan_is_right(tmp_path: Path) -> None:
     assert f"all {len(planned)} done\n" in ended.stdout and "failed" not in ended.stdout
     page = (tmp_path / "gpu.md").read_text()
     for unit in planned:
-        if unit.kind in ("check", "step", "switch"):
+        if unit.kind in ("check", "train", "step", "switch"):
             assert f"| {unit.subject} |" in page, unit
     assert page.count("| baseline_again | shows the noise |") == 2 and "1 round of fresh processes" in page
     assert re.search(r"\| fused_sgd \| on baseline: .*optimizer fused_sgd \| .* \| passed \|", page)

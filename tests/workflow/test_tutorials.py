@@ -52,7 +52,7 @@ def test_own_tier(folder: Path) -> None:
     dry_run, run, switches = follow("own-tier.md", folder)
     jobs = Answer(0, dry_run).jobs
     stages = ("train", "encode", "meta_train", "adapt", "redirect")
-    assert jobs == dict.fromkeys((*stages, "tier_one_process"), 1)
+    assert jobs == dict.fromkeys((*stages, "tier_checkpointed"), 1)
     assert "steps (100%) done" in run
     assert '"switch": "parallel", "wanted": "single"' in switches
 
