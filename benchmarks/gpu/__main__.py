@@ -28,6 +28,7 @@ from records import Records
 from table import page, unproved
 from units import Unit, identity, make_data, plan, run, settings
 
+from faze.base.command_line import check_environment
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.engine import machine
@@ -56,6 +57,7 @@ def main() -> int:
     """Run the units that fit into the budget; report the remaining ones."""
     began, args = time.monotonic(), parse()
     try:
+        check_environment()
         machine.check_torch()
     except UserError as error:
         raise SystemExit(str(error)) from None

@@ -19,6 +19,12 @@ Argument = tuple[str, dict[str, Any]]  # arguments of argparse's add_argument
 
 TRACEBACK = "--traceback"
 OUR_FAULT = "This is a bug in faze; please report it with the traceback above."
+# Variables by which libraries compute fp32 operations in another number format -> values without that effect.
+OVERRIDES = {
+    "ONEDNN_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+    "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+    "NVIDIA_TF32_OVERRIDE": ("",),
+}
 NO_MEMORY = "Out of memory: process less at a time (a smaller batch, more parts), or use a machine with more memory."
 
 
@@ -129,6 +135,7 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
     parser.prog = os.path.basename(sys.argv[0])  # `faze train`: known when it runs
     args = parser.parse_args()
     try:
+        check_environment()
         _check_own_names(args)
         main(args)
     except (UserError, OSError) as error:
@@ -143,6 +150,17 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
         error.add_note(NO_MEMORY if type(error).__name__ in ("MemoryError", "OutOfMemoryError") else OUR_FAULT)
         raise
     return 0
+
+
+def check_environment() -> None:
+    """Check that no variable of the environment changes the number format behind torch's back.
+
+    Raises:
+        UserError: one does.
+    """
+    for name, harmless in OVERRIDES.items():
+        if (value := os.environ.get(name, "")).upper() not in harmless:
+            raise UserError(f"{name}={value} would change the number format of fp32 operations: unset this variable")
 
 
 def _check_own_names(args: Namespace) -> None:

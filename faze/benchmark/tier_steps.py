@@ -35,11 +35,14 @@ from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, TrainingSetup, build_feed
 from faze.training.loop import build_step, loss_weights
 
-# Each makes steps slower, or memory larger, than in a training.
+# Each makes steps slower, or memory larger, than in a training, or changes what the allocators of all tiers do.
 DEBUG_VARIABLES = (
     "CUDA_INJECTION64_PATH",  # loads Nsight and other profilers
     "CUDA_LAUNCH_BLOCKING",
     "DNNL_VERBOSE",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_TRIM_THRESHOLD_",
     "MKL_VERBOSE",
     "ONEDNN_VERBOSE",
     "PYTHONDEVMODE",
@@ -142,7 +145,7 @@ def refuse_debugging() -> None:
         f"{name}={os.environ[name]}" for name in DEBUG_VARIABLES if os.environ.get(name, "").upper() not in off
     ]
     if found := [name for name, is_on in modes.items() if is_on] + variables:
-        raise UserError(f"debugging would distort the measurement: switch off {', '.join(found)}")
+        raise UserError(f"these would distort the measurement: switch off {', '.join(found)}")
 
 
 def measure_tier(connection: Connection, config: Resolved, engine: Engine, data: Path | None, threads: int) -> None:

@@ -90,6 +90,8 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.fspath(cache_folder("inductor") or tempfile.mkdtemp(prefix="faze-"))
     reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
     reason = "the unrolled loops of recompute would take minutes to compile" if recompute else reason
+    disabling = [name for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE") if os.environ.get(name) == "1"]
+    reason = f"{disabling[0]}=1 in the environment" if disabling else reason
     if reason := reason or _missing_compiler(device):
         return Switch("compile", mode, "eager", reason)
     # Torch calls openssl to name precompiled headers.

@@ -177,6 +177,10 @@ def test_compile_gives_the_reason_if_it_is_inactive(monkeypatch, tmp_path):
     assert "DataParallel" in compiled(replicas=2).reason
     assert "recompute" in compiled(recompute=True).reason
     assert "Triton" in compiled(torch.device("cuda")).reason
+    for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
+        with monkeypatch.context() as patch:  # regression: the log said that the step was compiled
+            patch.setenv(variable, "1")
+            assert f"{variable}=1" in compiled().reason
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         patch.delenv("CXX", raising=False)
