@@ -268,7 +268,8 @@ def describe(
     measured = tables["performance"].set_index("tier", drop=False)
     changes, confidence = tables["changes"], evaluate.confidence
     conditions = changes["decides"].astype(bool) & changes["tier"].isin(controls)
-    pairs = tables["learners"]
+    pairs, turned = tables["learners"], tables["redirection_changes"]
+    turned = turned[turned["tier"].isin(others)] if len(turned) else turned
     sentences = {
         "speed": "",
         "memory": "",
@@ -276,7 +277,7 @@ def describe(
         "scope": "",
         "noise": describe_noise(changes[conditions], baseline),
         "design": describe_design(tables["design"], evaluate.margin_deg),
-        "redirection": describe_redirection(tables["redirected"], tables["redirection_changes"], baseline, confidence),
+        "redirection": describe_redirection(tables["redirected"], turned, baseline, confidence),
         "learners": describe_learners(pairs[pairs["tier"] == baseline], pairs["k"].max()),
         "switches": "",
     }

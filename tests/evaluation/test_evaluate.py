@@ -93,6 +93,8 @@ def test_tables_contain_every_run(seeded):
     assert list(tables["persons"].columns[:7]) == ["tier", "seed", "dataset", "person", "learner", "k", "error_deg"]
     expected = [*itertools.product(case.tiers, case.seeds), ("rounding", 0), ("seed", 0)]
     assert [(r["tier"], r["seed"]) for r in summary["runs"]] == expected
+    sentences = summary["verdict"]["sentences"]
+    assert "rounding" in sentences["noise"] and "rounding" not in sentences["error"] + sentences["redirection"]
 
 
 def test_run_errors_are_means_over_people_of_means_over_repeats(written, small):
@@ -174,7 +176,7 @@ def test_redirection_errors_are_averaged_over_people_and_compared(copied):
     assert changes.loc[("amp", "mpiigaze", "gaze"), "difference_deg"] == pytest.approx(expected - before, abs=1e-4)
     assert set(changes["verdict"]) == {"not judged"}  # of one seed
     sentence = summary["verdict"]["sentences"]["redirection"]
-    assert "not judged" in sentence
+    assert "of amp and ddp is not judged" in sentence
     assert f"{means.loc[('baseline', 'mpiigaze', 'not_turned', 'gaze_error_deg'), 'mean']:.1f}° on MPIIGaze" in sentence
 
 
