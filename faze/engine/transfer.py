@@ -1,6 +1,7 @@
 """How batches reach the device: loader processes, page-locked memory, strips that stay on the device."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -32,19 +33,22 @@ def _received(batches: Iterator[Tensors]) -> Iterator[Tensors]:
         try:
             batch = next(batches, None)
         except RuntimeError as error:  # the loader can be asked again after its timeout
-            free = shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else 0
-            if "DataLoader" not in str(error):
+            if not re.match(r"DataLoader (timed out|worker \(pid)", str(error)):
                 raise
-            if "timed out" in str(error) and free > LEAST_SHARED_BYTES:
-                print(f"no batch from the loader processes for {SILENT_S:.0f} s: still waiting", file=sys.stderr)
-                continue
+            reason = str(error)
+        else:
+            if batch is None:
+                return
+            yield batch
+            continue
+        free = shutil.disk_usage(SHARED_MEMORY).free if os.path.isdir(SHARED_MEMORY) else 0
+        if "timed out" not in reason or free <= LEAST_SHARED_BYTES:
+            del batches  # this ends its processes
             raise UserError(
-                f"loader processes cannot send batches: {SHARED_MEMORY} has {free / 2**20:.1f} MiB left ({error}). Set "
-                "data.workers: 0, or give a container more (--shm-size, --ipc=host)"
-            ) from None
-        if batch is None:
-            return
-        yield batch
+                f"loader processes cannot send batches: {SHARED_MEMORY} has {free / 2**20:.1f} MiB left ({reason}). "
+                "Set data.workers: 0, or give a container more (--shm-size, --ipc=host)"
+            )
+        print(f"no batch from the loader processes for {SILENT_S:.0f} s: still waiting", file=sys.stderr)
 
 
 @dataclass(frozen=True)

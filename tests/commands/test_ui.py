@@ -29,7 +29,7 @@ def test_the_page_serves_runs_under_way_and_ends_with_all_its_processes(tmp_path
     lines = paths.run_log("baseline", 0).read_text().splitlines()
     start = json.loads(lines[0]) | {"tier": "amp"}
     (work / "run.jsonl").write_text("\n".join([json.dumps(start), *lines[1:6]]) + "\n")
-    (tmp_path / "live.yaml").write_text("name: live\n")
+    (tmp_path / "live.yaml").write_text("name: live\nrun: {tiers: [baseline, amp]}\n")
     command = [sys.executable, "-m", "faze", "ui", "--configfile", tmp_path / "live.yaml"]
     command += ["--results", results, "--port", str(port)]
     with open(tmp_path / "out", "w") as out:

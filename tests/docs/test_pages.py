@@ -133,7 +133,7 @@ def test_reading_order_is_short_and_true() -> None:
     assert rows[0][1] == "config/config.yaml"
     assert len(rows) <= 10
     lines = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for _, path, _ in rows}
-    assert sum(lines.values()) <= 1500
+    assert sum(lines.values()) <= 1550
     said = {path: int(count.replace(",", "")) for _, path, count in rows}
     wrong = {path: (said[path], count) for path, count in lines.items() if abs(said[path] - count) > 0.1 * count + 3}
     assert wrong == {}, "said, counted"

@@ -52,6 +52,7 @@ def trained(tmp_path: Path, run_stage: Callable[..., int], monkeypatch: pytest.M
     monkeypatch.setenv("FAZE_MACHINE_LOCK", str(tmp_path / "machine.lock"))
     config = merge(defaults(), SMALL)
     config["tiers"] = {"baseline": config["tiers"]["baseline"] | {"device": "cpu"}, **TIERS}
+    config["run"]["tiers"] = ["baseline", "idle", "recompute on baseline"]
     write_people(tmp_path)
 
     def trained(tier: str, seed: int = 0, processes: int = 1, share: bool = True) -> Path:

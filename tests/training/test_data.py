@@ -95,8 +95,9 @@ def test_loader_processes_are_waited_for_unless_they_cannot_send(least_bytes, st
     monkeypatch.setattr(transfer, "LEAST_SHARED_BYTES", least_bytes)
     batches = transfer.Transfer(1, False, transfer.Switch("pin", "false", "false")).load(Slow(), range(2))
     if stuck:
-        with pytest.raises(UserError, match=r"/dev/shm has .* data\.workers: 0.* --shm-size"):
+        with pytest.raises(UserError, match=r"/dev/shm has .* data\.workers: 0.*--shm-size"):
             next(batches)
+        assert not torch.multiprocessing.active_children()
     else:
         assert [int(batch["number"]) for batch in batches] == [0, 1]
         assert "still waiting" in capsys.readouterr().err
