@@ -81,7 +81,7 @@ def test_values_on_the_command_line(fresh: Checkout) -> None:
 
 
 def test_rung_that_is_not_defined(fresh: Checkout) -> None:
-    with fresh.edited("config/smoke.yaml", "ddp, recompute]", "ddp, turbo]"):
+    with fresh.edited("config/smoke.yaml", "ddp, recompute on", "ddp, turbo on"):
         assert "run.tiers: 'turbo' is not defined under tiers" in refusal(fresh)
 
 

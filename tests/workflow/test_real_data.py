@@ -21,7 +21,9 @@ def run_with(folder: Path, paths: dict[str, Path], target: str) -> tuple[Checkou
     """Run a target of the smoke ablation's first tier on these data, with one file of overrides."""
     checkout = Checkout(folder / "faze", "real.yaml")
     overrides = (checkout.folder / "config/smoke.yaml").read_text(encoding="utf-8")
-    overrides = overrides.replace("name: smoke", "name: real").replace("[baseline, amp, ddp, recompute]", "[baseline]")
+    tiers = "[baseline, amp, ddp, recompute on baseline]"
+    assert tiers in overrides
+    overrides = overrides.replace("name: smoke", "name: real").replace(tiers, "[baseline]")
     keys = "".join(f"  {key}: {path}\n" for key, path in paths.items())
     (checkout.folder / "real.yaml").write_text(f"{overrides}\npreprocess:\n{keys}", encoding="utf-8")
     answer = checkout.snakemake("--cores", "all", target)

@@ -25,7 +25,7 @@ WANTED = {
 def test_every_stage_is_told_the_same_by_the_command_and_by_the_workflow(tmp_path: Path) -> None:
     work = Checkout(tmp_path / "project", "mine.yaml")
     (work.folder / "strips.h5").touch()
-    own = "name: mine\nrun: {tiers: [recompute, baseline]}\npreprocess: {gazecapture: strips.h5}\n"
+    own = "name: mine\nrun: {tiers: [baseline, recompute]}\npreprocess: {gazecapture: strips.h5}\n"
     (work.folder / "mine.yaml").write_text(own + "benchmark: {leave_one_out: true}\ntrain: {base_lr: 1.0e-5}\n")
     written = {
         name: f"results/mine/{'recompute/seed0/' if options == RUN else ''}configs/{name}.yaml"

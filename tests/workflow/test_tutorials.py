@@ -54,7 +54,7 @@ def test_own_tier(folder: Path) -> None:
     stages = ("train", "encode", "meta_train", "adapt", "redirect")
     assert jobs == dict.fromkeys((*stages, "tier_checkpointed"), 1)
     assert "steps (100%) done" in run
-    assert '"switch": "parallel", "wanted": "single"' in switches
+    assert '"switch": "checkpointing", "wanted": "true", "acted": "true"' in switches
 
 
 def test_own_data(folder: Path) -> None:
