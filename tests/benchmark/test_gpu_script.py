@@ -78,7 +78,7 @@ def test_a_tier_without_a_passed_proof_is_neither_timed_nor_shown(tmp_path: Path
     failed = {"failed": "float64 differ by more than rounding: weights of encoder"}
     write_records(tmp_path, {"check/fused_sgd": failed, "time/talk-1": {"tiers": {"baseline": times}, **failed}})
     ended = call(tmp_path, "--only", "time/talk-1")
-    assert ended.returncode == 1 and "time/talk-1 failed: no tier is proved" in ended.stdout
+    assert ended.returncode == 1 and "time/talk-1 failed: fused_sgd is not proved" in ended.stdout
     assert "talk: no round has been measured" in (tmp_path / "gpu.md").read_text()
 
 
