@@ -139,7 +139,8 @@ def _note(number: int, frame: FrameType | None) -> None:
     _State.signal_name = signal.Signals(number).name
     if _State.answered:
         _State.answered, _State.arrived = False, time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, UNANSWERED_S)
+        if _State.deferred:
+            signal.setitimer(signal.ITIMER_REAL, UNANSWERED_S)
     if not _State.deferred or time.monotonic() - _State.arrived > AGAIN_S:
         raise Preempted(_stopped_by(number))
 

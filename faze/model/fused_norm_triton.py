@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from faze.model.norm_act import sum_dtype
+
 TILE = 2048  # elements that a program processes at once: 16 for each of its 128 threads
 MOST_CHANNELS = 32  # of a channels-last tile: 64 bytes in half precision, two sectors of memory
 
@@ -23,7 +25,7 @@ WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
 def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
     """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype of sums."""
     y = torch.empty_like(x)
-    scale = x.new_empty((*x.shape[:2], 1), dtype=torch.promote_types(x.dtype, torch.float32))
+    scale = x.new_empty((*x.shape[:2], 1), dtype=sum_dtype(x))
     grid, tile = _tiles(x)
     strides = *x.stride(), *y.stride()
     with torch.cuda.device_of(x):

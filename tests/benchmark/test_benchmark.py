@@ -38,6 +38,15 @@ def test_every_tier_is_compared_with_the_first(measured) -> None:
         assert (tier["joules_per_step"] is None) == bool(tier["energy"]["reason"])
 
 
+def test_simultaneous_intervals_are_wider_and_count_the_tiers_that_act(measured) -> None:
+    for name, tier in measured[0]["tiers"].items():
+        found = tier["simultaneous"]
+        assert found["comparisons"] == 2 and found["memory"] is None  # autotune cannot act; one round
+        assert found["speedup"]["ratio"] == tier["speedup"]["ratio"]
+        if name != "baseline":
+            assert found["speedup"]["low"] < tier["speedup"]["low"] < tier["speedup"]["high"] < found["speedup"]["high"]
+
+
 def test_shares_of_the_peaks_follow_from_work_time_and_peaks(measured) -> None:
     result = measured[0]
     copy, product = result["roof"]["copy_gbytes_per_s"], result["roof"]["matmul_tflops"]["fp32"]

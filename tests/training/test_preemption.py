@@ -160,7 +160,7 @@ else:
 
 @pytest.mark.parametrize(("unanswered", "then", "seconds"), [
     (30, "pass", (1.0, 15)),  # by the next signal
-    (0.2, "pass", (0.2, 15)),  # by none
+    (0.2, "time.sleep(30)", (0.2, 15)),  # by none
     (0.2, "preemption.received_signal(); time.sleep(0.5); sys.exit(print('went on'))", (0.5, 15)),
 ])  # fmt: skip
 def test_a_wait_that_no_step_ends_heeds_a_second_signal_or_its_time(unanswered, then, seconds):
