@@ -21,6 +21,7 @@ PHASES = ("data", "copy", "forward", "backward", "optimizer", "graph")  # of a s
 # Tiers of the talk that `run.tiers: auto` leaves out on a CPU.
 NOT_ON_CPUS = {
     "amp": "CPUs without fp16 kernels compute it many times more slowly",
+    "fused_sgd": "updating the weights takes 3 % of a step on a CPU",
     "autotune": "cuDNN, whose algorithms it times, runs on GPUs only",
 }
 MOST_SHOTS = 7  # columns of the table of errors against k
