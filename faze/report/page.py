@@ -1,6 +1,7 @@
 """The report page: the rows of its tables and its template."""
 
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,6 +86,8 @@ def render(
         design=results.tables["design"].to_dict("records"),
         most_seeds=MOST_SEEDS,
         most_people=MOST_PEOPLE,
+        # One in so many comparisons of equal tiers has ranges that do not overlap.
+        one_in=lambda rounds: math.comb(2 * rounds, rounds) // 2,
         times=time_rows(results),
     )
 
