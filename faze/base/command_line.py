@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from faze.base.cgroup import usable_cores
 from faze.base.errors import UserError
 
 Argument = tuple[str, dict[str, Any]]  # arguments of argparse's add_argument
@@ -39,8 +40,8 @@ def needed(name: str, words: str, **options: Any) -> Argument:
 
 
 def threads(words: str = "CPU threads", default: int | None = None) -> Argument:
-    """Declare the number of threads, at least 1; its default is the number of CPU cores unless `default` is given."""
-    return argument("--threads", type=at_least_one, default=default or os.cpu_count(), help=words)
+    """Declare the number of threads, at least 1; its default is `usable_cores` unless `default` is given."""
+    return argument("--threads", type=at_least_one, default=default or usable_cores(), help=words)
 
 
 def in_rows(args: Namespace, *names: str) -> list[tuple]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from faze.base.run_log import tier_changes
-from faze.evaluation.wording import markdown_table, memory_change, peak, peaks_differ
+from faze.evaluation.wording import counted, markdown_table, memory_change, peak, peaks_differ, throttled
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (min to max)", "memory")
 LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "warm-up pays off after pairs")
@@ -14,8 +14,8 @@ WIDE = ("tier", "step ms", "speed x", "peak GiB (min to max)", "memory")
 
 def markdown_tables(benchmark: Mapping[str, Any]) -> str:
     """Format the machine and the tiers and, if measured, the leave-one-out variants and the paper's width."""
-    about = f"{_machine(benchmark)} {_about_rounds(benchmark)}"
-    parts = [about, markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
+    about = (f"{_machine(benchmark)} {_about_rounds(benchmark)}", throttled(benchmark))
+    parts = [*filter(None, about), markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
     if left_out := benchmark.get("leave_one_out"):
         full = left_out["full"]
         parts += [
@@ -41,7 +41,7 @@ def _about_rounds(benchmark: Mapping[str, Any]) -> str:
 
 def _machine(benchmark: Mapping[str, Any]) -> str:
     facts = benchmark["machine"]
-    device = facts.get("gpus") or f"{facts['cores']} cores {facts['processor']}"
+    device = facts.get("gpus") or f"{counted(int(facts['cores']), 'core')} {facts['processor']}"
     parts = [f"{device}; torch {facts['torch']}, Python {facts['python']}, commit {facts['commit']}"]
     if work := benchmark.get("work"):
         parts.append(f"a step of the plain formulation: {work['flop'] / 1e9:.4g} GFLOP, {work['bytes'] / 1e9:.3g} GB")

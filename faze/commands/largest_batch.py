@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import torch
 
+from faze.base.cgroup import memory_bytes
 from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.errors import UserError
 from faze.base.locks import machine_shared
@@ -51,6 +52,8 @@ def main(args: Namespace) -> None:
     device = pick_device(tier_config(args.configfile, args.tier).engine.device)
     if device.type == "cpu" and not args.memory_gib:
         raise UserError("pass --memory-gib: a CPU has no fixed memory limit")
+    if device.type == "cpu" and args.memory_gib > (limit := memory_bytes() / 2**30):
+        raise UserError(f"--memory-gib {args.memory_gib:g}: this machine or container has {limit:.1f} GiB; pass less")
     peaks: dict[int, float] = {}
     with machine_shared():
         found = largest(lambda pairs: fits(pairs, args, peaks), most=args.most, multiple=args.multiple)

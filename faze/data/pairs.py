@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from faze.base.cgroup import memory_bytes
 from faze.base.errors import UserError
 from faze.data.network_input import shrink, shrink_factor, spread
 from faze.data.store.strips import StripStore
+
+MOST_CACHED = 0.5  # share of the memory of the machine or container
 
 
 class Rows(Protocol):
@@ -283,9 +286,15 @@ def cache(people: PeopleStrips, device: torch.device = HOST) -> PeopleStrips:
     return replace(people, rows=TableRows(table))
 
 
-def cache_what_fits(groups: Sequence[PeopleStrips], memory_gib: float) -> list[PeopleStrips]:
-    """Cache these groups in memory, in order, each only if it fits into the remaining memory."""
-    left, found = memory_gib * 2**30, []
+def cache_what_fits(groups: Sequence[PeopleStrips], memory_gib: float, processes: int = 1) -> list[PeopleStrips]:
+    """Cache these groups in memory, in order, each only if it fits into the remaining memory.
+
+    Args:
+        groups: the groups.
+        memory_gib: memory for the caches of all processes; they use at most MOST_CACHED of what there is.
+        processes: number of processes that cache the same.
+    """
+    left, found = min(memory_gib * 2**30, MOST_CACHED * memory_bytes()) / processes, []
     for people in groups:
         fits = people.nbytes <= left
         left -= fits * people.nbytes

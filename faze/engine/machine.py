@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from faze.base import cgroup
 from faze.base.errors import UserError
 
 OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 13)  # tested
@@ -15,11 +16,15 @@ PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Return processor, cores, memory (GiB), GPUs, operating system, versions and git commit."""
+    """Return processor, GPUs, operating system, versions, git commit, and the cores and memory (GiB) for this process.
+
+    In a container, these are limited by its CPU quota and memory limit.
+    """
     facts = {
         "processor": _processor(),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "memory_gib": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f}",
+        "cores": str(cgroup.usable_cores()),
+        "cpu_quota": cgroup.describe_quota(),
+        "memory_gib": f"{cgroup.memory_bytes() / 2**30:.1f}",
         "system": platform.platform(),
         "python": platform.python_version(),
         "commit": commit(),

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from faze.base import files
-from faze.base.files import read_json
+from faze.base.files import as_written, read_json
 from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS
 from faze.base.run_log import finite
@@ -18,8 +18,9 @@ from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, REDIRECTED, SIMILARITIES
-from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors
+from faze.evaluation.runs import MEASURE_AGAIN, Ablation, read_learner_times, read_left_out, read_val_errors
 from faze.evaluation.tables import other_benchmarks
+from faze.evaluation.wording import throttled
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -56,6 +57,8 @@ def summarize(
     switches = {tier: trainings[tier, seed].switches for tier in ablation.tiers}
     decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in ablation.tiers[1:]}
     tier_verdicts = {tier: verdict.overall(changes) for tier, changes in decisive.items()}
+    with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
+        stopped = throttled(benchmark)
     sentences = verdict.describe(tables, switches, ablation.controls, len(ablation.seeds), evaluate)
     return {
         "tiers": list(ablation.tiers),
@@ -71,7 +74,7 @@ def summarize(
             "fastest": verdict.best(tables["performance"], "speed_ratio"),
             "leanest": verdict.best(tables["performance"], "memory_ratio"),
             "error_word": verdict.overall(pd.concat(decisive.values())) if decisive else "",
-            "sentences": sentences,
+            "sentences": {"throttling": stopped} | sentences,
         },
         "tier_verdicts": tier_verdicts,
         "runs": [_run_metrics(tables, *run, ablation.learners[0], largest_k) for run in ablation.all_runs()],

@@ -50,6 +50,19 @@ def peak(row: Mapping[str, Any]) -> str:
     return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if several else "")
 
 
+def throttled(benchmark: Mapping[str, Any]) -> str:
+    """Warn that a CPU quota stopped the benchmark; return "" if it did not, or if that is unknown."""
+    counts = benchmark.get("cpu_throttling")
+    if not counts or not counts["throttled_periods"]:
+        return ""
+    quota = benchmark["machine"].get("cpu_quota") or "unknown"
+    share = f"{counts['throttled_periods']:,} of {counts['periods']:,} periods"
+    return (
+        f"The CPU quota of this container ({quota}) stopped the benchmark in {share}, so its times and speeds are not "
+        "those of the machine."
+    )
+
+
 def p_value(p: float) -> str:
     """Format a p-value with two significant digits."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"

@@ -15,6 +15,7 @@ DASH = "–"
 _FACTS = {
     "processor": "Processor",
     "cores": "Cores used",
+    "cpu_quota": "CPU quota",
     "memory_gib": "Memory",
     "gpus": "GPUs",
     "cuda": "CUDA",

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from faze.base import cgroup
 from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.files import whole_file, write_json
 from faze.base.locks import machine_exclusive, output_lock
@@ -52,11 +53,14 @@ def main(args: Namespace) -> None:
     refuse_debugging()
     with machine_exclusive(), output_lock(args.out):
         rounds = about_rounds(config.benchmark.rounds)
+        before = cgroup.throttling()
         result = {"machine": machine.describe(), "threads": args.threads, **rounds, **measure_tiers(config, args)}
         if config.leave_one_out:
             result["leave_one_out"] = measure_leave_one_out(config, args)
         if wide := at_paper_width(config):
             result["paper_width"] = measure_paper_width(wide, args)
+        stopped = cgroup.throttled_since(before)
+        result["cpu_throttling"] = None if stopped is None else dataclasses.asdict(stopped)
         with whole_file(args.out) as temporary:
             write_json(temporary, result)
     print(markdown_tables(result), end="")

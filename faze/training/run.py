@@ -127,7 +127,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         if world.rank == 0:
             work.remove()
         return
-    people, validation = cache_what_fits((people, validation), config.data.memory_gib / world.processes_here)
+    people, validation = cache_what_fits((people, validation), config.data.memory_gib, world.processes_here)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
     notes = [f"left out because of too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []

@@ -1,7 +1,6 @@
 """Number of loader processes, measured at the start of training: `data.workers: auto`."""
 
 import itertools
-import os
 import shutil
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 
+from faze.base.cgroup import usable_cores
 from faze.engine.parallel import World
 from faze.engine.transfer import Transfer, build_transfer
 
@@ -70,7 +70,7 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
 
 def cores_of(world: World) -> int:
     """Return the number of cores that each training process may use on this machine."""
-    return max(1, len(os.sched_getaffinity(0)) // world.processes_here)
+    return max(1, usable_cores() // world.processes_here)
 
 
 def _most_in_shared_memory(source: Dataset, world: World) -> int:

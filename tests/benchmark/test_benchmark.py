@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from stage_runs import defaults
 
+from faze.base.cgroup import throttling
 from faze.benchmark.rows import rounds_interval
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.stage_config import Resolved, build_config, resolve
@@ -110,6 +111,14 @@ def test_table_names_switches_that_no_longer_act_and_when_a_warm_up_pays_off(mea
     assert "throttled: power cap" in row and "throttled" not in row_of(result, "baseline")
     after["pays_off_after_pairs"] = None
     assert row_of(result, "recompute").endswith("| never |")
+
+
+def test_a_cpu_quota_that_stopped_the_benchmark_is_recorded_and_printed(measured) -> None:
+    """Regression: the times of a container that was stopped in 216 of 308 periods looked like the machine's."""
+    result = copy.deepcopy(measured[0])
+    assert (result["cpu_throttling"] is None) == (throttling() == {}) and "quota" not in markdown_tables(result)
+    result["cpu_throttling"] = {"periods": 308, "throttled_periods": 216, "throttled_s": 12.0}
+    assert "216 of 308 periods" in markdown_tables(result)
 
 
 TIERS = {

@@ -341,6 +341,7 @@ def test_the_verdict_is_printed(tmp_path, capsys):
     assert code == 0
     printed, sentences = capsys.readouterr().out, summary["verdict"]["sentences"]
     assert all(sentence in printed for sentence in sentences.values()) and "`maml` by " in sentences["learners"]
+    assert "3 of 400 periods" in sentences["throttling"]
     pairs = tables["learners"].set_index(["tier", "dataset", "k"])
     runs = tables["runs"].set_index(["tier", "dataset", "learner", "k"])["mean_deg"]
     expected = runs["ddp", "mpiigaze", "maml", 5] - runs["ddp", "mpiigaze", "offset", 5]

@@ -188,7 +188,8 @@ class Fabricated:
                 "switches": self._switches(tier),
             }
         paths.benchmark.parent.mkdir(parents=True, exist_ok=True)
-        whole = ROUNDS | {"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out() | self._wide()
+        stopped = {"cpu_throttling": {"periods": 400, "throttled_periods": 3, "throttled_s": 0.2}}
+        whole = ROUNDS | stopped | {"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out() | self._wide()
         paths.benchmark.write_text(json.dumps(_with_one_round(whole) if self.one_round else whole))
 
     def _left_out(self) -> dict[str, dict]:

@@ -73,15 +73,15 @@ def test_what_does_not_divide_is_said_before_strips_are_read(tmp_path):
 def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
     """Regression: each process used the whole budget, once for train people and once for val people."""
 
-    def stop(groups: list, memory_gib: float) -> None:
-        raise UserError(f"{len(groups)} groups, {memory_gib} GiB")
+    def stop(groups: list, memory_gib: float, processes: int) -> None:
+        raise UserError(f"{len(groups)} groups, {memory_gib} GiB for {processes}")
 
     strips = {"pixels": np.zeros((2, 64, 256, 3), np.uint8), "labels": np.zeros((2, 4), np.float32)}
     people = [PersonStrips(split, split, ["f"] * 2, **strips) for split in ("train", "val")]
     write_strips(tmp_path / "strips.h5", "made-up", people)
     monkeypatch.setattr(run, "cache_what_fits", stop)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    with pytest.raises(UserError, match=r"2 groups, 2\.0 GiB"):
+    with pytest.raises(UserError, match=r"2 groups, 4\.0 GiB for 2"):
         run.train(config(), tmp_path / "strips.h5", Apart(0, 2, CPU), tmp_path / "out.pt", tmp_path / "run.jsonl")
 
 
