@@ -3,15 +3,22 @@
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
 import torch
 
 from faze.base import cgroup
+from faze.base.code_hash import ROOT
 from faze.base.errors import UserError
 
 OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 13)  # tested
+_REFUSALS = {  # part of git's message: the reason
+    "not a git repository": "faze's folder is no git repository",
+    "dubious ownership": "git refuses the folder of another user: set git's safe.directory",
+    "Needed a single revision": "the repository has no commit",
+}
 PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
@@ -55,15 +62,27 @@ def check_torch() -> None:
 def commit() -> str:
     """Return the git commit of faze's checkout, with `+` for uncommitted changes.
 
-    Without .git, return $FAZE_COMMIT, or else "unknown".
+    Without a repository of its own, return $FAZE_COMMIT, or else "unknown" and the reason.
     """
-    git = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("FAZE_COMMIT", "unknown")
-    return head.stdout.strip() + ("+" if status.stdout.strip() else "")
+        if Path(_git("rev-parse", "--show-toplevel")).resolve() != ROOT:
+            reason = "faze's folder is inside another repository"
+        else:
+            return _git("rev-parse", "--verify", "--short=12", "HEAD") + "+" * bool(_git("status", "--porcelain"))
+    except OSError as error:
+        reason = f"git cannot be started: {error.strerror}"
+    except subprocess.CalledProcessError as error:
+        message = error.stderr.decode(errors="replace")
+        reason = next((words for mark, words in _REFUSALS.items() if mark in message), "git failed")
+    return os.environ.get("FAZE_COMMIT") or f"unknown ({reason})"
+
+
+def _git(*words: str) -> str:
+    """Run git in faze's folder; ignore GIT_DIR and similar variables, which hooks set for another repository."""
+    kept = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG_|EXEC_PATH)", name)}
+    git = ["git", "--no-optional-locks", "-C", str(ROOT), *words]
+    done = subprocess.run(git, capture_output=True, check=True, env=kept | {"LC_ALL": "C"})
+    return os.fsdecode(done.stdout.removesuffix(b"\n"))
 
 
 def _processor() -> str:

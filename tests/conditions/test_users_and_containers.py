@@ -1,0 +1,146 @@
+"""Users without a name, a home or a repository, and machines that refuse what a desktop grants."""
+
+import getpass
+import os
+import pwd
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faze.base import command_line
+from faze.base.files import cache_folder
+from faze.engine import machine
+
+Git = Callable[..., str]
+
+
+@pytest.fixture
+def git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Git:
+    """Return git(folder, "commit", ...) -> the output; faze's folder is tmp_path / "faze", not yet a repository."""
+    for name in [name for name in os.environ if name.startswith("GIT_")] + ["FAZE_COMMIT"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    (tmp_path / "faze").mkdir()
+    monkeypatch.setattr(machine, "ROOT", tmp_path / "faze")
+    settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
+
+    def run(folder: Path, *words: str) -> str:
+        if words[0] == "init":
+            folder.mkdir(exist_ok=True)
+        done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    return run
+
+
+def committed(git: Git, folder: Path) -> str:
+    """Make a repository with a commit of its own; return the commit."""
+    git(folder, "init", "--quiet")
+    (folder / "code.py").write_text(str(folder))
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "x")
+    return git(folder, "rev-parse", "--short=12", "HEAD")
+
+
+@pytest.mark.parametrize("kind", ["own", "worktree", "submodule", "shallow"])
+def test_the_commit_is_that_of_fazes_own_folder(git, tmp_path, monkeypatch, kind) -> None:
+    """Regression: in a hook of another repository, that repository's commit was recorded."""
+    own, other, source = tmp_path / "faze", tmp_path / "other", tmp_path / "source"
+    committed(git, other)
+    expected = committed(git, own if kind == "own" else source)
+    if kind == "worktree":
+        git(source, "worktree", "add", "--quiet", "--detach", str(own))
+    elif kind == "shallow":
+        git(tmp_path, "clone", "--quiet", "--depth", "1", source.as_uri(), "faze")
+    elif kind == "submodule":
+        git(other, "submodule", "--quiet", "add", str(source), "faze")
+        own = other / "faze"
+        monkeypatch.setattr(machine, "ROOT", own)
+    for name, value in (("GIT_DIR", other / ".git"), ("GIT_WORK_TREE", other), ("GIT_INDEX_FILE", other / "i")):
+        monkeypatch.setenv(name, str(value))
+    assert machine.commit() == expected
+    (own / "code.py").write_text("2")
+    assert machine.commit() == f"{expected}+"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("inside another", "inside another repository"),
+        ("no repository", "no git repository"),
+        ("no commit", "no commit"),
+        ("no git", "cannot be started"),
+        ("another owner", "safe.directory"),
+        ("broken", "git failed"),
+    ],
+)
+def test_without_a_commit_of_its_own_the_reason_is_recorded(git, tmp_path, monkeypatch, kind, words) -> None:
+    """Regression: a ZIP of faze, unpacked in another repository, recorded that repository's commit."""
+    if kind == "inside another":
+        committed(git, tmp_path)
+    elif kind == "no commit":
+        git(machine.ROOT, "init", "--quiet")
+    elif kind != "no repository":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    if kind in ("another owner", "broken"):
+        message = "fatal: detected dubious ownership in repository" if kind == "another owner" else "fatal: \377"
+        (tmp_path / "git").write_text(f"#!/bin/sh\nprintf '{message}' >&2\nexit 128\n")
+        (tmp_path / "git").chmod(0o755)
+    assert machine.commit().startswith("unknown (") and words in machine.commit()
+    monkeypatch.setenv("FAZE_COMMIT", "1a2b3c")
+    assert machine.commit() == "1a2b3c"
+
+
+@pytest.fixture
+def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Become a user whom the system does not know, as with `docker run --user 12345`."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "")  # so that a new value is removed again
+        monkeypatch.delenv(name)
+
+
+def test_a_user_without_a_name_is_named_by_number(nameless, run_stage, tmp_path, capsys) -> None:
+    """Regression: Snakemake, torch and MLflow ask for the name, and failed with a KeyError."""
+    with pytest.raises(KeyError):
+        getpass.getuser()
+    assert run_stage("ledger", None, tmp_path / "absent.json") == 1 and "absent.json" in capsys.readouterr().err
+    assert getpass.getuser() == str(os.getuid())
+
+
+def test_a_user_with_a_name_keeps_it(monkeypatch) -> None:
+    monkeypatch.setenv("LOGNAME", "somebody")
+    monkeypatch.delenv("USER", raising=False)
+    command_line.name_user()
+    assert "USER" not in os.environ
+
+
+@pytest.mark.parametrize("unwritable", ["", ".cache", ".cache/faze"])
+@pytest.mark.parametrize("closed", [False, True])
+def test_without_a_writable_home_there_is_no_cache(unwritable, closed, monkeypatch, tmp_path) -> None:
+    """Regression: another user's home, such as root's in a container, ended with PermissionError."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder, real = tmp_path / unwritable, os.stat
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def stat(path, *arguments, **options):
+        if closed and folder in Path(os.fsdecode(path)).parents:
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder)
+    assert cache_folder("x") is None
+
+
+def test_a_home_that_is_a_file_holds_no_cache(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").write_text("")
+    assert cache_folder("x") is None
