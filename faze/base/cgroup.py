@@ -53,6 +53,13 @@ def describe_quota() -> str:
     return f"{quota:g} of {visible_cores()} cores" if (quota := cpu_quota()) else ""
 
 
+def quota_warning(cores: int) -> str:
+    """Warn that the CPU quota allows fewer cores than the user has asked for; return "" if it does not."""
+    if not (quota := describe_quota()) or cores <= (usable := usable_cores()):
+        return ""
+    return f"--cores {cores}: the CPU quota here is {quota}, so jobs will be throttled: pass --cores {usable}"
+
+
 def memory_bytes() -> int:
     """Return the memory that this process may use: the machine's, within the limit of its container."""
     names = ("memory.max", "memory.limit_in_bytes")

@@ -6,6 +6,7 @@ def main(args: Namespace) -> None:
 
 import argparse
 import functools
+import getpass
 import os
 import sys
 from argparse import Namespace
@@ -137,6 +138,7 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
     args = parser.parse_args()
     try:
         check_environment()
+        name_user()
         _check_own_names(args)
         main(args)
     except (UserError, OSError) as error:
@@ -151,6 +153,14 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
         error.add_note(NO_MEMORY if type(error).__name__ in ("MemoryError", "OutOfMemoryError") else OUR_FAULT)
         raise
     return 0
+
+
+def name_user() -> None:
+    """Set $USER if this user has no name, as in many containers: libraries ask for the name and fail without it."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        os.environ["USER"] = str(os.getuid())
 
 
 def check_environment() -> None:

@@ -201,8 +201,9 @@ def cache_folder(name: str) -> Path | None:
     Return None if it is not writable. No predictable folder elsewhere is used, because another user could own it and
     code would be loaded from it.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    existing = next(path for path in (cache, *cache.parents) if path.exists())
-    if cache.parts[0] == "~" or not os.access(existing, os.W_OK):  # "~" remains if the user has no home
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "faze", name)
+    # os.path, since Path.exists fails in another user's home; HOME may be root's in a container.
+    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
+    if folder.parts[0] == "~" or not os.access(existing, os.W_OK | os.X_OK):  # "~" remains if the user has no home
         return None
-    return cache / "faze" / name
+    return folder

@@ -70,6 +70,7 @@ def test_the_cpu_quota_limits_the_cores(container, version, path, root, files, q
     container(version, path, files, root)
     assert cgroup.cpu_quota() == quota and cgroup.usable_cores() == cores
     assert threads()[1]["default"] == cores
+    assert bool(cgroup.quota_warning(4)) == (cores < 4) and not cgroup.quota_warning(cores)
     assert cores_of(World(0, 1, torch.device("cpu"))) == cores
     facts = machine.describe()
     assert facts["cores"] == str(cores)

@@ -15,13 +15,16 @@ import faze.config.stage_config
 import faze.config.tiers
 import faze.config.validation
 import faze.config.yaml_files
+import faze.base.cgroup
 import faze.base.code_hash
+import faze.base.command_line
 import faze.base.progress
 import faze.base.output_cache
 import faze.base.errors
 import faze.base.locks
 import faze.base.slurm_nodes
 
+faze.base.command_line.name_user()  # for Snakemake itself and for all jobs
 DEFAULTS = "config/config.yaml"
 RAW = faze.config.parameters.RAW
 
@@ -74,6 +77,12 @@ def check_gpus():
         faze.base.locks.check_gpus(GPUS)
     except faze.base.errors.UserError as error:
         raise WorkflowError(f"--resources gpu={GPUS}: {error}") from None
+
+
+def warn_of_quota():
+    """Warn about more cores than a container's CPU quota allows; Snakemake's `--cores all` does not respect quotas."""
+    if workflow.executor_plugin.name == "local" and (warning := faze.base.cgroup.quota_warning(CORES)):
+        print(warning, file=sys.stderr)
 
 
 def check_overrides(overrides, values):

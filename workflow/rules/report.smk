@@ -190,6 +190,7 @@ if workflow.is_main_process and not QUIET:
 onstart:
     check_cluster()
     check_gpus()
+    warn_of_quota()
     write_configs()
     if not QUIET:
         progress.begin()
