@@ -25,6 +25,7 @@ KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # these compute networks
 
 def main() -> int:
     """Run the stage or command; return its exit code, after a message if it was asked to stop."""
+    _open_standard_streams()
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nuser commands: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2
@@ -45,6 +46,20 @@ def main() -> int:
         if os.environ.get("RANK", "0") == "0":
             print(f"{sys.argv[0]}: {INTERRUPTED}", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null as each standard stream that is closed; otherwise, a result could get its file descriptor."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if (stream.encoding or "utf-8").lower() != "utf-8":  # such as Latin-1, which has no minus sign
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(wanted: str) -> int:

@@ -17,6 +17,7 @@ ROOT = Path(faze.__file__).resolve().parents[1]
 # Modules that change no output, each with the reason; hashes exclude them. See docs/decisions/0001.
 NEUTRAL = {
     "faze.__main__": "finds the requested command",
+    "faze.base.cgroup": "measures the machine: the default number of threads, the size of caches, and what is recorded",
     "faze.base.code_hash": "identifies code; no number passes through it",
     "faze.base.command_line": "reads arguments, which are the rule's, and turns an error into one sentence",
     "faze.base.errors": "reports errors; there is no output then",

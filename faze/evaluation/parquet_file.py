@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -28,7 +28,7 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
     Raises:
         UserError: the file cannot be read, is damaged, lacks a column, or has a column of the wrong kind.
     """
-    with _readable(path, remedy), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with _opened(path, remedy) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
         absent = [name for name in columns if name not in file.schema_arrow.names]
         if absent:
             raise UserError(f"{path}: has no column {', '.join(absent)}; {remedy}")
@@ -51,8 +51,8 @@ def read_metadata(path: Path, remedy: str) -> tuple[list[str], dict[bytes, Any]]
     Raises:
         UserError: the file cannot be read.
     """
-    with _readable(path, remedy):
-        schema = pq.read_schema(path)
+    with _opened(path, remedy) as source:
+        schema = pq.read_schema(source)
         found = {}
         for key, value in (schema.metadata or {}).items():
             with contextlib.suppress(ValueError):
@@ -69,9 +69,10 @@ def _has_kind(column: pa.ChunkedArray, kind: str) -> bool:
 
 
 @contextlib.contextmanager
-def _readable(path: Path, remedy: str) -> Iterator[None]:
+def _opened(path: Path, remedy: str) -> Iterator[IO[bytes]]:
     try:
-        yield
+        with path.open("rb") as file:  # pyarrow itself opens only names in UTF-8
+            yield file
     except (FileNotFoundError, UserError):
         raise
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RuntimeError) as error:

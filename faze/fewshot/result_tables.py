@@ -72,7 +72,12 @@ def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, obj
     first = next(tables)
     metadata = {key: json.dumps(value) for key, value in about.items()}
     schema = first.schema.with_metadata(metadata)
-    with whole_file(path) as temporary, pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer:
+    # A file, since pyarrow takes only names in UTF-8.
+    with (
+        whole_file(path) as temporary,
+        temporary.open("wb") as file,
+        pq.ParquetWriter(file, schema, write_page_checksum=True) as writer,
+    ):
         for table in itertools.chain([first], tables):
             writer.write_table(table.replace_schema_metadata(metadata))
 

@@ -63,8 +63,8 @@ def main(args: Namespace) -> None:
                     tables.append(redirect_store(fast, estimator, strips, oracle, config.redirect, path))
         written = [pd.concat(parts) for parts in zip(*tables, strict=True)]
         for path, rows in zip(outputs, written, strict=True):
-            with whole_file(path) as temporary:
-                rows.to_parquet(temporary, index=False, write_page_checksum=True)
+            with whole_file(path) as temporary, temporary.open("wb") as file:  # pyarrow takes only names in UTF-8
+                rows.to_parquet(file, index=False, write_page_checksum=True)
         for sentence in describe_errors(written[1]):
             print(sentence)
 

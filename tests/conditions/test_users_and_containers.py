@@ -4,14 +4,18 @@ import getpass
 import os
 import pwd
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from faze.base import command_line
 from faze.base.files import cache_folder
 from faze.engine import machine
+from faze.evaluation.parquet_file import NUMBER, read_metadata, read_table
+from faze.fewshot.result_tables import write_tables
 
 Git = Callable[..., str]
 
@@ -144,3 +148,40 @@ def test_a_home_that_is_a_file_holds_no_cache(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     (tmp_path / "home").write_text("")
     assert cache_folder("x") is None
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_no_result_gets_the_descriptor_of_a_closed_stream(closed, tmp_path) -> None:
+    """Regression: with a closed stderr every stage failed silently, and messages would have gone into an output."""
+    program = """import os, sys, faze.__main__ as main
+main._open_standard_streams()
+with open(sys.argv[1], "w") as file:
+    assert file.fileno() > 2 and sys.stdin.read() == ""
+    print("out", flush=True)
+    print("error", file=sys.stderr, flush=True)
+    os.write(2, b"library"), os.system("echo child >&2")
+    file.write("result")"""
+    command = [sys.executable, "-c", program, str(tmp_path / "out")]
+    shell = ["sh", "-c", f'"$@" {closed}', "sh", *command]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / "out").read_text() == "result", done.stderr
+    assert done.stdout == ("" if ">&-" in closed.split() else "out\n")
+    assert ("library" in done.stderr) == ("2>&-" not in closed)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_letter_that_the_terminal_lacks_stops_nothing(encoding) -> None:
+    """Regression: the verdict's minus sign ended evaluate with a UnicodeEncodeError."""
+    program = "import faze.__main__ as main; main._open_standard_streams(); print('\\u2212 1\\xb0')"
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment)
+    shown = done.stdout.decode(encoding)
+    assert shown == {"ascii": "\\u2212 1\\xb0\n", "latin-1": "\\u2212 1°\n", "utf-8": "− 1°\n"}[encoding], done.stderr
+
+
+def test_parquet_files_have_names_that_are_not_utf_8(tmp_path) -> None:
+    """Regression: pyarrow takes names in UTF-8 only, so adapt failed where the locale is another one."""
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xfc.parquet"))
+    write_tables([pa.table({"error_deg": [1.0]})], path, {"seconds": 2})
+    assert list(read_table(path, {"error_deg": NUMBER}, "")["error_deg"]) == [1.0]
+    assert read_metadata(path, "") == (["error_deg"], {b"seconds": 2})
