@@ -34,7 +34,7 @@ class RunLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
         self._file.truncate(min(keep_bytes, self.size))  # a larger size would append zeros
-        self._began = time.time()
+        self._began = time.monotonic()
 
     @property
     def size(self) -> int:
@@ -59,7 +59,7 @@ class RunLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self.event("end", seconds=time.time() - self._began, checksum=zlib.crc32(self._path.read_bytes()))
+            self.event("end", seconds=time.monotonic() - self._began, checksum=zlib.crc32(self._path.read_bytes()))
         self._file.close()
 
 

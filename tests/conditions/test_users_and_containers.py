@@ -5,14 +5,17 @@ import os
 import pwd
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from checkout import Checkout
 
 from faze.base import command_line
 from faze.base.files import cache_folder
+from faze.base.run_log import RunLog, read_events
 from faze.engine import machine
 from faze.evaluation.parquet_file import NUMBER, read_metadata, read_table
 from faze.fewshot.result_tables import write_tables
@@ -185,3 +188,25 @@ def test_parquet_files_have_names_that_are_not_utf_8(tmp_path) -> None:
     write_tables([pa.table({"error_deg": [1.0]})], path, {"seconds": 2})
     assert list(read_table(path, {"error_deg": NUMBER}, "")["error_deg"]) == [1.0]
     assert read_metadata(path, "") == (["error_deg"], {b"seconds": 2})
+
+
+def test_a_clock_that_jumps_back_changes_no_duration(monkeypatch, tmp_path) -> None:
+    """Regression: the duration in the run log was a difference of times of day."""
+    now = time.time()
+    with RunLog(tmp_path / "run.jsonl") as log:
+        log.event("start")
+        monkeypatch.setattr(time, "time", lambda: now - 3600)
+    assert 0 <= read_events(tmp_path / "run.jsonl")[-1]["seconds"] < 60
+
+
+@pytest.mark.workflow
+def test_jobs_run_the_code_of_the_checkout_whose_rules_are_run(tmp_path) -> None:
+    """Regression: with PYTHONSAFEPATH, jobs ran the clone in PYTHONPATH, though Snakemake compared this one's code."""
+    other = tmp_path / "other" / "faze"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise SystemExit('the code of another clone')")
+    checkout = Checkout(tmp_path / "checkout", "config/smoke.yaml")
+    variables = os.environ | {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(other.parent)}
+    command = checkout.command("--cores", "1", "results/smoke/raw/truth.h5")
+    done = subprocess.run(command, cwd=checkout.folder, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0 and "another clone" not in done.stdout + done.stderr, done.stderr

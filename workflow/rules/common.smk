@@ -131,6 +131,9 @@ wildcard_constraints:
 # `python` in a shell command is the one that runs Snakemake, even if its environment is not activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
+# Jobs run the code of this checkout, whose hashes are their params, even with PYTHONSAFEPATH or another clone's PYTHONPATH.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(faze.base.code_hash.ROOT), os.environ.get("PYTHONPATH")]))
+
 # The benchmark reserves all cores, so Snakemake runs nothing else meanwhile. On a cluster, the profile sets the number.
 CORES = workflow.resource_settings.cores or 1
 
