@@ -28,6 +28,10 @@ OVERRIDES = {
     "NVIDIA_TF32_OVERRIDE": ("",),
 }
 NO_MEMORY = "Out of memory: process less at a time (a smaller batch, more parts), or use a machine with more memory."
+NO_THREAD = (
+    "The system refuses another thread or process: use fewer --threads, or raise its limits (`ulimit -u`, `ulimit -v`; "
+    "--pids-limit of a container)."
+)
 
 
 def argument(name: str, **options: Any) -> Argument:
@@ -146,13 +150,23 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
             raise
         named = isinstance(error, OSError) and error.filename and error.strerror
         words = f"{error.filename}: {error.strerror}" if named else str(error)
+        if isinstance(error, BlockingIOError):  # EAGAIN
+            words += f". {NO_THREAD}"
         print(f"{parser.prog}: {printable(words)}", file=sys.stderr)
         return 1
     except Exception as error:
-        # torch, which this package does not import, has its own OutOfMemoryError.
-        error.add_note(NO_MEMORY if type(error).__name__ in ("MemoryError", "OutOfMemoryError") else OUR_FAULT)
+        error.add_note(_remedy(error))
         raise
     return 0
+
+
+def _remedy(error: Exception) -> str:
+    """Return what to do about an unexpected error: provide what the machine lacks, or report a bug."""
+    # torch, which this package does not import, has its own OutOfMemoryError, but reports a CPU's by text.
+    if type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in str(error):
+        return NO_MEMORY
+    no_thread = ("can't start new thread", "Resource temporarily unavailable")
+    return NO_THREAD if any(words in str(error) for words in no_thread) else OUR_FAULT
 
 
 def name_user() -> None:

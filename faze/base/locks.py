@@ -190,11 +190,17 @@ def _of_machine(suffix: str, *, inheritable: bool = False) -> FileLock:
     """Create a machine-wide lock.
 
     Raises:
-        UserError: its path is not a regular file.
+        UserError: its path is not a regular file, or this user may not write to it.
     """
     path = Path(f"{lock_path()}{suffix}")
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise UserError(f"{path} is not a plain file: remove it, or set {LOCK_VARIABLE} to another path")
+    for needed in (path.parent, path):
+        if needed.exists() and not os.access(needed, os.W_OK):
+            raise UserError(
+                f"{needed} is not writable, but holds the lock of this machine: set {LOCK_VARIABLE} to another path, "
+                "the same for all users"
+            )
     return _signed(str(path), everyone=True, inheritable=inheritable)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
+from faze.base.errors import UserError
+
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
@@ -30,12 +32,16 @@ def worker_processes(count: int, start: Callable[..., None], *arguments: object)
     """Open a pool of processes, each of which first calls `start`.
 
     Raises:
+        UserError: the system cannot create their semaphores.
         ChildProcessError: one of them was killed.
     """
     # A fork of this process would inherit its locks and threads. A fork of the server, which has imported the modules,
     # takes 15 ms. A spawned process imports them itself, which takes 150 to 250 ms.
     load_ahead(start.__module__)
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("forkserver"), _start, (start, arguments))
+    try:
+        pool = ProcessPoolExecutor(count, multiprocessing.get_context("forkserver"), _start, (start, arguments))
+    except (OSError, ImportError) as error:  # as Python reports semaphores that it cannot create
+        raise UserError(f"no worker processes: {error}; they need a writable /dev/shm with free memory") from None
     try:
         yield pool
     except BrokenProcessPool:

@@ -92,9 +92,9 @@ def _answer() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library may print
     read = getattr(importlib.import_module(module), name)
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 5)
+    _limit(resource.RLIMIT_AS, memory_bytes, memory_bytes)
+    _limit(resource.RLIMIT_CORE, 0, 0)
     try:
         with untrusted(arguments[0]):
             outcome = "", read(*arguments)
@@ -105,6 +105,13 @@ def _answer() -> None:
         outcome = f"{arguments[0]}: {limit}: the file is damaged or hostile; download it again", None
     with answer:
         json.dump(outcome, answer)
+
+
+def _limit(resource_number: int, *limits: int) -> None:
+    """Set the soft and the hard limit, or keep the hard limit of this process if it is lower."""
+    most = resource.getrlimit(resource_number)[1]
+    lowered = [limit if most == resource.RLIM_INFINITY else min(limit, most) for limit in limits]
+    resource.setrlimit(resource_number, (lowered[0], lowered[1]))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,11 @@ import pyarrow as pa
 import pytest
 from checkout import Checkout
 
-from faze.base import command_line
+from faze.base import command_line, process_pool
+from faze.base.errors import UserError
 from faze.base.files import cache_folder
+from faze.base.locks import machine_exclusive, machine_shared
+from faze.base.process_pool import worker_processes
 from faze.base.run_log import RunLog, read_events
 from faze.engine import machine
 from faze.evaluation.parquet_file import NUMBER, read_metadata, read_table
@@ -190,6 +193,31 @@ def test_parquet_files_have_names_that_are_not_utf_8(tmp_path) -> None:
     assert read_metadata(path, "") == (["error_deg"], {b"seconds": 2})
 
 
+@pytest.mark.parametrize("refused", ["folder", "lock"])
+@pytest.mark.parametrize("lock", [machine_shared, machine_exclusive])
+def test_a_lock_that_is_not_writable_is_refused_with_the_remedy(lock, refused, monkeypatch, tmp_path) -> None:
+    """Regression: a read-only /tmp was reported without the variable that chooses another path."""
+    path = tmp_path / "lock"
+    path.touch()
+    monkeypatch.setenv("FAZE_MACHINE_LOCK", str(path))
+    denied = tmp_path if refused == "folder" else path
+    monkeypatch.setattr(os, "access", lambda asked, mode: Path(asked) != denied)
+    with pytest.raises(UserError, match=rf"{denied} is not writable.*FAZE_MACHINE_LOCK"), lock():
+        pass
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file"), ImportError("no semaphores")])
+def test_without_semaphores_the_missing_folder_is_named(error, monkeypatch) -> None:
+    """Regression: without /dev/shm, preprocess reported only `[Errno 2] No such file or directory`."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(process_pool, "ProcessPoolExecutor", refuse)
+    with pytest.raises(UserError, match="/dev/shm"), worker_processes(1, print):
+        pass
+
+
 def test_a_clock_that_jumps_back_changes_no_duration(monkeypatch, tmp_path) -> None:
     """Regression: the duration in the run log was a difference of times of day."""
     now = time.time()
@@ -210,3 +238,36 @@ def test_jobs_run_the_code_of_the_checkout_whose_rules_are_run(tmp_path) -> None
     command = checkout.command("--cores", "1", "results/smoke/raw/truth.h5")
     done = subprocess.run(command, cwd=checkout.folder, env=variables, capture_output=True, text=True)
     assert done.returncode == 0 and "another clone" not in done.stdout + done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (BlockingIOError(11, "Resource temporarily unavailable"), 1, "ulimit -u"),
+        (RuntimeError("can't start new thread"), None, command_line.NO_THREAD),
+        (RuntimeError("Resource temporarily unavailable"), None, command_line.NO_THREAD),  # from gloo
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), None, command_line.NO_MEMORY),
+    ],
+)
+def test_a_limit_of_the_system_is_not_called_a_bug(error, code, words, monkeypatch, capsys) -> None:
+    """Regression: under `ulimit -v` or `ulimit -u`, faze asked for a bug report."""
+
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["faze"])
+    main = command_line.command("")(fail)
+    if code is None:
+        with pytest.raises(RuntimeError) as shown:
+            main()
+        assert shown.value.__notes__ == [words]
+    else:
+        assert main() == code and words in capsys.readouterr().err
+
+
+def test_a_foreign_file_is_read_in_isolation_under_a_lower_limit() -> None:
+    """Regression: under `ulimit -v`, preprocess failed, since it may not raise that limit for the isolated process."""
+    program = "from faze.base.untrusted import read_isolated; import os; print(read_isolated('/', os.path.exists))"
+    shell = ["sh", "-c", 'ulimit -v 1500000 -t 100; "$@"', "sh", sys.executable, "-c", program]
+    done = subprocess.run(shell, capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
