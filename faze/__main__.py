@@ -33,6 +33,8 @@ def main() -> int:
         preemptible = sys.argv[1] in PREEMPTIBLE
         if preemptible:
             install_handlers()  # before anything that takes time
+        elif os.getpid() == 1:  # of a container, for which the kernel ignores signals without a handler
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         code = _run(sys.argv.pop(1))
         if preemptible and code == 0:
             ignore_signals()

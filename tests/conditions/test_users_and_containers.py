@@ -271,3 +271,14 @@ def test_a_foreign_file_is_read_in_isolation_under_a_lower_limit() -> None:
     shell = ["sh", "-c", 'ulimit -v 1500000 -t 100; "$@"', "sh", sys.executable, "-c", program]
     done = subprocess.run(shell, capture_output=True, text=True)
     assert done.stdout == "True\n", done.stderr
+
+
+def test_the_first_process_of_a_container_ends_by_sigterm() -> None:
+    """Regression: `docker stop` waited ten seconds for any command but train, and then killed it."""
+    program = """import os, signal, sys, faze.__main__ as main
+own, os.getpid = os.getpid(), lambda: 1
+main._run = lambda name: os.kill(own, signal.SIGTERM) or signal.pause()
+sys.argv = ["faze", "encode"]
+main.main()"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert done.returncode == 128 + 15, done.stderr
