@@ -268,7 +268,7 @@ def test_a_limit_of_the_system_is_not_called_a_bug(error, code, words, monkeypat
 def test_a_foreign_file_is_read_in_isolation_under_a_lower_limit() -> None:
     """Regression: under `ulimit -v`, preprocess failed, since it may not raise that limit for the isolated process."""
     program = "from faze.base.untrusted import read_isolated; import os; print(read_isolated('/', os.path.exists))"
-    shell = ["sh", "-c", 'ulimit -v 1500000 -t 100; "$@"', "sh", sys.executable, "-c", program]
+    shell = ["sh", "-c", 'ulimit -v 1500000 && ulimit -t 100 && "$@"', "sh", sys.executable, "-c", program]
     done = subprocess.run(shell, capture_output=True, text=True)
     assert done.stdout == "True\n", done.stderr
 
