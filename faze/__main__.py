@@ -10,6 +10,8 @@ import faze.commands
 import faze.stages
 from faze.base.allocator_retention import keep_memory
 from faze.base.command_line import TRACEBACK
+from faze.base.environment import clean_environment
+from faze.base.errors import UserError
 from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, ignore_signals, install_handlers
 from faze.config.check import nearest
 
@@ -66,6 +68,11 @@ def _open_standard_streams() -> None:
 
 def _run(wanted: str) -> int:
     modules = STAGES | COMMANDS
+    try:
+        clean_environment()  # before any library reads it
+    except UserError as error:
+        print(f"faze {wanted}: {error}", file=sys.stderr)
+        return 1
     if wanted in KEEP_MEMORY:
         keep_memory()
     if wanted not in modules:

@@ -28,7 +28,7 @@ from records import Records
 from table import page, unproved
 from units import Unit, identity, make_data, plan, run, settings
 
-from faze.base.command_line import check_environment
+from faze.base.environment import check_environment
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.engine import machine

@@ -21,12 +21,6 @@ Argument = tuple[str, dict[str, Any]]  # arguments of argparse's add_argument
 
 TRACEBACK = "--traceback"
 OUR_FAULT = "This is a bug in faze; please report it with the traceback above."
-# Variables by which libraries compute fp32 operations in another number format -> values without that effect.
-OVERRIDES = {
-    "ONEDNN_DEFAULT_FPMATH_MODE": ("", "STRICT"),
-    "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
-    "NVIDIA_TF32_OVERRIDE": ("",),
-}
 NO_MEMORY = "Out of memory: process less at a time (a smaller batch, more parts), or use a machine with more memory."
 NO_THREAD = (
     "The system refuses another thread or process: use fewer --threads, or raise its limits (`ulimit -u`, `ulimit -v`; "
@@ -141,7 +135,6 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
     parser.prog = os.path.basename(sys.argv[0])  # `faze train`: known when it runs
     args = parser.parse_args()
     try:
-        check_environment()
         name_user()
         _check_own_names(args)
         main(args)
@@ -175,17 +168,6 @@ def name_user() -> None:
         getpass.getuser()
     except (KeyError, OSError, ImportError):
         os.environ["USER"] = str(os.getuid())
-
-
-def check_environment() -> None:
-    """Check that no variable of the environment changes the number format behind torch's back.
-
-    Raises:
-        UserError: one does.
-    """
-    for name, harmless in OVERRIDES.items():
-        if (value := os.environ.get(name, "")).upper() not in harmless:
-            raise UserError(f"{name}={value} would change the number format of fp32 operations: unset this variable")
 
 
 def _check_own_names(args: Namespace) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from faze.base.environment import LAUNCHER, MEETING
 from faze.base.errors import UserError
 from faze.base.preemption import PREEMPTED, SIGNALS, Preempted, SignalWatch, ignore_signals
 from faze.config.parameters import Engine
@@ -27,7 +29,6 @@ from faze.engine.switches import Switch
 PATIENCE = datetime.timedelta(hours=12)
 # Gloo's messages when a process at the other end has ended, on this machine or another.
 PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
-LAUNCHER = "FAZE_LAUNCHER"  # process id of torchrun, which may have been killed before its workers can ask for it
 LEAVE_S = 600  # time for torchrun's processes to finish a step and write a checkpoint; a cluster may grant less
 
 
@@ -140,15 +141,11 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
     Raises:
         Preempted: the processes were asked to stop, and have printed a message.
-        UserError: one of them was killed, or another launcher's variables are set.
+        UserError: one of them was killed, or a network interface that the environment names does not exist.
     """
     if engine.parallel != "ddp" or (LAUNCHER in os.environ and "RANK" in os.environ):
         return False
-    if inherited := [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK") if name in os.environ]:
-        raise UserError(
-            f"{', '.join(inherited)} of another launcher in the environment: this training would wait for processes "
-            "that nobody starts. Start faze without torchrun, or unset the variables"
-        )
+    _check_interfaces(engine)
     # In this process, not a child: a signal to the stage reaches torchrun, which passes it on.
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -161,12 +158,13 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     os.environ.setdefault("PET_SIGNALS_TO_HANDLE", passed_on)
     os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(LEAVE_S))
     os.environ[LAUNCHER] = str(os.getpid())
-    meeting = [] if "PET_RDZV_ENDPOINT" in os.environ else ["--standalone"]
+    meeting = [] if MEETING in os.environ else ["--standalone"]
     options = [*meeting, f"--nproc-per-node={count_processes(engine)}"]
     sys.stdout.flush()
     try:
-        torchrun.run(torchrun.parse_args([*options, "-m", "faze", *command]))
-        ignore_signals()
+        with tempfile.TemporaryDirectory(prefix="faze-torchrun-") as logs:  # its own folder would remain
+            torchrun.run(torchrun.parse_args([*options, f"--log-dir={logs}", "-m", "faze", *command]))
+            ignore_signals()
     except SignalException as received:
         if received.sigval not in SIGNALS:
             sys.exit(128 + received.sigval)
@@ -175,11 +173,27 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
         _exit_as_children(failed.failures)
     except RendezvousError as lost:
         raise UserError(
-            f"another node has ended, or PET_RDZV_ENDPOINT cannot be reached ({lost}); run the same command again"
+            f"another node has ended, or {MEETING} cannot be reached ({lost}); run the same command again"
         ) from None
     finally:
         del os.environ[LAUNCHER]
     return True
+
+
+def _check_interfaces(engine: Engine) -> None:
+    """Check that the network interfaces that the processes must use, according to the environment, exist."""
+    present = [name for _, name in socket.if_nameindex()]
+    rules = {"GLOO_SOCKET_IFNAME": str.__eq__}  # gloo is also used on GPUs, for votes
+    if pick_device(engine.device).type == "cuda":
+        rules["NCCL_SOCKET_IFNAME"] = str.startswith  # its names are prefixes; others begin with ^ or =, or have a port
+    for variable, fits in rules.items():
+        value = os.environ.get(variable, "")
+        wanted = [name for name in value.split(",") if name and not set(value) & set("^=:")]
+        if missing := [name for name in wanted if not any(fits(interface, name) for interface in present)]:
+            raise UserError(
+                f"{variable}={value}: this machine has no network interface {missing[0]}, only {', '.join(present)}: "
+                "correct or unset this variable"
+            )
 
 
 def _exit_as_children(failures: Mapping[int, Any]) -> None:
@@ -215,6 +229,7 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
+    _check_interfaces(engine)
     with _ending_with_others(), _process_group(device) as world:
         torch.set_num_threads(threads)
         yield world

@@ -15,7 +15,6 @@ from faze.base.command_line import (
     CONFIGFILE,
     NO_MEMORY,
     OUR_FAULT,
-    OVERRIDES,
     argument,
     command,
     needed,
@@ -154,21 +153,3 @@ def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None
     assert answer.returncode == 1
     shown = subprocess.run([*start, "--traceback"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "Traceback" in shown.stderr
-
-
-@pytest.mark.parametrize(("name", "value", "refused"), [
-    ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16", True),
-    ("DNNL_DEFAULT_FPMATH_MODE", "any", True),
-    ("NVIDIA_TF32_OVERRIDE", "0", True),
-    ("ONEDNN_DEFAULT_FPMATH_MODE", "strict", False),
-    ("NVIDIA_TF32_OVERRIDE", "", False),
-])  # fmt: skip
-def test_variables_that_change_the_number_format_are_refused(name, value, refused, monkeypatch, capsys):
-    """Regression: with the first one, convolutions of an fp32 tier computed in bf16, and nothing said so."""
-    assert name in OVERRIDES
-    ran = []
-    monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.argv", ["faze encode"])
-    assert command("a stage")(ran.append)() == int(refused)
-    sentence = f"faze encode: {name}={value} would change the number format of fp32 operations: unset this variable\n"
-    assert capsys.readouterr().err == (sentence if refused else "") and bool(ran) != refused

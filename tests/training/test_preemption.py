@@ -205,14 +205,6 @@ def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_pa
     assert ended.returncode == 1 and not training.out.exists()
 
 
-@pytest.mark.parametrize("variable", ["RANK", "WORLD_SIZE"])
-def test_variables_of_another_launcher_are_refused(variable, data, tmp_path):
-    """Regression: with RANK from a debugging terminal, ddp waited for processes that nobody starts."""
-    process = Training(tmp_path, data, "ddp").start(environment={variable: "1"})
-    _, words = process.communicate(timeout=60)
-    assert process.returncode == 1 and words.startswith(f"faze train: {variable} of another launcher")
-
-
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [

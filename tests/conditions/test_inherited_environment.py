@@ -1,0 +1,142 @@
+"""Variables inherited from another launcher, a scheduler, a debugging session or a shell profile."""
+
+import getpass
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stage_training import ROOT, Training, write_store
+
+from faze.base.environment import check_environment, clean_environment, recorded_variables
+from faze.base.errors import UserError
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Start with an environment that contains nothing but PATH; restore the original one afterwards."""
+    before = dict(os.environ)
+    for name in set(os.environ) - {"PATH"}:
+        monkeypatch.delenv(name)
+    yield monkeypatch
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.parametrize("variable", [
+    "ONEDNN_DEFAULT_FPMATH_MODE=BF16",
+    "DNNL_DEFAULT_FPMATH_MODE=any",
+    "NVIDIA_TF32_OVERRIDE=0",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1",
+    "TORCHINDUCTOR_MAX_AUTOTUNE=1",
+    "TORCHINDUCTOR_FREEZING=1",
+    "TORCHDYNAMO_SUPPRESS_ERRORS=1",
+    "TORCH_COMPILE_DEBUG=1",
+    "RANK=1",
+    "LOCAL_RANK=3",
+    "WORLD_SIZE=2",
+    "PET_NNODES=2",
+])  # fmt: skip
+def test_a_variable_that_would_make_the_log_wrong_is_refused(variable, alone, capsys):
+    """Regressions: an fp32 tier computed in bf16; with RANK=1 no lock was taken; PET_NNODES=2 waited for a node."""
+    from faze.__main__ import main
+
+    name, _, value = variable.partition("=")
+    alone.setenv(name, value)
+    alone.setattr("sys.argv", ["faze", "train", "--help"])
+    assert main() == 1
+    assert capsys.readouterr().err.startswith(f"faze train: {variable} ")
+
+
+@pytest.mark.parametrize("variable", [
+    "ONEDNN_DEFAULT_FPMATH_MODE=strict",
+    "NVIDIA_TF32_OVERRIDE=",
+    "TORCHINDUCTOR_CACHE_DIR=/x",
+    "TORCHDYNAMO_DISABLE=1",
+    "RANK=0",
+    "WORLD_SIZE=1",
+    "PET_NNODES=1",
+])  # fmt: skip
+def test_a_variable_without_effect_is_accepted(variable, alone):
+    alone.setenv(*variable.split("="))
+    check_environment()
+
+
+def test_variables_of_other_programs_are_kept_away(alone):
+    unwanted = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "PET_RUN_PATH", "TORCHELASTIC_USE_AGENT_STORE", "PYTHON_EXEC")
+    for name in (*unwanted, "PET_SHUTDOWN_TIMEOUT", "OMP_WAIT_POLICY", "MASTER_PORT"):
+        alone.setenv(name, "1")
+    for name in ("RANK", "CC", "CXX"):
+        alone.setenv(name, "")
+    clean_environment()
+    assert os.environ.keys() - {"PYTEST_CURRENT_TEST"} == {"PATH", "PET_SHUTDOWN_TIMEOUT", "OMP_WAIT_POLICY"}
+
+
+def test_several_nodes_keep_their_rendezvous(alone):
+    alone.setenv("PET_RDZV_ENDPOINT", "node1:29500")
+    alone.setenv("PET_NNODES", "2")
+    clean_environment()
+    assert os.environ["PET_NNODES"] == "2"
+    alone.setenv("RANK", "1")
+    with pytest.raises(UserError, match="RANK=1 of another launcher"):
+        check_environment()
+
+
+def test_workers_keep_their_rank(alone):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "FAZE_LAUNCHER"):
+        alone.setenv(name, "7")
+    clean_environment()
+    assert os.environ["RANK"] == os.environ["MASTER_PORT"] == "7"
+
+
+# Counts the threads of a parallel region: torch reports the number that it asked OpenMP for.
+THREADS = """
+import ctypes, os, sys, threading
+from faze.base.environment import clean_environment
+clean_environment()
+import torch
+torch.set_num_threads(2)
+openmp = ctypes.CDLL(next(line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line))
+seen = set()
+run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: seen.add(threading.get_native_id()))
+openmp.GOMP_parallel(run, None, 0, 0)
+print(len(seen), len(os.sched_getaffinity(0)))
+"""
+
+
+def test_openmp_variables_do_not_change_the_number_of_threads_or_cores():
+    """Regression: torch reported two threads, but one ran; the machine was recorded with one core."""
+    foreign = {"OMP_THREAD_LIMIT": "1", "OMP_DYNAMIC": "true", "OMP_PROC_BIND": "true", "GOMP_CPU_AFFINITY": "0"}
+    command = [sys.executable, "-c", THREADS]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | foreign, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", str(len(os.sched_getaffinity(0)))]
+
+
+def test_variables_that_change_speed_or_rounding_are_recorded(alone):
+    assert recorded_variables() == ""
+    for name in ("MKL_CBWR", "NCCL_ALGO", "OMP_NUM_THREADS", "TRITON_CACHE_DIR", "MLFLOW_TRACKING_URI"):
+        alone.setenv(name, "x")
+    assert recorded_variables() == "MKL_CBWR=x, NCCL_ALGO=x"
+
+
+def train(folder: Path, tier: str, **variables: str) -> tuple[int, str]:
+    process = Training(folder, write_store(folder / "data.h5"), tier, pairs=32).start(environment=variables)
+    _, words = process.communicate(timeout=120)
+    return process.returncode, words
+
+
+def test_a_network_interface_that_does_not_exist_is_one_sentence(tmp_path):
+    code, words = train(tmp_path, "ddp", GLOO_SOCKET_IFNAME="eth9")
+    assert code == 1 and words.startswith("faze train: GLOO_SOCKET_IFNAME=eth9: ") and words.count("\n") == 1
+
+
+def test_ddp_leaves_no_temporary_folder_and_ignores_what_other_launchers_set(tmp_path):
+    """Regression: every ddp training left a folder /tmp/torchelastic_*."""
+    (tmp_path / "tmp").mkdir()
+    rest = {"MASTER_ADDR": "nohost", "MASTER_PORT": "1", "SLURM_PROCID": "3", "SLURM_NTASKS": "8", "RANK": "0"}
+    torchrun = {"PET_RUN_PATH": "1", "PYTHON_EXEC": "/bin/false", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    code, words = train(tmp_path, "ddp", TMPDIR=str(tmp_path / "tmp"), **rest, **torchrun)
+    assert code == 0, words
+    assert {path.name for path in (tmp_path / "tmp").iterdir()} <= {f"torchinductor_{getpass.getuser()}"}
