@@ -5,6 +5,7 @@ step, and the kernel clears every page. Glibc reads its settings when a process 
 restarts itself. Results do not change.
 """
 
+import ctypes
 import os
 import platform
 import sys
@@ -25,17 +26,36 @@ def with_allocator_retention(given: str) -> str:
 
 
 def keeps_memory() -> bool:
-    """Return whether this process was started with these settings."""
-    given = os.environ.get(VARIABLE, "")
-    return given == with_allocator_retention(given) and _is_glibc()
+    """Return whether this process was started with these settings, and its allocator is the one that they affect."""
+    given = os.environ.get(VARIABLE, "").split(":")
+    return all(f"{name}={value}" in given for name, value in SETTINGS.items()) and _has_glibc_malloc()
 
 
 def keep_memory() -> None:
     """Restart this process with the settings, unless it has them or its C library is not glibc."""
-    if not keeps_memory() and _is_glibc():
-        wanted = with_allocator_retention(os.environ.get(VARIABLE, ""))
+    given = os.environ.get(VARIABLE, "")
+    if (wanted := with_allocator_retention(given)) != given and platform.libc_ver()[0] == "glibc":
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {VARIABLE: wanted})
 
 
-def _is_glibc() -> bool:
-    return platform.libc_ver()[0] == "glibc"
+def _has_glibc_malloc() -> bool:
+    """Return whether malloc is glibc's; LD_PRELOAD may have replaced it, for example with jemalloc's."""
+    return platform.libc_ver()[0] == "glibc" and _file_of("malloc") == _file_of("gnu_get_libc_version")
+
+
+class _Symbol(ctypes.Structure):
+    """The structure Dl_info of dladdr."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("at", ctypes.c_void_p),
+    )
+
+
+def _file_of(function: str) -> bytes | None:
+    """Return the path of the library that defines a C function in this process."""
+    process, found = ctypes.CDLL(None), _Symbol()
+    process.dladdr(ctypes.cast(process[function], ctypes.c_void_p), ctypes.byref(found))
+    return found.file

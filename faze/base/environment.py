@@ -34,6 +34,7 @@ THREADS = (
     *("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_DEVICE_THREAD_LIMIT", "KMP_ALL_THREADS"),
 )
 COMPILERS = ("CC", "CXX")
+REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # of a git hook, not that of faze
 # Variables that can change speed, memory or rounding: prefixes, then endings of names that do not.
 RECORDED = (
     *("ATEN_", "CUBLAS", "CUDNN_", "DNNL_", "GLOO_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "NCCL_", "OMP_", "ONEDNN_"),
@@ -74,7 +75,7 @@ def clean_environment() -> None:
         UserError: a variable must be unset by the user.
     """
     check_environment()
-    unwanted = [*THREADS, *(name for name in COMPILERS if not os.environ.get(name))]
+    unwanted = [*THREADS, *REPOSITORY, *(name for name in COMPILERS if not os.environ.get(name))]
     if LAUNCHER not in os.environ:
         unwanted += [*SINGLE, "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC"]
         prefixes = ("TORCHELASTIC_", "ROLE_") if MEETING in os.environ else ("TORCHELASTIC_", "ROLE_", "PET_")

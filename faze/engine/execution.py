@@ -19,6 +19,7 @@ from faze.base.allocator_retention import keeps_memory
 from faze.base.files import cache_folder
 from faze.engine.switches import Switch
 
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 # Options of torch.compile for each value of `compile`; torch takes a mode or options, not both.
 COMPILE_OPTIONS: dict[str, dict[str, bool]] = {
     "default": {},
@@ -86,8 +87,10 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     if mode == "eager":
         return Switch("compile", mode, mode)
     # By default inductor loads code from a folder in /tmp with a predictable name, which another user could create.
-    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.fspath(cache_folder("inductor") or tempfile.mkdtemp(prefix="faze-"))
+    if not os.environ.get(INDUCTOR_CACHE):
+        folder = cache_folder("inductor")
+        usable = folder is not None and not _unloadable(folder)
+        os.environ[INDUCTOR_CACHE] = os.fspath(folder if usable else tempfile.mkdtemp(prefix="faze-"))
     reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
     reason = "the unrolled loops of recompute would take minutes to compile" if recompute else reason
     disabling = [name for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE") if os.environ.get(name) == "1"]
@@ -110,15 +113,30 @@ def _missing_compiler(device: torch.device) -> str:
     if device.type == "cuda":
         if not _has_triton(device):
             return "Triton is missing, or the GPU is older than compute capability 7.0"
-        compilers = [os.environ["CC"]] if "CC" in os.environ else ["clang", "gcc"]  # as Triton searches
+        variable, compilers = "CC", ["clang", "gcc"]  # as Triton searches
     else:
-        compilers = [os.environ.get("CXX", "g++")]  # as inductor searches
-    if not any(map(shutil.which, compilers)):
+        variable, compilers = "CXX", ["g++"]  # as inductor searches
+    if (chosen := os.environ.get(variable)) and not shutil.which(chosen):
+        return f"{variable}={chosen} in the environment is not a program"
+    if not any(map(shutil.which, [chosen] if chosen else compilers)):
         return "no C++ compiler: install g++, or set $CXX ($CC for the launchers of GPU kernels)"
+    if device.type == "cuda" and os.environ.get("TRITON_INTERPRET", "0").lower() not in ("", "0", "false", "off"):
+        return f"TRITON_INTERPRET={os.environ['TRITON_INTERPRET']} in the environment"
+    for name in (INDUCTOR_CACHE, "TRITON_CACHE_DIR") if device.type == "cuda" else (INDUCTOR_CACHE,):
+        if (folder := os.environ.get(name)) and (reason := _unloadable(Path(folder))):
+            return f"compiled code cannot be loaded from {name}={folder}, which is {reason}"
     # The launchers of GPU kernels are compiled extensions too.
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "Python's header files are missing: install a package such as python3-dev"
     return ""
+
+
+def _unloadable(folder: Path) -> str:
+    """Return why code cannot be compiled to a folder, which may not exist yet, and loaded from there; "" if it can."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        return "not a writable folder"
+    return "on a file system without programs (noexec)" if os.statvfs(existing).f_flag & os.ST_NOEXEC else ""
 
 
 def set_recompute(module: nn.Module, wanted: bool) -> Switch:
@@ -160,6 +178,6 @@ def allocator_switch(wanted: str) -> Switch:
         return Switch("allocator", wanted, acted)
     reasons = {
         "keep": "this process retains memory, like every training run regardless of its tier",
-        "default": "this process was started without glibc's settings, or its C library is not glibc",
+        "default": "this process was started without glibc's settings, or another allocator replaces glibc's",
     }
     return Switch("allocator", wanted, acted, reasons[acted])

@@ -11,6 +11,7 @@ import torch
 
 from faze.base import cgroup
 from faze.base.code_hash import ROOT
+from faze.base.environment import recorded_variables
 from faze.base.errors import UserError
 
 OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 13)  # tested
@@ -23,7 +24,7 @@ PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Return processor, GPUs, operating system, versions, git commit, and the cores and memory (GiB) for this process.
+    """Return processor, GPUs, operating system, variables, versions, git commit, and the cores and memory (GiB) for this process.
 
     In a container, these are limited by its CPU quota and memory limit.
     """
@@ -36,6 +37,8 @@ def describe() -> dict[str, str]:
         "python": platform.python_version(),
         "commit": commit(),
     }
+    if variables := recorded_variables():
+        facts["variables"] = variables
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         facts |= {

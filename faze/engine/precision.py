@@ -6,6 +6,7 @@ successor.
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,8 @@ FUNCTIONS: dict[str, tuple[Callable, ...]] = {
 }
 # Flag of torch.cpu.get_capabilities() that a CPU needs to compute in a format.
 CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}
+# Variables by which oneDNN ignores features of the CPU, and values by which it does not.
+CPU_LIMITS, ALL = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"), ("", "ALL", "DEFAULT")
 
 
 class Scaler(torch.amp.GradScaler):
@@ -170,9 +173,12 @@ def _missing_kernels(precision: str, device: torch.device) -> str:
         supported = precision == "fp16" or torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         supported = torch.cpu.get_capabilities().get(CPU_FLAGS[precision], False)
+    name = "GPU" if device.type == "cuda" else "CPU"
+    limits = [f"{limit}={os.environ[limit]}" for limit in CPU_LIMITS if os.environ.get(limit, "").upper() not in ALL]
+    if supported and limits and device.type == "cpu":
+        name, supported = f"CPU, limited by {limits[0]} in the environment,", False
     if supported:
         return ""
-    name = "GPU" if device.type == "cuda" else "CPU"
     return f"this {name} has no {precision} kernels, and autocast would be many times slower; set force: true to use it"
 
 

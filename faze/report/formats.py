@@ -21,6 +21,7 @@ _FACTS = {
     "cuda": "CUDA",
     "cudnn": "cuDNN",
     "system": "System",
+    "variables": "Variables",
     "python": "Python",
     "commit": "Commit",
     "torch": "PyTorch",

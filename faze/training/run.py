@@ -31,7 +31,7 @@ from faze.training.loop import Fit, bare_model, build_step
 from faze.training.resume import WorkFolder
 
 # Facts of the machine that change rounding: another processor leads to slightly different weights.
-ROUNDING_FACTS = ("processor", "gpus", "cuda", "cudnn", "torch")
+ROUNDING_FACTS = ("processor", "gpus", "cuda", "cudnn", "torch", "variables")
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,23 @@
 
 import getpass
 import os
+import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from stage_training import ROOT, Training, write_store
 
+from faze.base.allocator_retention import VARIABLE, with_allocator_retention
 from faze.base.environment import check_environment, clean_environment, recorded_variables
 from faze.base.errors import UserError
+from faze.engine import execution
+from faze.engine.precision import _missing_kernels
 
 
 @pytest.fixture
@@ -94,6 +101,7 @@ def test_workers_keep_their_rank(alone):
 # Counts the threads of a parallel region: torch reports the number that it asked OpenMP for.
 THREADS = """
 import ctypes, os, sys, threading
+from faze.base.allocator_retention import VARIABLE, with_allocator_retention
 from faze.base.environment import clean_environment
 clean_environment()
 import torch
@@ -119,6 +127,78 @@ def test_variables_that_change_speed_or_rounding_are_recorded(alone):
     for name in ("MKL_CBWR", "NCCL_ALGO", "OMP_NUM_THREADS", "TRITON_CACHE_DIR", "MLFLOW_TRACKING_URI"):
         alone.setenv(name, "x")
     assert recorded_variables() == "MKL_CBWR=x, NCCL_ALGO=x"
+
+
+needs_glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or shutil.which("cc") is None, reason="needs glibc, and a C compiler"
+)
+
+
+def allocator(**variables: str) -> str:
+    program = "from faze.engine.execution import allocator_switch; print(allocator_switch('keep').acted)"
+    environment = os.environ | variables | {VARIABLE: with_allocator_retention(variables.get(VARIABLE, ""))}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@needs_glibc
+def test_the_allocator_switch_reports_other_settings():
+    assert allocator() == "keep"
+    assert allocator(**{VARIABLE: "glibc.malloc.mmap_max=65536"}) == "default"
+
+
+@needs_glibc
+def test_the_allocator_switch_reports_another_allocator(tmp_path):
+    """Regression: with jemalloc in LD_PRELOAD, the log said that memory is retained."""
+    library = tmp_path / "allocator.so"
+    code = "#include <stddef.h>\nvoid *__libc_malloc(size_t); void *malloc(size_t n) { return __libc_malloc(n); }"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=code, text=True, check=True)
+    assert allocator(LD_PRELOAD=str(library)) == "default"
+
+
+@pytest.mark.parametrize("limit", ["AVX2", "default"])
+def test_low_precision_is_inactive_if_the_environment_hides_its_kernels(limit, monkeypatch):
+    """Regression: bf16 convolutions took a hundred times longer, and the log said that bf16 has kernels."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    reason = _missing_kernels("bf16", torch.device("cpu"))
+    assert ("ONEDNN_MAX_CPU_ISA=AVX2" in reason) if limit == "AVX2" else not reason
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(("device", "name", "value", "reason"), [
+    (CPU, "CXX", "", ""),
+    (CPU, "CXX", "no-such-compiler", "CXX=no-such-compiler"),
+    (CPU, "TORCHINDUCTOR_CACHE_DIR", f"{__file__}/cache", "TORCHINDUCTOR_CACHE_DIR=/"),
+    (CUDA, "CC", "", ""),
+    (CUDA, "CC", "no-such-compiler", "CC=no-such-compiler"),
+    (CUDA, "TRITON_CACHE_DIR", f"{__file__}/cache", "TRITON_CACHE_DIR=/"),
+    (CUDA, "TRITON_INTERPRET", "1", "TRITON_INTERPRET=1"),
+])  # fmt: skip
+def test_what_the_environment_takes_from_compilation_is_the_reason(device, name, value, reason, monkeypatch):
+    """Regression: an unusable folder or compiler ended in torch's traceback."""
+    monkeypatch.setattr(execution, "_has_triton", lambda device: True)
+    monkeypatch.setattr(execution.shutil, "which", lambda program: None if program.startswith("no-") else program)
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.setenv(name, value)
+    found = execution._missing_compiler(device)
+    assert reason in found if reason else not found
+
+
+def test_a_cache_without_programs_is_replaced(monkeypatch, tmp_path):
+    """Regression: on a file system mounted noexec, compiling ended in torch's traceback."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    real = os.statvfs
+    noexec = SimpleNamespace(f_flag=os.ST_NOEXEC)
+    monkeypatch.setattr(os, "statvfs", lambda path: noexec if str(path).startswith(str(tmp_path)) else real(path))
+    execution.set_compile(torch.nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
+    chosen = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    assert chosen.name.startswith("faze-")
+    chosen.rmdir()
+    assert "noexec" in execution._unloadable(tmp_path / "new")
 
 
 def train(folder: Path, tier: str, **variables: str) -> tuple[int, str]:
