@@ -24,9 +24,9 @@ PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Return processor, GPUs, operating system, variables, versions, git commit, and the cores and memory (GiB) for this process.
+    """Return processor, GPUs, operating system, variables, versions, git commit, cores and memory (GiB).
 
-    In a container, these are limited by its CPU quota and memory limit.
+    In a container, cores and memory are limited by its CPU quota and memory limit.
     """
     facts = {
         "processor": _processor(),

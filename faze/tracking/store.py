@@ -40,9 +40,15 @@ DATABASES = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # default ports
 CONNECT_SECONDS = 5.0
 CONCURRENT_CALLS = 8  # a remote server takes a tenth of a second for each, however small
 PORT = 5000  # of the page
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 # Read when mlflow is imported. By default it reports its use over the network and retries a dead server for 4 minutes.
 SILENCE = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+# Of another program's run, or of a server. MLflow would add our models to that run's, or refuse our own database.
+FOREIGN = (
+    *("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_ACTIVE_MODEL_ID"),
+    *("_MLFLOW_ACTIVE_MODEL_ID", "MLFLOW_ENABLE_ASYNC_LOGGING", "MLFLOW_ENABLE_WORKSPACES", "MLFLOW_REGISTRY_URI"),
+)
 DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -116,6 +122,7 @@ def open_store(tracking: Tracking, results: Path) -> Store:
     Raises:
         UserError: the store does not respond, was moved, or its experiment was deleted.
     """
+    check_kind(tracking.uri)
     uri = resolve_uri(tracking.uri, results)
     lock = _lock_path(uri)
     _check_address(uri)
@@ -141,8 +148,25 @@ def open_store(tracking: Tracking, results: Path) -> Store:
 
 def resolve_uri(uri: str | None, results: Path) -> str:
     """Return the configured address, else $MLFLOW_TRACKING_URI, else a database in results/. Paths are absolute."""
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(results)
+    uri = uri or os.environ.get(URI_VARIABLE) or _default_uri(results)
     return f"{SQLITE}{_database_path(uri)}" if uri.startswith(SQLITE) else uri
+
+
+def check_kind(uri: str | None) -> None:
+    """Check that the configured address, else $MLFLOW_TRACKING_URI, is one of a database or a server.
+
+    Raises:
+        UserError: it is one of a folder, which MLflow 3 no longer writes to, or of another kind of store.
+    """
+    name = "tracking.uri" if uri else URI_VARIABLE
+    uri = uri or os.environ.get(URI_VARIABLE) or SQLITE
+    scheme = uri.partition(":")[0].partition("+")[0].lower()
+    if scheme not in ("sqlite", "http", "https", "databricks", *DATABASES):
+        shown = uri if "@" not in uri else f"{scheme}:..."  # it may contain a password
+        raise UserError(
+            f"{name}={shown} is not the address of a database or a server: unset it to use a database in results/, or "
+            f"set it to an address such as {SQLITE}mlflow.db or http://server:5000"
+        )
 
 
 def artifact_root(uri: str, results: Path) -> str | None:
@@ -159,7 +183,9 @@ def bare(uri: str) -> str:
 
 
 def prepare_environment() -> None:
-    """Disable telemetry and long retries, here and in child processes. Call before importing mlflow."""
+    """Disable telemetry, long retries and foreign runs, here and in child processes. Call before importing mlflow."""
+    for name in FOREIGN:
+        os.environ.pop(name, None)
     os.environ |= {**DEFAULTS, **os.environ, **SILENCE}
 
 
@@ -169,6 +195,8 @@ def explained(uri: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if "Failed to convert" in str(error) and "MLFLOW_" in str(error):
+            raise UserError(f"{error}: correct or unset this variable") from error
         if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
             raise
         root: BaseException = error  # "Connection refused" says more than the errors caused by it
@@ -180,9 +208,10 @@ def explained(uri: str) -> Iterator[None]:
         reason, until = _REFUSALS.get(status) or (" ".join(str(root).split())[:300], "the store responds")
         if uri.startswith(SQLITE) and any(text in reason for text in _DAMAGED):
             raise UserError(f"MLflow store {uri}: {reason}. Remove {_database_path(uri)}; {_REBUILD}") from error
+        source = f" (from {URI_VARIABLE})" if uri == os.environ.get(URI_VARIABLE) else ""
         raise UserError(
-            f"MLflow store {bare(uri)}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs contain"
-            f" every value, and the same command mirrors them as soon as {until}"
+            f"MLflow store {bare(uri)}{source}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs"
+            f" contain every value, and the same command mirrors them as soon as {until}"
         ) from error
 
 

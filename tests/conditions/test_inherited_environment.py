@@ -19,6 +19,7 @@ from faze.base.environment import check_environment, clean_environment, recorded
 from faze.base.errors import UserError
 from faze.engine import execution
 from faze.engine.precision import _missing_kernels
+from faze.tracking.store import DEFAULTS, check_kind, explained, prepare_environment
 
 
 @pytest.fixture
@@ -220,3 +221,46 @@ def test_ddp_leaves_no_temporary_folder_and_ignores_what_other_launchers_set(tmp
     code, words = train(tmp_path, "ddp", TMPDIR=str(tmp_path / "tmp"), **rest, **torchrun)
     assert code == 0, words
     assert {path.name for path in (tmp_path / "tmp").iterdir()} <= {f"torchinductor_{getpass.getuser()}"}
+
+
+@pytest.mark.parametrize(("uri", "accepted"), [
+    ("mlruns", False),
+    ("file:///home/ann/mlruns", False),
+    ("htp://ann:secret@server", False),
+    ("", True),
+    ("sqlite:///mlflow.db", True),
+    ("https://server:5000", True),
+    ("postgresql+psycopg2://db/mlflow", True),
+])  # fmt: skip
+def test_the_address_of_mlflow_is_one_of_a_database_or_server(uri, accepted, monkeypatch):
+    """Regression: a folder was refused by the last job, which promised to succeed as soon as the store responds."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    check_kind("http://server:5000")
+    if accepted:
+        check_kind(None)
+        return
+    for given, name in ((None, "MLFLOW_TRACKING_URI"), (uri, "tracking.uri")):
+        with pytest.raises(UserError, match=f"^{name}=") as caught:
+            check_kind(given)
+        assert "secret" not in str(caught.value) and "sqlite:///" in str(caught.value)
+
+
+def test_other_programs_do_not_affect_where_mlflow_records(alone):
+    """Regression: with MLFLOW_ACTIVE_MODEL_ID or a server's MLFLOW_ENABLE_WORKSPACES, nothing was recorded."""
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_ACTIVE_MODEL_ID", "MLFLOW_ENABLE_WORKSPACES"):
+        alone.setenv(name, "0")
+    alone.setenv("MLFLOW_TRACKING_TOKEN", "ours")
+    alone.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
+    prepare_environment()
+    kept = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")}
+    assert kept == DEFAULTS | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_TOKEN": "ours"} | {
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"
+    }
+
+
+def test_a_value_that_mlflow_cannot_read_is_one_sentence(monkeypatch):
+    from mlflow.environment_variables import MLFLOW_SQLALCHEMYSTORE_POOL_SIZE as size
+
+    monkeypatch.setenv(size.name, "many")
+    with pytest.raises(UserError, match=f"'many' for {size.name}: .*unset this variable"), explained("sqlite:///x"):
+        size.get()

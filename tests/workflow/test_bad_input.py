@@ -1,10 +1,11 @@
 """Errors in the user's input are reported in a few lines before anything starts."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from checkout import ROOT, Checkout
+from checkout import ROOT, Checkout, environment
 
 pytestmark = pytest.mark.workflow
 
@@ -109,3 +110,12 @@ def test_every_rule_has_log_benchmark_and_shell_only(name: str, body: str) -> No
     assert not {"run", "message"} & words
     unquoted = re.findall(r"{(?:input|output|log|params)[^:}]*}", body.partition("shell:")[2])
     assert not unquoted, f"{unquoted} lack :q"
+
+
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI=mlruns", "TORCHINDUCTOR_MAX_AUTOTUNE=1"])
+def test_inherited_variables_are_refused_before_the_first_job(fresh: Checkout, variable: str) -> None:
+    """Regression: an old address of MLflow was refused by the last job, after hours."""
+    inherited = environment() | dict([variable.split("=")])
+    done = subprocess.run(fresh.command("-n"), cwd=fresh.folder, capture_output=True, text=True, env=inherited)
+    text = done.stdout + done.stderr
+    assert done.returncode == 1 and f"nothing was started: {variable}" in text and "Traceback" not in text

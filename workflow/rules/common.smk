@@ -18,11 +18,13 @@ import faze.config.yaml_files
 import faze.base.cgroup
 import faze.base.code_hash
 import faze.base.command_line
+import faze.base.environment
 import faze.base.progress
 import faze.base.output_cache
 import faze.base.errors
 import faze.base.locks
 import faze.base.slurm_nodes
+import faze.tracking.store
 
 faze.base.command_line.name_user()  # for Snakemake itself and for all jobs
 DEFAULTS = "config/config.yaml"
@@ -35,6 +37,15 @@ def in_one_sentence(check, *args):
         return check(*args)
     except faze.config.check.ConfigError as error:
         raise WorkflowError(f"the configuration cannot be used:\n{error}") from None
+
+
+def check_surroundings(tracking_uri):
+    """Check inherited environment variables, which would otherwise make single jobs fail, some of them at the end."""
+    try:
+        faze.base.environment.check_environment()
+        faze.tracking.store.check_kind(tracking_uri)
+    except faze.base.errors.UserError as error:
+        raise WorkflowError(f"nothing was started: {error}") from None
 
 
 def check_data(preprocess):
@@ -111,6 +122,7 @@ in_one_sentence(check_overrides, workflow.overwrite_configfiles, workflow.config
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_data, config["preprocess"])
 check_storage(config["name"])
+check_surroundings(config["tracking"]["uri"])
 
 # Jobs read the configuration too, perhaps on nodes with other devices.
 os.environ[faze.config.tiers.DEVICE] = faze.config.tiers.auto_device(config)
