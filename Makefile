@@ -24,6 +24,10 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Another Python's folder, and what pip must not do instead of installing into .venv; indexes and proxies are kept.
+unexport PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS PIP_DRY_RUN PIP_CONSTRAINT PIP_BUILD_CONSTRAINT \
+	PIP_REQUIREMENT PIP_EDITABLE PIP_PYTHON
+export PIP_USER := 0
 
 .PHONY: ablation demo weights studio test lint unit compiled servers oldest workflow cluster chaos fuzz docs ui
 
@@ -117,7 +121,8 @@ docs: $(INSTALLED)
 ui: $(INSTALLED)
 	$(BIN)/python -m faze ui
 
-# This compiles the C kernels, and recompiles them after a change.
+# This compiles the C kernels, and recompiles them after a change. Packages in PYTHONPATH would not be installed into .venv.
+$(INSTALLED): export PYTHONPATH :=
 $(INSTALLED): pyproject.toml constraints.txt setup.py faze/base/compiled.py $(wildcard faze/*/*.c faze/*/*/*.c)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else \
 		f"{sys.executable} is Python {v[0]}.{v[1]}; faze needs 3.11, 3.12 or 3.13: make PYTHON=python3.12 ...")'

@@ -3,6 +3,7 @@
 They are optional: without a C compiler the installation succeeds, and faze uses numpy and torch instead.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from setuptools import Extension, setup
 sys.path.insert(0, str(Path(__file__).parent))
 
 from faze.base.compiled import KERNELS, LEVELS, library_name  # noqa: E402
+
+
+for variable in ("CC", "CXX", "LDSHARED"):  # an empty value would be started as a program
+    if not os.environ.get(variable):
+        os.environ.pop(variable, None)
 
 
 def extension(kernel: str, level: int) -> Extension:

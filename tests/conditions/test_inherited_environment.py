@@ -264,3 +264,37 @@ def test_a_value_that_mlflow_cannot_read_is_one_sentence(monkeypatch):
     monkeypatch.setenv(size.name, "many")
     with pytest.raises(UserError, match=f"'many' for {size.name}: .*unset this variable"), explained("sqlite:///x"):
         size.get()
+
+
+# Stands for the Python that creates .venv, and for the one in it: it records its environment.
+PYTHON = """#!/bin/sh
+env >>environment
+mkdir -p .venv/bin
+[ -e .venv/bin/python ] || cp "$0" .venv/bin/python
+"""
+
+
+def test_the_setup_installs_into_its_own_folder(tmp_path):
+    """Regression: pip refused PIP_USER=1, and PIP_PREFIX or PYTHONPATH left .venv without packages."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "faze" / "base").mkdir(parents=True)
+    shutil.copy(ROOT / "faze" / "base" / "compiled.py", tmp_path / "faze" / "base")
+    (tmp_path / "python").write_text(PYTHON)
+    (tmp_path / "python").chmod(0o755)
+    foreign = {"PIP_USER": "1", "PIP_PREFIX": "/x", "PIP_TARGET": "/x", "PYTHONHOME": "/x", "PYTHONPATH": "/x"}
+    inherited = os.environ | foreign | {"PIP_INDEX_URL": "https://mirror"}
+    command = ["make", "-s", ".venv/installed", f"PYTHON={tmp_path / 'python'}"]
+    subprocess.run(command, cwd=tmp_path, env=inherited, check=True, capture_output=True, text=True)
+    found = dict(line.partition("=")[::2] for line in (tmp_path / "environment").read_text().splitlines())
+    assert found["PIP_USER"] == "0" and found["PIP_INDEX_URL"] == "https://mirror"
+    assert "/x" not in {found.get(name) for name in foreign}
+
+
+def test_an_empty_compiler_means_the_default_one():
+    """Regression: with CC= the kernels of faze were not compiled: Permission denied: ''."""
+    program = "import setuptools; setuptools.setup = lambda **_: None; import os, setup; print(sorted(os.environ))"
+    empty = dict.fromkeys(("CC", "CXX", "LDSHARED"), "")
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | empty, capture_output=True, text=True, check=True)
+    assert not {f"'{name}'" for name in empty} & set(done.stdout.strip("[]\n").split(", "))
