@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from faze.base.compiled import KERNELS, LEVELS, library_name  # noqa: E402
 
-
 for variable in ("CC", "CXX", "LDSHARED"):  # an empty value would be started as a program
     if not os.environ.get(variable):
         os.environ.pop(variable, None)
