@@ -35,10 +35,9 @@ def describe() -> dict[str, str]:
         "memory_gib": f"{cgroup.memory_bytes() / 2**30:.1f}",
         "system": platform.platform(),
         "python": platform.python_version(),
+        "variables": recorded_variables(),
         "commit": commit(),
     }
-    if variables := recorded_variables():
-        facts["variables"] = variables
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         facts |= {

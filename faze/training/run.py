@@ -58,8 +58,8 @@ class RunIdentity:
         now = acting(map(asdict, self.switches))
         if events:
             first, here = events[0].get("machine") or {}, machine.describe()
-            before |= {fact: first[fact] for fact in ROUNDING_FACTS if fact in first}
-            now |= {fact: str(here.get(fact)) for fact in ROUNDING_FACTS}
+            before |= {fact: first[fact] or "none" for fact in ROUNDING_FACTS if fact in first}
+            now |= {fact: str(here.get(fact)) or "none" for fact in ROUNDING_FACTS}
         return "; ".join(
             f"{name} {now[name]} (before: {old})" for name, old in before.items() if now.get(name, old) != old
         )
