@@ -17,9 +17,10 @@ from stage_training import ROOT, Training, write_store
 from faze.base.allocator_retention import VARIABLE, with_allocator_retention
 from faze.base.environment import check_environment, clean_environment, recorded_variables
 from faze.base.errors import UserError
-from faze.engine import execution
+from faze.engine import execution, machine
 from faze.engine.precision import _missing_kernels
 from faze.tracking.store import DEFAULTS, check_kind, explained, prepare_environment
+from faze.training.run import RunIdentity
 
 
 @pytest.fixture
@@ -298,3 +299,11 @@ def test_an_empty_compiler_means_the_default_one():
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | empty, capture_output=True, text=True, check=True)
     assert not {f"'{name}'" for name in empty} & set(done.stdout.strip("[]\n").split(", "))
+
+
+def test_a_resumed_training_reports_changed_variables(alone):
+    identity = RunIdentity(config=None, fingerprint="", switches=(), notes=(), pixel_source="")
+    start = {"event": "start", "machine": machine.describe()}
+    assert identity.changes_since([start]) == ""
+    alone.setenv("MKL_CBWR", "COMPATIBLE")
+    assert identity.changes_since([start]) == "variables MKL_CBWR=COMPATIBLE (before: none)"
