@@ -1,5 +1,6 @@
 """Read and write files so that each output is complete or absent. Standard library only (POSIX)."""
 
+import codecs
 import contextlib
 import errno
 import glob
@@ -51,6 +52,19 @@ def read_plain(path: Path | str) -> bytes:
     """Read a whole foreign file; see `open_plain`."""
     with open_plain(path) as file:
         return file.read()
+
+
+def decode_text(data: bytes, errors: str = "surrogateescape") -> str:
+    """Decode a foreign text file, with or without the byte order mark that some editors add.
+
+    By default, bytes that are not UTF-8 are preserved, as by os.fsdecode.
+
+    Raises:
+        ValueError: it contains zero bytes, as UTF-16 does, or another error that `errors` does not ignore.
+    """
+    if b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("it is UTF-16 or not text: save it as UTF-8")
+    return data.decode("utf-8-sig", errors)
 
 
 def parse_json(text: str | bytes) -> Any:

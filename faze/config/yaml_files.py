@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from faze.base.files import decode_text
 from faze.config.check import ConfigError, Fault, short
 
 # In a checkout, a link to config/config.yaml, which people read and change; a wheel contains a copy.
@@ -37,7 +38,7 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
 def _read(path: Path | str) -> tuple[Any, list[tuple[str, int]]]:
     """Read a file's content, and the line of each key."""
     try:
-        loader = yaml.SafeLoader(Path(path).read_text(encoding="utf-8"))
+        loader = yaml.SafeLoader(decode_text(Path(path).read_bytes(), "strict"))
         node = loader.get_single_node()
         return (loader.construct_document(node), list(_keys_below(node, ""))) if node else (None, [])
     except FileNotFoundError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faze.base.errors import UserError
+from faze.base.files import decode_text
 from faze.base.untrusted import read_untrusted
 from faze.data.readers import Reject
 
@@ -43,7 +44,7 @@ def read_rejects(path: Path) -> list[Reject]:
 
 
 def _parse(content: bytes, path: Path) -> Iterator[Reject]:
-    rows = csv.reader(io.StringIO(content.decode(errors="replace"), newline=""))
+    rows = csv.reader(io.StringIO(decode_text(content, "replace"), newline=""))
     if tuple(next(rows, ())) != COLUMNS:
         raise UserError(f"{path}: not a list of rejects; its first line is not {','.join(COLUMNS)}")
     for row in filter(None, rows):

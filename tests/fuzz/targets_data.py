@@ -387,7 +387,7 @@ _MPIIFACEGAZE_CASES = {
     "3 columns of a day": (_text(b"1 2 3\n", "day01/annotation.txt"), "annotation.txt:1: 3 columns"),
     "no number": (_text(_LINE.replace("640", "six").encode()), "p00.txt:1: could not convert string to float: 'six'"),
     "absent": (lambda folder: (folder / "p00/p00.txt").unlink(), "p00.txt"),
-    "no text": (_text(b"\xff\xfe\x00"), "p00.txt: is not text"),
+    "no text": (_text(b"\xff\xfe\x00"), "p00.txt: the file cannot be read (it is UTF-16 or not text"),
     "device": (_linked("p00/p00.txt", "/dev/zero"), "a pipe or a device"),
     "no camera": (lambda folder: (folder / "p00/Calibration/Camera.mat").unlink(), "Camera.mat: no such file"),
     "empty camera": (_text(b"", "Calibration/Camera.mat"), "Camera.mat: the file cannot be read"),

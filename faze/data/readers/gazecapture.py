@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import parse_json
+from faze.base.files import decode_text, parse_json
 from faze.base.untrusted import read_untrusted
 from faze.data.readers import Frame, OnScreen, Reject, lie_on_screen
 from faze.data.readers.supplementary_reader import SupplementaryReader
@@ -103,7 +103,7 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
 
 
 def _read_json(path: Path, kind: type) -> list | dict:
-    content = read_untrusted(path, lambda data: parse_json(data.decode(errors="surrogateescape")))
+    content = read_untrusted(path, lambda data: parse_json(decode_text(data)))
     if not isinstance(content, kind):
         raise UserError(f"{path}: not a JSON {kind.__name__}")
     return content

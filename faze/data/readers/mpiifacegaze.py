@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import decode_text
 from faze.base.untrusted import read_untrusted
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import OUTSIDE, Frame, Reader, Reject, is_inside, lie_on_screen
@@ -193,10 +194,8 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
 
 
 def _parse_columns(content: bytes, path: Path, columns: Columns, remedy: str) -> tuple[list[list[str]], NDArray]:
-    if b"\0" in content:
-        raise UserError(f"{path}: is not text; {remedy}")
     texts, numbers = [], []
-    for number, line in enumerate(content.decode(errors="surrogateescape").rstrip().splitlines(), start=1):
+    for number, line in enumerate(decode_text(content).rstrip().splitlines(), start=1):
         words = line.split()
         if not words and columns.texts:  # if lines name no image, they are counted, so none may be missing
             continue
