@@ -93,6 +93,26 @@ def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
     return data.rfind(END, header.scan_at, length) > header.scan_at
 
 
+def lacks_only_end(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
+    """Return whether all image data of a baseline frame are present, so that only the end marker is missing.
+
+    A decoder reads on in whatever follows if data are missing. The pixels are then different for different bytes.
+    """
+    if not header.can_be_cut:
+        return False
+    present = bytes(data[:length]).rstrip(b"\0")  # an interrupted download may be filled with zeros
+    present += b"\0" if present.endswith(b"\xff") else b""  # in image data, a 0 follows each 0xFF
+    images = [_decode(np.frombuffer(present + bytes([byte]) * len(PADDING), np.uint8)) for byte in (0x00, 0x55, 0xAA)]
+    return images[0] is not None and all(np.array_equal(images[0], image) for image in images[1:])
+
+
+def _decode(data: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    try:
+        return cv2.imdecode(data, cv2.IMREAD_COLOR)
+    except cv2.error:
+        return None
+
+
 def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
     """Truncate a file so that only its upper rows are decoded, at least `rows` of them.
 
@@ -195,9 +215,11 @@ class FrameReader:
         header = None
         if self._buffer.startswith(_JPEG, 0, length):
             header = self._read_header(length)
-            if header is None or not is_whole(self._buffer, length, header):
+            if header is None:
                 raise UnusableFrame("truncated JPEG")
             _check_work(header.stated_px, 1 if header.can_be_cut else count_scans(self._buffer, length, header))
+            if not is_whole(self._buffer, length, header):
+                length = self._add_end(length, header)
         elif self._buffer.startswith(_PNG, 0, length):
             _check_work(tuple(int.from_bytes(self._buffer[at : at + 4]) for at in (16, 20)), 1)
         else:  # OpenCV decodes a dozen other formats, which no data set needs
@@ -210,6 +232,13 @@ class FrameReader:
             self._header = read_header(self._buffer, length)
             self._beginning = bytes(self._buffer[: self._header.end]) if self._header else b""
         return self._header
+
+    def _add_end(self, length: int, header: JpegHeader) -> int:
+        """Write the end marker that a JPEG lacks, as those of some webcams do, and return the new length."""
+        if not lacks_only_end(self._buffer, length, header):
+            raise UnusableFrame("truncated JPEG")
+        self._buffer[length : length + len(END)] = END  # the buffer keeps its size, since it has room for PADDING
+        return length + len(END)
 
     def _fill(self, path: Path) -> int:
         length = 0
@@ -254,10 +283,7 @@ class EncodedFrame:
         length = self.length
         if rows is not None and self.header is not None:
             length = cut(self.data, length, self.header, rows)
-        try:
-            image = cv2.imdecode(np.frombuffer(self.data, np.uint8, length), cv2.IMREAD_COLOR)
-        except cv2.error:
-            image = None
+        image = _decode(np.frombuffer(self.data, np.uint8, length))
         if image is None:
             raise UnusableFrame("not an image that can be decoded")
         return image
