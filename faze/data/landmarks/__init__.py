@@ -114,17 +114,25 @@ def open_detector(model: Path | None) -> Detector:
         model: Face Landmarker task file; None: the face mesh in the package.
 
     Raises:
-        UserError: MediaPipe is not installed, or lacks the model; the message contains the remedy.
+        UserError: MediaPipe is not installed, does not work, or lacks the model; the message contains the remedy.
     """
     try:
-        import mediapipe  # only this environment has it
-    except ImportError as error:
+        detect = _open_mesh() if model is None else _open_task(model)
+        detect(np.zeros((64, 64, 3), np.uint8))  # some errors occur only at the first frame
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # with other versions of protobuf or numpy, MediaPipe may raise any error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise UserError(
-            f"MediaPipe cannot be imported ({error}): run `faze landmarks` with the Python of the environment "
-            "envs/landmarks.yaml (set landmarks.python to its path)"
+            f"MediaPipe cannot be used in this environment ({reason}): run `faze landmarks` with the Python of the "
+            "environment envs/landmarks.yaml (set landmarks.python to its path)"
         ) from None
-    if model is not None:
-        return _open_task(mediapipe, model)
+    return detect
+
+
+def _open_mesh() -> Detector:
+    import mediapipe  # only this environment has it
+
     if not hasattr(mediapipe, "solutions"):
         raise UserError(
             f"MediaPipe {mediapipe.__version__} contains no face mesh: install the version pinned in "
@@ -139,7 +147,8 @@ def open_detector(model: Path | None) -> Detector:
     return detect
 
 
-def _open_task(mediapipe: object, model: Path) -> Detector:
+def _open_task(model: Path) -> Detector:
+    import mediapipe
     from mediapipe.tasks.python import BaseOptions, vision
 
     if not model.is_file():
