@@ -9,4 +9,4 @@ class UserError(ValueError):
 
 
 class DamagedFile(UserError):
-    """A corrupt file, which stops the stage, whereas gaps in a data set only exclude the frame or person."""
+    """A file that is corrupt or cannot be opened, which stops the stage; a gap in a data set only excludes a frame."""

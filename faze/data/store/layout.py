@@ -6,8 +6,10 @@ All of these are refused, because a hostile file could use them to make faze rea
 
 import contextlib
 import errno
+import math
 import os
 import stat
+import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -156,22 +158,45 @@ def open_file(path: Path | str) -> h5py.File:
     """Open a file for reading.
 
     Raises:
-        UserError: The file is missing, not a regular file, or not HDF5.
+        DamagedFile: The file is missing, not a regular file, not HDF5, or open for writing.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would not end
-            raise UserError(f"{path}: not a file")
+            raise DamagedFile(f"{path}: not a file")
         return h5py.File(path, "r")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise DamagedFile(f"{path}: no such file") from None
     except OSError as error:
-        raise UserError(f"{path}: not a readable HDF5 file ({error}); recreate it or download it again") from None
+        raise DamagedFile(f"{path}: {_refusal(error, path)}") from None
+
+
+def _refusal(error: OSError, path: Path | str) -> str:
+    """Explain why HDF5 does not open a file, and what to do; only a corrupt file is to be replaced."""
+    again = "and run the same command again"
+    if "unable to lock file" in str(error) and error.errno == errno.EAGAIN:
+        return f"is open for writing in another process, such as a notebook: close it there, {again}"
+    if "unable to lock file" in str(error):
+        reason = os.strerror(error.errno or 0)
+        return f"cannot be locked ({reason}): set HDF5_USE_FILE_LOCKING=FALSE in the environment, {again}"
+    if "already open for" in str(error):
+        return (
+            "is marked as open for writing: close it in the program that writes it; if that program crashed, the file "
+            f"may be incomplete, so recreate it or, if you know that it is complete, run `h5clear --status {path}`"
+        )
+    if error.errno:
+        return f"cannot be opened ({os.strerror(error.errno)})"
+    return f"not a readable HDF5 file ({error}); recreate it or download it again"
 
 
 def name_fault(name: str) -> str:
-    """Explain why the name of a person or data set cannot be used in file names; return "" if it can."""
+    """Explain why the name of a person or data set cannot be used in file names; return "" if it can.
+
+    Two names that look the same are the same name: neither spaces around it nor other forms of Unicode are accepted.
+    """
     if not name or name.startswith(".") or "/" in name or not name.isprintable():
         return f"the name {name!a:.100} is empty or hidden, or contains / or unprintable characters"
+    if name != unicodedata.normalize("NFC", name.strip()):
+        return f"the name {name!a:.100} has spaces around it or is not in Unicode's form NFC: rename it"
     return f"the name {name:.20}... is too long" if len(name.encode()) > LONGEST_NAME else ""
 
 
@@ -203,6 +228,15 @@ def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
     layout = array.id.get_create_plist()
     if layout.get_external_count() or layout.get_layout() == h5py.h5d.VIRTUAL:
         return f"{name} is stored in another file"
+    for position in range(layout.get_nfilters()):
+        if not h5py.h5z.filter_avail(code := layout.get_filter(position)[0]):
+            return f"{name} is compressed by HDF5 filter {code}, which is not installed: save it without compression"
+    if array.size and not array.id.get_storage_size():
+        return f"{name} was never written: recreate the file"
+    if array.chunks is not None:
+        expected = math.prod(-(-side // chunk) for side, chunk in zip(array.shape, array.chunks, strict=True))
+        if (missing := expected - array.id.get_num_chunks()) > 0:  # HDF5 would return zeros
+            return f"{missing} of the {expected} chunks of {name} were never written: recreate the file"
     return ""
 
 
