@@ -93,14 +93,12 @@ def test_file_at_which_hdf5_hangs_is_one_sentence(endless: Path) -> None:
         read_isolated(endless, read_everything, "strips", cpu_s=1)
 
 
-@pytest.mark.parametrize("rows", [2**42, 2**29])
-def test_labels_of_gibibytes_are_refused_before_they_are_read(rows: int, tmp_path: Path) -> None:
-    """Fails without a memory limit: a file of a few kB unpacks to 8 GiB of zeros."""
+def test_labels_of_gibibytes_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    """Fails without a memory limit: a sparse file of a few kB contains 8 GiB of zeros."""
     with h5py.File(tmp_path / "strips.h5", "w") as file:
-        for name, shape in (("pixels", (rows, 1, 1, 3)), ("labels", (rows, 4))):
-            file.create_dataset(
-                f"p00/{name}", shape, np.uint8 if name == "pixels" else np.float32, chunks=(1, *shape[1:])
-            )
+        for name, shape in (("pixels", (2**29, 1, 1, 3)), ("labels", (2**29, 4))):
+            array = file.create_dataset(f"p00/{name}", shape, np.uint8 if name == "pixels" else np.float32)
+            array[0] = 0
     with pytest.raises(UserError, match=r"strips\.h5: needs more than 4 GiB"):
         check_untrusted(tmp_path / "strips.h5", "strips")
 

@@ -237,7 +237,7 @@ class RejectWriter:
                 yield strips
         if not self._people:
             reasons = "; ".join(f"{reason} ({count} times)" for reason, count in self._reasons.most_common(3))
-            raise NothingUsable(f"{raw}: no frame is usable: {reasons}")
+            raise NothingUsable(f"{raw}: no frame is usable: {reasons or 'it contains no people'}")
 
     def __str__(self) -> str:
         return f"{self._strips} strips of {self._people} people; {self._reasons.total()} rejects"

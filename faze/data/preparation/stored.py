@@ -1,5 +1,6 @@
 """Copy strips that are already normalised, from a file in the released layout or ours; reject unsuitable people."""
 
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from faze.data.store.layout import LABEL_SOURCES, SPLITS
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
 from faze.data.store.untrusted_file import check_untrusted
 
+_LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
+
 
 def read_splits(path: Path) -> dict[str, str]:
     """Read the split of each person from a JSON file: {"train": [people], "val": [people], "test": [people]}.
@@ -28,7 +31,7 @@ def read_splits(path: Path) -> dict[str, str]:
         raise UserError(f'{path}: expected {{"train": [...], "val": [...], "test": [...]}} with lists of people')
     splits: dict[str, str] = {}
     for split, people in content.items():
-        for person in map(str, people):
+        for person in (unicodedata.normalize("NFC", str(person)) for person in people):
             if person in splits:
                 raise UserError(f"{path}: person {person:.100} is in {splits[person]} and also in {split}")
             splits[person] = split
@@ -113,8 +116,8 @@ def _find_split(
         return "", "no strip"
     if (found := strips.size(person)) != size:
         return "", f"strips of {found[0]} x {found[1]} px, not the configured {size[0]} x {size[1]} px (H x W)"
-    if not np.isfinite(strips.labels(person)).all():
-        return "", "labels are not finite"
+    if fault := _find_label_fault(strips.labels(person)):
+        return "", fault
     try:
         intact = strips.verify(person)  # reads all pixels; the checksum of our copy would hide the damage
     except UserError as error:
@@ -125,6 +128,15 @@ def _find_split(
         return "test", ""
     split = (splits or {}).get(person) or (strips.split(person) if strips.states_split(person) else "")
     return split, "" if split else "not in the list of splits"
+
+
+def _find_label_fault(labels: NDArray[np.float32]) -> str:
+    """Explain why labels cannot be pitch, yaw, pitch, yaw in radians; return "" if they can."""
+    if not np.isfinite(labels).all():
+        return "labels are not finite"
+    if (np.abs(labels) > _LARGEST_RAD).any():
+        return f"labels up to {np.abs(labels).max():.3g} are no pitch and yaw in radians: are they in degrees?"
+    return ""
 
 
 def _copy(
