@@ -34,8 +34,11 @@ export PIP_USER := 0
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(VALUES)
 
-# Snakemake would show a traceback for a missing file.
-VALUES = $(if $(CONFIG),--configfile $(or $(wildcard $(CONFIG)),$(error CONFIG=$(CONFIG): there is no such file)))
+# CONFIG is a file, whose name may contain spaces, quotes and dollar signs, or else a list of files or patterns. Snakemake
+# would show a traceback for a missing file.
+QUOTED = '$(subst ','\'',$(value CONFIG))'
+LISTED = $(foreach name,$(value CONFIG),$(or $(wildcard $(name)),$(error CONFIG=$(value CONFIG): there is no such file)))
+VALUES = $(if $(value CONFIG),--configfile $(if $(shell test -f $(QUOTED) && echo yes),$(QUOTED),$(LISTED)))
 
 # Without a display nothing is opened, since a browser would use the terminal; failing to open it is not an error.
 demo: PAGE := $(CURDIR)/results/demo/report/index.html
@@ -98,7 +101,7 @@ oldest:
 	$(PYTHON) -m venv .oldest
 	.oldest/bin/python -m pip install --quiet torch==2.11.0 triton==3.6.0 numpy==2.4.0 scipy==1.17.0 h5py==3.16.0 \
 		opencv-python-headless==5.0.0.93 pyyaml==6.0 filelock==4.2.0 pytest hypothesis
-	PATH="$(CURDIR)/.oldest/bin:$(PATH)" benchmarks/gpu.sh --tiny --budget-s 3000 --out results/oldest
+	PATH="$(CURDIR)/.oldest/bin:$(PATH)" sh benchmarks/gpu.sh --tiny --budget-s 3000 --out results/oldest
 	OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -m "not compiled" tests/engine
 
 workflow: $(INSTALLED)
