@@ -27,11 +27,12 @@ RULES = {
 
 
 def files(paths: list[str]) -> list[Path]:
-    """Return the tracked text files below the paths."""
-    listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [
-        ROOT / name for name in listed.stdout.splitlines() if name.endswith(KINDS) and not name.startswith(LEFT_OUT)
-    ]
+    """Return the tracked text files below the paths; without git, as in a ZIP of the checkout, all text files."""
+    listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        listed = subprocess.run(["find", *paths, "-type", "f"], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = listed.stdout.splitlines()
+    return [ROOT / name for name in names if name.endswith(KINDS) and not name.startswith(LEFT_OUT)]
 
 
 def main(paths: list[str]) -> int:
