@@ -91,6 +91,7 @@ CONFIGFILE = argument(
     "--configfile",
     type=Path,
     nargs="+",
+    action="extend",
     default=[],
     help="config files that override the defaults; later files take precedence, as with snakemake",
 )

@@ -98,6 +98,10 @@ def warn_of_quota():
 
 def check_overrides(overrides, values):
     """Check that overrides come from files and have a `name`, and therefore a results folder, of their own."""
+    if sum(word.partition("=")[0] in ("--configfile", "--configfiles") for word in sys.argv) > 1:
+        raise faze.config.check.ConfigError(
+            "--configfile is given twice, and Snakemake would ignore the first: list all files after one --configfile"
+        )
     if values:
         raise faze.config.check.ConfigError(
             f"--config {next(iter(values))}=...: Snakemake takes numbers in it for text; write it to a YAML file of your"
