@@ -44,7 +44,13 @@ def _load(path: Path | str, map_location: torch.device | str) -> object:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise UserError(f"{path}: not a file")
         _check_records(path)
-        content = torch.load(path, map_location=map_location, weights_only=True)
+        try:
+            content = torch.load(path, map_location=map_location, weights_only=True)
+        except Exception as error:
+            if type(error).__name__ != "UnpicklingError":
+                raise
+            # Torch's own message advises to run the file's code.
+            raise ValueError("it is no torch file, or contains more than tensors and plain values") from None
         if not all(_is_plain(tensor) for tensor in _tensors(content)):
             raise ValueError("a tensor is not stored in full")
     return content

@@ -30,6 +30,7 @@ from faze.data.rejects import read_rejects
 from faze.data.store import layout
 from faze.data.store.layout import open_file
 from faze.data.store.strips import StripStore
+from faze.model.weights import load_model
 
 # Text files.
 EDITORS: dict[str, Callable[[bytes], bytes]] = {
@@ -290,6 +291,23 @@ def test_a_jpeg_may_lack_only_its_end_marker(restart: int, tmp_path: Path) -> No
         path.write_bytes(content)
         with pytest.raises(UnusableFrame, match="truncated JPEG"):
             reader.read(path)
+
+
+# Weights.
+WEIGHTS = {
+    "page": b"<!DOCTYPE html><html>Log in</html>",
+    "pointer of git-lfs": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n",
+    "safetensors": b"\x02\0\0\0\0\0\0\0{}",
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_weights_that_are_no_torch_file_do_not_advise_to_run_code(kind: str, tmp_path: Path) -> None:
+    """Regression: the message quoted torch's advice to load the file without weights_only."""
+    (tmp_path / "weights.pt").write_bytes(WEIGHTS[kind])
+    with pytest.raises(UserError, match=r"weights\.pt: .*no torch file") as refusal:
+        load_model(tmp_path / "weights.pt")
+    assert "weights_only" not in str(refusal.value)
 
 
 # MediaPipe.
