@@ -23,6 +23,7 @@ _OF_THE_FILE = {
 }
 MOST_BYTES = 2**28  # of a frame or an annotation file; no data set has any nearly as large
 FULL = (errno.ENOSPC, errno.EDQUOT)
+UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # a file system lacks this operation
 
 
 def reason_of(error: OSError) -> str | None:
@@ -144,11 +145,20 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     try:
         with full_disk_named(path):
             yield temporary
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            _to_disk(temporary)
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file is on the disk, on file systems that can tell; some of them ask for permission to write."""
+    with path.open("r+b") as file:
+        try:
+            os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
 
 
 def check_replaceable(folder: Path, names: Collection[str]) -> None:

@@ -9,7 +9,11 @@ waits for two free GPUs and then becomes the command, which sees only these two 
 """
 
 import contextlib
+import errno
+import fcntl
+import functools
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -32,6 +36,7 @@ LOCK_VARIABLE = "FAZE_MACHINE_LOCK"  # another path, for tests and for container
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 BRIEF_S = 0.2  # a starting job holds the machine's lock for less time
 POLL_S = 0.5
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of flock, on Lustre and NFS that are mounted without locks
 
 
 @contextlib.contextmanager
@@ -46,14 +51,40 @@ def output_lock(path: Path | str, *others: Path | None) -> Iterator[None]:
         others: further outputs that the lock protects.
     """
     resolved = Path(path).resolve()
-    resolved.parent.mkdir(parents=True, exist_ok=True)
-    with _wait(_signed(f"{resolved.parent}/.{resolved.name}.lock"), f"waiting to write {path}"):
+    file = lockable(f"{resolved.parent}/.{resolved.name}.lock")
+    with _wait(_signed(file), f"waiting to write {path}"):
         for left in [left for output in (resolved, *others) if output for left in torn(output.resolve())]:
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
         yield
+
+
+def lockable(path: str) -> str:
+    """Return the path of a lock's file: `path`, or one beside the machine's lock if its file system has no locks."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        _print_once(
+            f"{Path(path).parent}: this file system has no locks ({error.strerror}): do not write here from another "
+            "machine at the same time, or mount it with locks (Lustre: -o flock)"
+        )
+        return f"{lock_path()}.{hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]}"
+    finally:
+        os.close(descriptor)
+    return path
+
+
+@functools.cache
+def _print_once(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

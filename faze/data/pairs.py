@@ -8,6 +8,7 @@ Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. An
 strips of all people, concatenated person by person.
 """
 
+import contextlib
 import functools
 import os
 import weakref
@@ -103,7 +104,8 @@ class FileRows:
                 except OSError:  # not cached, or the file system cannot tell
                     found = 0
                 if found != size:  # request all missing rows first, so that the disk chooses the order
-                    os.posix_fadvise(self._descriptor, offsets[row], size, os.POSIX_FADV_WILLNEED)
+                    with contextlib.suppress(OSError):  # only advice
+                        os.posix_fadvise(self._descriptor, offsets[row], size, os.POSIX_FADV_WILLNEED)
                     missing.append(row)
             for row in missing:
                 if fill(row, 0) != size:

@@ -122,7 +122,6 @@ def test_a_store_that_another_program_writes_is_not_called_corrupt(
 @pytest.mark.parametrize(
     ("number", "reason", "words"),
     [
-        (errno.ENOLCK, "unable to lock file, errno = 37", "HDF5_USE_FILE_LOCKING=FALSE"),
         (errno.EACCES, "unable to open file: errno = 13", r"cannot be opened \(Permission denied\)$"),
         (errno.EIO, "unable to open file: errno = 5", r"cannot be opened \(Input/output error\)$"),
     ],

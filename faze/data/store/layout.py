@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
-from faze.base.files import whole_file
+from faze.base.files import UNSUPPORTED, whole_file
 from faze.base.untrusted import untrusted
 
 SPLITS = ("train", "val", "test")
@@ -74,7 +74,7 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
     # damaged, HDF5 may crash or read wrong data without an error.
     how = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE, "libver": ("v108", "v108")}
     with whole_file(path) as temporary:
-        with h5py.File(temporary, "w", **how) as file:
+        with h5py.File(temporary, "w", locking=False, **how) as file:
             # HDF5 crashes when it closes a file that it cannot write.
             _reserve(temporary, 0, max(size, _METADATA_BYTES))
             yield file
@@ -110,7 +110,7 @@ def _reserve(path: Path, first: int, count: int) -> None:
             os.posix_fallocate(file.fileno(), first, count)
         except OSError as error:
             # Some file systems cannot reserve; they allocate bytes when these are written.
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            if error.errno not in UNSUPPORTED:
                 raise OSError(error.errno, os.strerror(error.errno), str(path.parent)) from None
 
 
@@ -163,21 +163,27 @@ def open_file(path: Path | str) -> h5py.File:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would not end
             raise DamagedFile(f"{path}: not a file")
-        return h5py.File(path, "r")
+        return _opened(path)
     except FileNotFoundError:
         raise DamagedFile(f"{path}: no such file") from None
     except OSError as error:
         raise DamagedFile(f"{path}: {_refusal(error, path)}") from None
 
 
+def _opened(path: Path | str) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if "unable to lock file" not in str(error) or error.errno == errno.EAGAIN:
+            raise
+        # Some network file systems have no locks. Ours is `output_lock`, and a finished file never changes.
+        return h5py.File(path, "r", locking=False)
+
+
 def _refusal(error: OSError, path: Path | str) -> str:
     """Explain why HDF5 does not open a file, and what to do; only a corrupt file is to be replaced."""
-    again = "and run the same command again"
-    if "unable to lock file" in str(error) and error.errno == errno.EAGAIN:
-        return f"is open for writing in another process, such as a notebook: close it there, {again}"
     if "unable to lock file" in str(error):
-        reason = os.strerror(error.errno or 0)
-        return f"cannot be locked ({reason}): set HDF5_USE_FILE_LOCKING=FALSE in the environment, {again}"
+        return "is open for writing in another process, such as a notebook: close it there, and run the same command again"
     if "already open for" in str(error):
         return (
             "is marked as open for writing: close it in the program that writes it; if that program crashed, the file "
