@@ -44,10 +44,14 @@ def key_of(stage: str, *parts: object) -> str:
 def content(path: Path) -> str:
     """Hash a file, or the names and contents of a folder's files except hidden ones, which belong to the workflow."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        return hashlib.sha256(repr([(str(f.relative_to(path)), content(f)) for f in files]).encode()).hexdigest()
+        files = [(str(file.relative_to(path)), content(file)) for file in _files(path)]
+        return hashlib.sha256(repr(files).encode()).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
 
 
 def content_within(path: Path, most_bytes: int) -> str | None:
@@ -179,10 +183,10 @@ def _copied(run: Run, targets: Sequence[Path]) -> bool:
             return False
         try:
             with whole_folder(target) if source.is_dir() else whole_file(target) as temporary:
-                if source.is_dir():
-                    shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True)
-                else:
-                    shutil.copyfile(source, temporary)
+                for file in _files(source) if source.is_dir() else [source]:
+                    target_file = temporary / file.relative_to(source)
+                    target_file.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, target_file)  # without the mode, which is another umask's
                 if content(temporary) != digest:
                     raise _Changed
         except (ValueError, _Changed):  # ValueError: the record names an impossible path
