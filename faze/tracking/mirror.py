@@ -13,6 +13,7 @@ A run's network becomes an external logged model with the run's results and the 
 
 import hashlib
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from faze.base.errors import UserError
+from faze.base.files import whole_file
 from faze.base.locks import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.tracking.run_record import MetricValue, RunPlace, RunRecord, read_training
@@ -230,16 +232,24 @@ def _upload_files(store: Store, mirrored: Sequence[Mirrored]) -> None:
         if files and one.run.data.tags.get(FILES) != contained:
             changed.append((one, _repository(store, one.run.info.artifact_uri), files, contained))
 
-    def upload(job: tuple["ArtifactRepository", str, Path]) -> None:
-        repository, name, file = job
-        repository.log_artifact(str(file), str(PurePosixPath(name).parent).removeprefix(".") or None)
-
-    at_once(upload, [(repository, *item) for _, repository, files, _ in changed for item in files.items()])
+    at_once(_upload, [(repository, *item) for _, repository, files, _ in changed for item in files.items()])
     for one, repository, files, contained in changed:
         if FILES in one.run.data.tags:
             for name in {name for folder in FOLDERS for name in _names(repository, folder)} - files.keys():
                 repository.delete_artifacts(name)
         store.client.set_tag(one.id, FILES, contained)
+
+
+def _upload(job: tuple["ArtifactRepository", str, Path]) -> None:
+    """Upload a file to a repository under a name; MLflow would set the mode of a local file, which drvfs refuses."""
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+
+    repository, name, file = job
+    if isinstance(repository, LocalArtifactRepository):
+        with whole_file(Path(repository.artifact_dir) / name) as temporary:
+            shutil.copyfile(file, temporary)
+    else:
+        repository.log_artifact(str(file), str(PurePosixPath(name).parent).removeprefix(".") or None)
 
 
 def _named_files(artifacts: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
@@ -310,7 +320,7 @@ def _finish(store: Store, one: Mirrored, model: "LoggedModel | None") -> None:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / MLMODEL_FILE_NAME
                 get_external_mlflow_model_spec(model).save(file)  # MLflow's registry requires it
-                _repository(store, model.artifact_location).log_artifact(str(file))
+                _upload((_repository(store, model.artifact_location), file.name, file))
             store.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     end_ms, info = one.record.end_ms, one.run.info
     if end_ms is not None and (info.status, info.end_time) != ("FINISHED", end_ms):

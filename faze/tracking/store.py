@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
 
 SQLITE = "sqlite:///"
+QUOTED, OPTION = f"{SQLITE}file:", "?uri=true"  # around a percent-encoded path
 DATABASES = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # default ports
 CONNECT_SECONDS = 5.0
 CONCURRENT_CALLS = 8  # a remote server takes a tenth of a second for each, however small
@@ -65,6 +66,7 @@ _REBUILD = (
     "`snakemake --cores all ablation --forcerun track` (for a sweep: `... sweep --forcerun track_sweep`) rebuilds it"
     " from the results; run it for each ablation with its own --configfile"
 )
+_UNLOCKABLE = ("database is locked", "disk I/O error")  # the same, on a file system without locks
 _DAMAGED = ("malformed", "not a database")  # in sqlite's messages: retrying would not help
 _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
 _REFUSALS = {  # HTTP status -> reason, and what makes the same command succeed
@@ -133,7 +135,7 @@ def open_store(tracking: Tracking, results: Path) -> Store:
         logging.getLogger("alembic").setLevel(logging.WARNING)  # it reports each of forty steps of creating tables
         if uri.startswith(SQLITE) and not lock.exists():
             with whole_file(lock) as database:
-                MlflowClient(tracking_uri=f"{SQLITE}{database}").search_experiments(max_results=1)
+                MlflowClient(tracking_uri=_sqlite_uri(database)).search_experiments(max_results=1)
         client = MlflowClient(tracking_uri=uri)
         artifacts = artifact_root(uri, results)
         experiment = _experiment(client, tracking.experiment, artifacts)
@@ -149,7 +151,7 @@ def open_store(tracking: Tracking, results: Path) -> Store:
 def resolve_uri(uri: str | None, results: Path) -> str:
     """Return the configured address, else $MLFLOW_TRACKING_URI, else a database in results/. Paths are absolute."""
     uri = uri or os.environ.get(URI_VARIABLE) or _default_uri(results)
-    return f"{SQLITE}{_database_path(uri)}" if uri.startswith(SQLITE) else uri
+    return _sqlite_uri(_database_path(uri)) if uri.startswith(SQLITE) else uri
 
 
 def check_kind(uri: str | None) -> None:
@@ -209,6 +211,11 @@ def explained(uri: str) -> Iterator[None]:
         if uri.startswith(SQLITE) and any(text in reason for text in _DAMAGED):
             raise UserError(f"MLflow store {uri}: {reason}. Remove {_database_path(uri)}; {_REBUILD}") from error
         source = f" (from {URI_VARIABLE})" if uri == os.environ.get(URI_VARIABLE) else ""
+        if uri.startswith(SQLITE) and any(text in reason for text in _UNLOCKABLE):
+            until = (
+                "no other program uses it. If none does, its file system has no locks: set tracking.uri to a server, "
+                "or to sqlite:////FOLDER/mlflow.db on another disk"
+            )
         raise UserError(
             f"MLflow store {bare(uri)}{source}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs"
             f" contain every value, and the same command mirrors them as soon as {until}"
@@ -216,10 +223,17 @@ def explained(uri: str) -> Iterator[None]:
 
 
 def _default_uri(results: Path) -> str:
-    return f"{SQLITE}{results.resolve() / 'mlflow.db'}"
+    return _sqlite_uri(results.resolve() / "mlflow.db")
+
+
+def _sqlite_uri(path: Path) -> str:
+    """Return a database's address, encoded if SQLAlchemy would take a part of the path for options."""
+    return f"{QUOTED}{quote(os.fsencode(path))}{OPTION}" if "?" in str(path) else f"{SQLITE}{path}"
 
 
 def _database_path(uri: str) -> Path:
+    if uri.startswith(QUOTED) and uri.endswith(OPTION):
+        return Path(unquote(uri.removeprefix(QUOTED).removesuffix(OPTION)))
     return Path(uri.removeprefix(SQLITE)).resolve()
 
 
