@@ -1,5 +1,6 @@
 """Check a whole configuration: every value, the tiers and combinations of values; report all errors at once."""
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,11 +68,17 @@ def _check_tiers(tiers: Any) -> Iterator[Fault]:
     """Check that the first tier sets every switch, and that each can be the name of a folder."""
     if not isinstance(tiers, Mapping) or not tiers:
         return
+    taken: dict[str, str] = {}
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
-        if not isinstance(tier, str) or not _names_a_folder(tier) or tier in RESERVED:
+        if not isinstance(tier, str) or not _names_a_folder(tier) or folded(tier) in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"must be letters, digits, - and _, and not {', '.join(RESERVED)}: it names a folder"
+            )
+        elif (other := taken.setdefault(folded(tier), tier)) != tier:
+            yield Fault(
+                f"tiers.{tier}",
+                f"differs from {other} only in case, so some file systems store both in one folder: rename it",
             )
 
 
@@ -89,6 +96,11 @@ def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> It
         elif on and base not in (first, *before):
             yield Fault(key, f"{tier} builds on {shown(base)}, which is not before it{nearest(base, [first, *before])}")
         before.append(tier)
+
+
+def folded(name: str) -> str:
+    """Return the form in which a file system that ignores case, as of macOS and Windows, compares names."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _names_a_folder(name: str) -> bool:
