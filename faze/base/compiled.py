@@ -50,14 +50,17 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
     """
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     paths = {level: (PACKAGE / kernel).with_name(library_name(kernel, level) + suffix) for level in LEVELS}
+    fault = f"faze/{kernel} is not compiled"
     if paths[0].exists():
-        supported = ctypes.CDLL(str(paths[0])).level()
-        return ctypes.CDLL(
-            str(next(paths[n] for n in sorted(LEVELS, reverse=True) if n <= supported and paths[n].exists()))
-        )
+        try:
+            supported = ctypes.CDLL(str(paths[0])).level()
+            best = max(level for level in LEVELS if level <= supported and paths[level].exists())
+            return ctypes.CDLL(str(paths[best]))
+        except OSError as error:  # a file system that is mounted with noexec, another libc, or an incomplete copy
+            fault = f"{error}"
     if multiprocessing.parent_process() is None:
         remedy = "install a C compiler and then reinstall faze (make, or pip install --no-build-isolation --editable .)"
-        print(f"faze/{kernel} is not compiled: {otherwise}. To compile it, {remedy}.", file=sys.stderr)
+        print(f"{fault}: {otherwise}. To compile it, {remedy}.", file=sys.stderr)
     return None
 
 

@@ -51,7 +51,7 @@ def open_plain(path: Path | str) -> IO[bytes]:
 
 def read_plain(path: Path | str) -> bytes:
     """Read a whole foreign file; see `open_plain`."""
-    with open_plain(path) as file:
+    with open_plain(path) as file, named(path):
         return file.read()
 
 
@@ -122,12 +122,12 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def full_disk_named(path: Path | str) -> Iterator[None]:
-    """Add the file's name to a disk-full error, which lacks it if the file was already open."""
+def named(path: Path | str, errors: Collection[int] = errno.errorcode) -> Iterator[None]:
+    """Add a file's name to some of the system's errors, which lack it if the file was already open."""
     try:
         yield
     except OSError as error:
-        if error.errno in FULL and not error.filename:
+        if error.errno in errors and not error.filename:
             error.filename, error.strerror = str(path), os.strerror(error.errno)
         raise
 
@@ -143,7 +143,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     temporary = _temporary(path)
     temporary.touch(exist_ok=False)
     try:
-        with full_disk_named(path):
+        with named(path, FULL):
             yield temporary
             _to_disk(temporary)
             temporary.replace(path)
@@ -192,7 +192,8 @@ def whole_folder(path: Path | str) -> Iterator[Path]:
     temporary, former = _temporary(path), _temporary(path)
     temporary.mkdir(parents=True)
     try:
-        yield temporary
+        with named(path, FULL):
+            yield temporary
         if path.exists():
             path.replace(former)
         temporary.replace(path)

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from faze.base.files import full_disk_named, parse_json
+from faze.base.files import FULL, named, parse_json
 
 
 class RunLog:
@@ -44,7 +44,7 @@ class RunLog:
     def event(self, event: str, **values: Any) -> None:
         """Write one event; numbers that JSON cannot represent (nan, inf) become null."""
         line = {"time": time.time(), "event": event, **finite(values)}
-        with full_disk_named(self._path):
+        with named(self._path, FULL):
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
 

@@ -25,6 +25,7 @@ from torch.utils.data import Dataset
 
 from faze.base.cgroup import memory_bytes
 from faze.base.errors import UserError
+from faze.base.files import named
 from faze.data.network_input import shrink, shrink_factor, spread
 from faze.data.store.strips import StripStore
 
@@ -111,7 +112,8 @@ class FileRows:
                 if fill(row, 0) != size:
                     raise UserError(f"{self.path}: the file is truncated within its strips; write or download it again")
 
-        spread(part, len(indices), torch.get_num_threads())
+        with named(self.path):
+            spread(part, len(indices), torch.get_num_threads())
         return torch.from_numpy(rows)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from faze.base.command_line import CONFIG, OUTPUT_CACHE, argument, command, needed, threads
 from faze.base.errors import UserError
+from faze.base.files import named
 from faze.base.locks import output_lock
 from faze.base.output_cache import content, key_of, output_cache
 from faze.base.process_pool import worker_processes
@@ -63,7 +64,8 @@ def render_target_strips(
         path = Path(folder) / "frame.jpg"
         for row, chance in enumerate(a.tolist()):
             image = renderer.render(scene, row, int(frames.rooms[chance]), chance)
-            path.write_bytes(jpeg(frames, synthetic, image))
+            with named(path):
+                path.write_bytes(jpeg(frames, synthetic, image))
             here = slice(row, row + 1)
             reasons += maker.make([_frame(annotated, row, path, role)], pixels[here], labels[here])
     good = [row for row, reason in enumerate(reasons) if not reason]

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import ctypes
 import errno
 import os
 import re
@@ -15,17 +16,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from checkout import ROOT, environment
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from stage_runs import as_words, write_config
 
+from faze.base import compiled
 from faze.base.errors import UserError
-from faze.base.files import whole_file
+from faze.base.files import FULL, read_plain, whole_file, whole_folder
 from faze.base.locks import NO_LOCKS, machine_exclusive
 from faze.config.check import ConfigError
 from faze.config.parameters import Tracking
 from faze.config.validation import read_config
+from faze.data.normalization.images import FrameReader
+from faze.data.pairs import FileRows
 from faze.tracking.mirror import _upload
 from faze.tracking.store import SQLITE, artifact_root, explained, open_store, resolve_uri
 
@@ -192,3 +198,40 @@ def test_tiers_that_differ_only_in_case_are_refused(tmp_path, tiers):
     (tmp_path / "mine.yaml").write_text(f"name: mine\ntiers:\n{lines}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=f"tiers.{tiers[-1]}: .*(only in case|must be)"):
         read_config([tmp_path / "mine.yaml"])
+
+
+@pytest.mark.parametrize("read", [read_plain, FrameReader().read], ids=["annotation", "frame"])
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
+def test_a_read_that_fails_names_its_file(read):
+    """Regression: a bad sector ended preprocessing with "[Errno 5] Input/output error". This file has no first page."""
+    with pytest.raises(OSError, match=r"Input/output error: '/proc/self/mem'"):
+        read(Path("/proc/self/mem"))
+
+
+def test_strips_that_cannot_be_read_name_their_file(tmp_path, monkeypatch):
+    (tmp_path / "strips.h5").write_bytes(bytes(2 * 64 * 256 * 3))
+    rows = FileRows(tmp_path / "strips.h5", np.array([0]), (64, 256, 3))
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, offset, flags: refuse(errno.ESTALE if flags == 0 else 11)())
+    monkeypatch.setattr(os, "posix_fadvise", refuse(errno.ENOSYS))  # only advice
+    with pytest.raises(OSError, match=re.escape(f"{os.strerror(errno.ESTALE)}: '{tmp_path}/strips.h5'")):
+        rows.gather(torch.tensor([0]))
+
+
+@pytest.mark.parametrize("error", FULL, ids=errno.errorcode.get)
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+def test_a_full_disk_or_quota_is_reported_with_the_output(tmp_path, whole, error):
+    """Regression: a full disk ended rendering with "[Errno 28] No space left on device"."""
+    with pytest.raises(OSError, match=re.escape(f"{os.strerror(error)}: '{tmp_path}/out'")), whole(tmp_path / "out"):
+        refuse(error)()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kernel_that_cannot_be_loaded_is_not_used(monkeypatch, capsys):
+    """For example on a file system that is mounted with noexec. Regression: every stage that has a kernel failed."""
+    if compiled.library("fewshot/kernel.c", "skipped") is None:
+        pytest.skip("kernel.c is not compiled")
+    monkeypatch.setattr(ctypes, "CDLL", refuse(errno.EPERM))
+    compiled.library.cache_clear()
+    assert compiled.library("fewshot/kernel.c", "torch is used") is None
+    compiled.library.cache_clear()
+    assert "torch is used" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.files import open_plain, reason_of
+from faze.base.files import named, open_plain, reason_of
 from faze.data.normalization.pose import UnusableFrame
 
 _BASELINE = (0xC0, 0xC1)  # Huffman-coded, sequential
@@ -207,7 +207,8 @@ class FrameReader:
             UnusableFrame: The file is missing, unreadable, empty, truncated, too large, or neither JPEG nor PNG.
         """
         try:
-            length = self._fill(path)
+            with named(path):
+                length = self._fill(path)
         except OSError as error:
             raise UnusableFrame(f"cannot read the file: {reason_of(error)}") from None
         if not length:
