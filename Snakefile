@@ -1,7 +1,11 @@
 # From raw camera frames to the verdict: snakemake --cores all ablation
+from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.27")
+
+if set("{}") & set(str(workflow.basedir)):  # before the first `include`, which would fail without this reason
+    raise WorkflowError(f"{workflow.basedir}: Snakemake takes braces in this path for wildcards: rename the folder")
 
 
 report: "workflow/report/workflow.rst"

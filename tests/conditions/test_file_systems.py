@@ -1,6 +1,6 @@
 """File systems that lack what ext4 has: modes, links, locks, reserved space, letter case, room in file names.
 
-`lacking.c` refuses the calls below one folder, as WSL's drvfs, FAT, CIFS, NFS and Lustre do.
+`lacking` refuses the calls below one folder, as WSL's drvfs, FAT, CIFS, NFS and Lustre do.
 """
 
 import contextlib
@@ -8,7 +8,6 @@ import ctypes
 import errno
 import os
 import re
-import shutil
 import sqlite3
 import stat
 import subprocess
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from checkout import ROOT, environment
+from lacking import lacking
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from stage_runs import as_words, write_config
 
@@ -37,23 +37,7 @@ from faze.tracking.store import SQLITE, artifact_root, explained, open_store, re
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
 FEW = {"synthetic": dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 2, "gazecapture_train_frames": 2}}
-EVERYTHING = "chmod link lock sync fallocate utime"
 HOLD = "from faze.base.locks import output_lock\nwith output_lock({!r}):\n    print('held', flush=True)\n    input()"
-
-
-@pytest.fixture(scope="session")
-def lacking(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
-    """Return lacking(folder, features), the environment of a process for which a folder lacks features."""
-    compiler, library = shutil.which("cc"), tmp_path_factory.mktemp("lacking") / "lacking.so"
-    if not compiler or not sys.platform.startswith("linux"):
-        pytest.skip("no C compiler, or not Linux")
-    source = ROOT / "tests" / "conditions" / "lacking.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-
-    def variables(folder: Path, features: str = EVERYTHING, **others: str) -> dict[str, str]:
-        return environment() | {"LD_PRELOAD": str(library), "FOREIGN": str(folder), "LACKING": features} | others
-
-    return variables
 
 
 def synthesise(folder: Path, variables: dict[str, str], umask: int = 0o022) -> subprocess.CompletedProcess[str]:
@@ -98,21 +82,25 @@ def test_reused_frames_have_the_modes_of_their_own_umask(rendered):
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["reused", "rendered"])
-def test_a_file_system_that_has_only_files_and_folders(rendered, lacking, tmp_path, shared):
+def test_a_file_system_that_has_only_files_and_folders(rendered, tmp_path, shared):
     """Regression: without locks, every stage failed; without modes, no frames were reused."""
     folder = rendered.with_name("third") if shared else tmp_path / "third"
-    done = synthesise(folder, lacking(folder.parent))
+    done = synthesise(folder, environment() | lacking(folder.parent))
     assert done.returncode == 0, done.stderr
     assert frames_of(folder) == frames_of(rendered) and ("reusing" in done.stderr) == shared
     assert re.findall("^(.*): this file system has no locks", done.stderr, re.MULTILINE).count(str(folder)) == 1
 
 
 @pytest.mark.parametrize("error", NO_LOCKS, ids=errno.errorcode.get)
-def test_without_locks_processes_of_this_machine_still_wait_for_each_other(lacking, tmp_path, error):
+def test_without_locks_processes_of_this_machine_still_wait_for_each_other(tmp_path, error):
     out = tmp_path / "there" / "store.h5"
-    variables = lacking(out.parent, NO_LOCK=str(error)) | {"FAZE_MACHINE_LOCK": str(tmp_path / "lock")}
+    variables = environment() | lacking(out.parent, NO_LOCK=str(error), FAZE_MACHINE_LOCK=str(tmp_path / "lock"))
     command = [sys.executable, "-c", HOLD.format(str(out))]
-    how = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | {"cwd": ROOT, "env": variables, "text": True}
+    how = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | {
+        "cwd": ROOT,
+        "env": environment() | variables,
+        "text": True,
+    }
     with subprocess.Popen(command, **how) as first:
         assert first.stdout.readline() == "held\n", first.stderr.read()
         with subprocess.Popen(command, **how) as second:
@@ -141,14 +129,16 @@ def test_only_a_disk_that_fails_ends_a_write(tmp_path, monkeypatch, error):
     )
 
 
-def test_hdf5_needs_no_locks(lacking, tmp_path):
+def test_hdf5_needs_no_locks(tmp_path):
     code = f"""
 from faze.data.store.layout import open_file, whole_store
 with whole_store({str(tmp_path / "a.h5")!r}, "strips") as file:
     file.create_group("person")
 print(list(open_file({str(tmp_path / "a.h5")!r})))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=lacking(tmp_path), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment() | lacking(tmp_path), capture_output=True, text=True
+    )
     assert done.stdout == "['person']\n", done.stderr
 
 

@@ -57,10 +57,9 @@ class Checkout:
                 env=environment(),
             )
 
-    def snakemake(self, *arguments: str) -> Answer:
-        done = subprocess.run(
-            self.command(*arguments), cwd=self.folder, capture_output=True, text=True, env=environment()
-        )
+    def snakemake(self, *arguments: str, **variables: str) -> Answer:
+        env = environment() | variables
+        done = subprocess.run(self.command(*arguments), cwd=self.folder, capture_output=True, text=True, env=env)
         return Answer(done.returncode, done.stdout + done.stderr)
 
     def dry_run(self, *targets: str) -> Answer:

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import sys
+import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -27,7 +28,7 @@ import faze.base.slurm_nodes
 import faze.tracking.store
 
 faze.base.command_line.name_user()  # for Snakemake itself and for all jobs
-DEFAULTS = "config/config.yaml"
+DEFAULTS = os.path.relpath(Path(workflow.basedir, "config/config.yaml"))  # with --directory, results are elsewhere
 RAW = faze.config.parameters.RAW
 
 
@@ -48,14 +49,28 @@ def check_surroundings(tracking_uri):
         raise WorkflowError(f"nothing was started: {error}") from None
 
 
+def check_path(key, path):
+    """Check that a path of the user's exists, and that Snakemake can use it as an input."""
+    if not Path(path).exists():
+        raise faze.config.check.ConfigError(f"{key}: no such file or folder: {path}")
+    if set("{}") & set(path):
+        raise faze.config.check.ConfigError(
+            f"{key}: Snakemake takes braces in {path} for wildcards: rename it, or give a link to it"
+        )
+    changed = max(os.stat(path).st_mtime, os.lstat(path).st_mtime)
+    if changed > time.time():  # otherwise it would remove the outputs of a job that ended, since they look older
+        raise faze.config.check.ConfigError(
+            f"{key}: {path} is dated {time.ctime(changed)}, in the future: run `touch` on it, or correct this machine's clock"
+        )
+
+
 def check_data(preprocess):
-    """Check that the user's data sets exist: folders, or files of strips."""
+    """Check the user's data sets: folders, or files of strips."""
     for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.parameters.RAW_PATHS):
         path = preprocess.get(key)
         # The stage itself opens the list of splits, and cannot read from a storage provider.
-        here = key.endswith("_split") or not in_storage(path or "")
-        if path and here and not Path(path).exists():
-            raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {path}")
+        if path and (key.endswith("_split") or not in_storage(path)):
+            check_path(f"preprocess.{key}", path)
     for raw in RAW.values():
         if preprocess[f"{raw}_supplementary"] and (not preprocess[raw] or holds_strips(preprocess[raw])):
             # It would annotate rendered frames, whose names are the same, or be ignored silently.
@@ -96,6 +111,16 @@ def warn_of_quota():
         print(warning, file=sys.stderr)
 
 
+def check_name(name):
+    """Check that no other results have the same name except for its case: some file systems store both in one folder."""
+    folded = faze.config.validation.folded
+    others = [path.name for path in Path("results").glob("*") if folded(path.name) == folded(name)]
+    if others and name not in others:
+        raise faze.config.check.ConfigError(
+            f"name: {name} differs from results/{others[0]} only in case: write {others[0]} to go on with it, or another name"
+        )
+
+
 def check_overrides(overrides, values):
     """Check that overrides come from files and have a `name`, and therefore a results folder, of their own."""
     if sum(word.partition("=")[0] in ("--configfile", "--configfiles") for word in sys.argv) > 1:
@@ -113,6 +138,18 @@ def check_overrides(overrides, values):
         )
 
 
+def chmod_if_possible(path, mode, *, chmod=os.chmod, **options):
+    """Set a mode; the records in .snakemake need none of their own, and WSL's drvfs, CIFS and exFAT refuse to change it."""
+    try:
+        chmod(path, mode, **options)
+    except PermissionError:
+        if ".snakemake" not in str(path):
+            raise
+
+
+os.chmod = chmod_if_possible  # otherwise Snakemake would stop after the first job
+
+
 # Snakemake's own reader does not report the line of a YAML error.
 defaults = in_one_sentence(faze.config.yaml_files.read_yaml, DEFAULTS)
 
@@ -124,6 +161,7 @@ configfile: DEFAULTS
 config = faze.config.yaml_files.merge(defaults, config)
 in_one_sentence(check_overrides, workflow.overwrite_configfiles, workflow.config_settings.config)
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
+in_one_sentence(check_name, config["name"])
 in_one_sentence(check_data, config["preprocess"])
 check_storage(config["name"])
 check_surroundings(config["tracking"]["uri"])
@@ -146,8 +184,8 @@ wildcard_constraints:
 
 # `python` in a shell command is the one that runs Snakemake, even if its environment is not activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-
-# Jobs run the code of this checkout, whose hashes are their params, even with PYTHONSAFEPATH or another clone's PYTHONPATH.
+# Jobs run the code of this checkout, whose hashes are their params, even with --directory, PYTHONSAFEPATH or another
+# clone's PYTHONPATH.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(faze.base.code_hash.ROOT), os.environ.get("PYTHONPATH")]))
 
 # The benchmark reserves all cores, so Snakemake runs nothing else meanwhile. On a cluster, the profile sets the number.
@@ -162,7 +200,7 @@ ONE_GPU = min(GPUS, 1)
 # `exclusive` and all other jobs `shared`, under one lock per machine, which the kernel releases with its last holder. The
 # stages themselves lock out other checkouts (faze.base.locks). `GPUS=2 shared ...` also takes GPUs. (A prefix replaces
 # Snakemake's own strict mode.)
-MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
+MACHINE_LOCK = faze.base.locks.lockable(f".snakemake/{socket.gethostname()}.lock")
 SHARES_GPUS = str(GPUS > 0).lower()
 shell.prefix(r"""
     set -euo pipefail
@@ -171,8 +209,8 @@ shell.prefix(r"""
         if {SHARES_GPUS} && [ "${{GPUS:-0}}" != 0 ]; then
             on_gpus=(python -m faze.base.locks "$GPUS")
         fi
-        flock --nonblock "$1" {MACHINE_LOCK} true || echo "$4: waiting for other jobs on this machine to end" >&2
-        flock "$1" {MACHINE_LOCK} "${{on_gpus[@]}}" "${{@:2}}"
+        flock --nonblock "$1" {MACHINE_LOCK:q} true || echo "$4: waiting for other jobs on this machine to end" >&2
+        flock "$1" {MACHINE_LOCK:q} "${{on_gpus[@]}}" "${{@:2}}"
     }}
     exclusive() {{ hold --exclusive "$@"; }}
     shared() {{ hold --shared "$@"; }}

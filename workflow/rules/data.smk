@@ -34,8 +34,8 @@ def last_of_raw(wildcards):
 def check_landmarks(landmarks):
     """Check that the environment and the model that the user names exist."""
     for key, path in landmarks.items():
-        if path and not Path(path).exists():
-            raise faze.config.check.ConfigError(f"landmarks.{key}: no such file: {path}")
+        if path:
+            check_path(f"landmarks.{key}", path)
 
 
 in_one_sentence(check_landmarks, config["landmarks"])
