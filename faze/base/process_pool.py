@@ -5,6 +5,7 @@ import ctypes
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -19,12 +20,22 @@ def load_ahead(*modules: str) -> None:
     """Start a fork server that imports modules in the background, for the workers of `worker_processes`.
 
     The first call determines which modules are imported; later calls have no effect.
+
+    Raises:
+        UserError: the path of the temporary folder is too long.
     """
     # Snakemake sets the job's threads for every process, and those of several workers would spin against each other.
     # OpenBLAS reads the variable when numpy is imported.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     multiprocessing.set_forkserver_preload(list(modules))
-    multiprocessing.forkserver.ensure_running()
+    try:
+        multiprocessing.forkserver.ensure_running()
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise UserError(
+            f"{tempfile.gettempdir()} is too long a path for a socket: set a shorter TMPDIR"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -10,17 +10,19 @@ import yaml
 from faze.base.files import decode_text
 from faze.config.check import ConfigError, Fault, short
 
+_LONGEST_LINK = 100  # bytes
 
-def _followed(name: str) -> Path:
-    """Follow a link of this folder. Some programs unpack a link from a ZIP as a file that contains only its target."""
-    path = Path(__file__).with_name(name).resolve()
-    target = path.read_text(encoding="utf-8") if path.stat().st_size < 100 else ""
-    return (path.parent / target).resolve() if target.startswith("../") else path
+
+def followed(path: Path) -> Path:
+    """Follow a link, even one that git stored as text because the file system has no links."""
+    path = path.resolve()
+    as_text = path.is_file() and path.stat().st_size <= _LONGEST_LINK
+    return (path.parent / path.read_text(encoding="utf-8").strip()).resolve() if as_text else path
 
 
 # In a checkout, a link to config/config.yaml, which people read and change; a wheel contains a copy.
-DEFAULTS = _followed("config.yaml")
-PAPER = _followed("paper.yaml")  # config/paper.yaml, in the same way
+DEFAULTS = followed(Path(__file__).with_name("config.yaml"))
+PAPER = followed(Path(__file__).with_name("paper.yaml"))  # config/paper.yaml, in the same way
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:

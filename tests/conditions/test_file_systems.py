@@ -30,6 +30,7 @@ from faze.base.locks import NO_LOCKS, machine_exclusive
 from faze.config.check import ConfigError
 from faze.config.parameters import Tracking
 from faze.config.validation import read_config
+from faze.config.yaml_files import followed
 from faze.data.normalization.images import FrameReader
 from faze.data.pairs import FileRows
 from faze.tracking.mirror import _upload
@@ -225,3 +226,19 @@ def test_a_kernel_that_cannot_be_loaded_is_not_used(monkeypatch, capsys):
     assert compiled.library("fewshot/kernel.c", "torch is used") is None
     compiled.library.cache_clear()
     assert "torch is used" in capsys.readouterr().err
+
+
+def test_a_link_in_the_repository_may_be_a_text(tmp_path):
+    """Git stores links as text on exFAT and drvfs. Regression: "contains no keys and values"."""
+    (tmp_path / "config.yaml").write_text("name: x\n" * 50)
+    (tmp_path / "faze").mkdir()
+    (tmp_path / "faze" / "config.yaml").write_text("../config.yaml")
+    assert followed(tmp_path / "faze" / "config.yaml") == followed(tmp_path / "config.yaml") == tmp_path / "config.yaml"
+
+
+def test_a_temporary_folder_with_a_long_path(tmp_path):
+    """Regression: "AF_UNIX path too long", without the path."""
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    done = synthesise(tmp_path / "out", environment() | {"TMPDIR": str(folder)})
+    assert done.returncode == 1 and f"{folder} is too long a path for a socket: set a shorter TMPDIR" in done.stderr
