@@ -33,9 +33,7 @@ def load_ahead(*modules: str) -> None:
     except OSError as error:
         if error.errno is not None:
             raise
-        raise UserError(
-            f"{tempfile.gettempdir()} is too long a path for a socket: set a shorter TMPDIR"
-        ) from None
+        raise UserError(f"{tempfile.gettempdir()} is too long a path for a socket: set a shorter TMPDIR") from None
 
 
 @contextlib.contextmanager
