@@ -6,7 +6,6 @@ def main(args: Namespace) -> None:
 
 import argparse
 import functools
-import getpass
 import os
 import sys
 from argparse import Namespace
@@ -136,7 +135,6 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
     parser.prog = os.path.basename(sys.argv[0])  # `faze train`: known when it runs
     args = parser.parse_args()
     try:
-        name_user()
         _check_own_names(args)
         main(args)
     except (UserError, OSError) as error:
@@ -161,14 +159,6 @@ def _remedy(error: Exception) -> str:
         return NO_MEMORY
     no_thread = ("can't start new thread", "Resource temporarily unavailable")
     return NO_THREAD if any(words in str(error) for words in no_thread) else OUR_FAULT
-
-
-def name_user() -> None:
-    """Set $USER if this user has no name, as in many containers: libraries ask for the name and fail without it."""
-    try:
-        getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        os.environ["USER"] = str(os.getuid())
 
 
 def _check_own_names(args: Namespace) -> None:

@@ -4,6 +4,7 @@ A variable that would make the log or the report wrong is refused, or kept away 
 can change speed, memory or rounding are recorded with the machine.
 """
 
+import getpass
 import os
 
 from faze.base.errors import UserError
@@ -82,6 +83,15 @@ def clean_environment() -> None:
         unwanted += [name for name in os.environ if name.startswith(prefixes) and name != "PET_SHUTDOWN_TIMEOUT"]
     for name in unwanted:
         os.environ.pop(name, None)
+    name_user()
+
+
+def name_user() -> None:
+    """Set $USER if this user has no name, as in many containers: libraries ask for the name and fail without it."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        os.environ["USER"] = str(os.getuid())
 
 
 def recorded_variables() -> str:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from stage_training import ROOT, Training, write_store
 
 from faze.base.allocator_retention import VARIABLE, with_allocator_retention
@@ -201,6 +202,14 @@ def test_a_cache_without_programs_is_replaced(monkeypatch, tmp_path):
     assert chosen.name.startswith("faze-")
     chosen.rmdir()
     assert "noexec" in execution._unloadable(tmp_path / "new")
+
+
+def test_compiled_code_is_kept_in_the_cache_of_the_user(monkeypatch, tmp_path):
+    """Regression: importing dynamo, as optimisers do, sets the variable to torch's folder in /tmp."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
+    execution.set_compile(torch.nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
 
 
 def train(folder: Path, tier: str, **variables: str) -> tuple[int, str]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from checkout import Checkout
 
-from faze.base import command_line, process_pool
+from faze.base import command_line, environment, process_pool
 from faze.base.errors import UserError
 from faze.base.files import cache_folder
 from faze.base.locks import machine_exclusive, machine_shared
@@ -127,7 +127,7 @@ def test_a_user_without_a_name_is_named_by_number(nameless, run_stage, tmp_path,
 def test_a_user_with_a_name_keeps_it(monkeypatch) -> None:
     monkeypatch.setenv("LOGNAME", "somebody")
     monkeypatch.delenv("USER", raising=False)
-    command_line.name_user()
+    environment.name_user()
     assert "USER" not in os.environ
 
 

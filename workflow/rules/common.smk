@@ -18,7 +18,6 @@ import faze.config.validation
 import faze.config.yaml_files
 import faze.base.cgroup
 import faze.base.code_hash
-import faze.base.command_line
 import faze.base.environment
 import faze.base.progress
 import faze.base.output_cache
@@ -27,7 +26,7 @@ import faze.base.locks
 import faze.base.slurm_nodes
 import faze.tracking.store
 
-faze.base.command_line.name_user()  # for Snakemake itself and for all jobs
+faze.base.environment.name_user()  # for Snakemake itself and for all jobs
 DEFAULTS = os.path.relpath(Path(workflow.basedir, "config/config.yaml"))  # with --directory, results are elsewhere
 RAW = faze.config.parameters.RAW
 

@@ -183,7 +183,7 @@ def _opened(path: Path | str) -> h5py.File:
 def _refusal(error: OSError, path: Path | str) -> str:
     """Explain why HDF5 does not open a file, and what to do; only a corrupt file is to be replaced."""
     if "unable to lock file" in str(error):
-        return "is open for writing in another process, such as a notebook: close it there, and run the same command again"
+        return "is open for writing in another process, such as a notebook: close it there and run the command again"
     if "already open for" in str(error):
         return (
             "is marked as open for writing: close it in the program that writes it; if that program crashed, the file "
