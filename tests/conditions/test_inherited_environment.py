@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from stage_training import ROOT, Training, write_store
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from faze.base.allocator_retention import VARIABLE, with_allocator_retention
 from faze.base.environment import check_environment, clean_environment, recorded_variables
