@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
 import architecture  # noqa: E402
+import measured  # noqa: E402
 
 PAGES = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)]
 HISTORY = {ROOT / "docs/log.md", ROOT / "docs/ledger.md"}  # with the paths of that time
@@ -174,3 +176,13 @@ def test_each_reason_to_leave_a_frame_out_is_found_in_the_file_that_the_table_na
     for path, file in [(path, name(path)) for path in checks if name(path) not in by_file_names]:
         for reason in map("".join, re.findall(given, path.read_text(encoding="utf-8"), re.MULTILINE)):
             assert any(phrase in reason for phrase in told.get(file, ())), (file, reason)
+
+
+def test_numbers_on_pages_are_those_of_the_measured_tables() -> None:
+    pages = {page.name: page.read_text(encoding="utf-8") for page in measured.PAGES}
+    assert [page.name for page in measured.PAGES if measured.rendered(page) != pages[page.name]] == []
+
+
+def test_numbers_were_measured_with_the_present_configuration() -> None:
+    about = json.loads((measured.FOLDER / "about.json").read_text(encoding="utf-8"))
+    assert about["recipe"] == measured.recipe(), "measure them again: see docs/measured.py"

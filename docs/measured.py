@@ -1,0 +1,192 @@
+"""Write measured numbers of the default's baseline into the pages.
+
+snakemake --cores all results/numbers/evaluation --configfile docs/measured/config.yaml
+python docs/measured.py results/numbers
+
+docs/measured/ contains the tables of the evaluation and, in about.json, the commit, the machine and a hash of the
+configuration. Each table on a page replaces the lines between `<!-- numbers: NAME -->` and `<!-- end -->`. A test fails
+if a page differs from these files, or if the configuration has changed since.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import read_config
+from faze.report.formats import machine
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs/measured"
+TABLES = ("tiers", "coverage", "person_variance", "redirected", "turned", "redirection")
+PAGES = [
+    ROOT / "docs" / page
+    for page in ("explanation/calibration.md", "explanation/people.md", "explanation/redirection.md")
+]
+PAGES.append(ROOT / "docs/how-to/weights.md")
+TITLES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
+MARK = re.compile(r"(?<=<!-- numbers: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+# Their values determine the numbers.
+STAGES = ("synthesise", "preprocess", "train", "encode", "meta_train", "adapt", "estimator", "oracle", "redirect")
+
+
+def recipe() -> str:
+    """Return a hash of all values that determine the numbers: 12 hex digits."""
+    config = read_config([FOLDER / "config.yaml"])
+    lines = [line for stage in STAGES for line in to_lines(resolve(config, stage, "baseline", 0))]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def keep(evaluation: Path) -> None:
+    """Copy the tables of an evaluation, and note where and of what they were measured."""
+    for name in TABLES:
+        shutil.copyfile(evaluation / f"{name}.csv", FOLDER / f"{name}.csv")
+    used = json.loads((evaluation / "summary.json").read_text(encoding="utf-8"))["machine"]
+    about = {"commit": used["commit"], "machine": machine(used), "torch": used["torch"], "recipe": recipe()}
+    (FOLDER / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def rendered(page: Path) -> str:
+    """Return the text of a page with its marked tables."""
+    text = page.read_text(encoding="utf-8")
+    return MARK.sub(lambda mark: f"{mark[1]}{mark[2]}{globals()[mark[1]]()}\n", text)
+
+
+def table(name: str, *keys: str) -> pd.DataFrame:
+    """Return a stored table, indexed by the keys."""
+    return pd.read_csv(FOLDER / f"{name}.csv").set_index(list(keys)).sort_index()
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *rows])
+
+
+def learners() -> str:
+    """Return mean errors by learner, data set and k, and the learners that are not shown to improve on k = 0."""
+    errors = table("tiers", "learner", "dataset", "k")
+    shots = sorted(set(errors.index.get_level_values("k")) - {0})
+    rows = []
+    for learner in pd.read_csv(FOLDER / "tiers.csv")["learner"].unique():
+        cells = [[f"{value:.2f}" for value in errors.loc[(learner, name), "mean_deg"]] for name in TITLES]
+        rows.append([learner if learner == "unadapted" else f"`{learner}`", *(", ".join(cell) for cell in cells)])
+    header = ["learner", *(f"{TITLES[name]}, k = {', '.join(map(str, shots))}" for name in TITLES)]
+    better = errors["reduction_low"] > 0
+    without = [
+        f"on {TITLES[name]} {', '.join(f'`{learner}` (k = {listed})' for learner, listed in found.items())}"
+        for name in TITLES
+        if (found := _unproved(better.xs(name, level="dataset")))
+    ]
+    return f"{markdown(header, rows)}\n\nNot shown to improve on the unadapted error: {'; '.join(without) or 'none'}."
+
+
+def _unproved(better: pd.Series) -> dict[str, str]:
+    """Return the values of k without a proved improvement, by learner."""
+    found = better[~better].reset_index().query("k > 0").groupby("learner")["k"]
+    return {learner: ", ".join(map(str, shots)) for learner, shots in found}
+
+
+def coverage() -> str:
+    """Return the share of query entries inside the nominal regions, by learner, data set and k."""
+    found = table("coverage", "learner", "dataset", "k", "nominal")["coverage"]
+    shots, levels = (3, 9), (0.68, 0.95)
+    header = ["learner", *(f"{TITLES[name]}, k = {k}" for name in TITLES for k in shots)]
+    rows = [
+        [f"`{learner}`"]
+        + [
+            ", ".join(f"{100 * found[learner, name, k, p]:.0f}" for p in levels) + " %"
+            for name in TITLES
+            for k in shots
+        ]
+        for learner in found.index.unique("learner")
+    ]
+    return markdown(header, rows)
+
+
+def variance() -> str:
+    """Return the shares of the squared error that each component of a person's error explains."""
+    parts = table("person_variance", "dataset")
+    rows = [
+        [TITLES[name], f"{parts.rms_deg[name]:.2f}°"]
+        + [f"{100 * parts[part][name]:.0f} %" for part in ("offset", "slope", "linear", "rest")]
+        for name in TITLES
+    ]
+    header = ["data set", "root mean square", "a constant", "a slope", "head pose, the other axis", "the rest"]
+    return markdown(header, rows)
+
+
+def redirection() -> str:
+    """Return error and gain of redirected strips and their controls."""
+    errors = table("redirected", "variant", "number", "dataset")
+    gains = table("turned", "number", "dataset")["mean"]
+
+    def error(variant: str, number: str, name: str, interval: bool = False) -> str:
+        found = errors.loc[variant, number, name]
+        return f"{found['mean']:.2f}°" + (f" ({found.low:.2f} to {found.high:.2f})" if interval else "")
+
+    variants = {"not_turned": "not turned (upper bound)", "redirected": "redirected", "rendered": "rendered target"}
+    variants["real"] = "real (lower bound)"
+    rows = [
+        [title]
+        + [
+            ", ".join(error(key, f"{part}_error_deg", name, key == "redirected") for part in ("gaze", "head"))
+            for name in TITLES
+        ]
+        for key, title in variants.items()
+    ]
+    for title, ending in (("gain", "gain"), ("gain of real strips", "gain_real")):
+        rows.append(
+            [title]
+            + [", ".join(f"{gains[f'{part}_{ending}', name]:.2f}" for part in ("gaze", "head")) for name in TITLES]
+        )
+    rows.append(
+        ["to E(b)"]
+        + [", ".join(error("redirected", f"{part}_to_real_deg", name) for part in ("gaze", "head")) for name in TITLES]
+    )
+    return markdown(["", *(f"{TITLES[name]}: gaze, head" for name in TITLES)], rows)
+
+
+def network() -> str:
+    """Return what the default's network achieves, in the order GazeCapture, MPIIGaze, and the references."""
+    errors, people = (
+        table("tiers", "learner", "k", "dataset")["mean_deg"],
+        table("redirection", "dataset").groupby("dataset").mean(numeric_only=True),
+    )
+    gains = table("turned", "number", "dataset")["mean"]
+
+    def cell(values: pd.Series, form: str) -> str:
+        return "{} ({})".format(*(form.format(values[name]) for name in reversed(TITLES)))
+
+    share = "{:.0%}"
+    rows = [
+        ["gaze error, unadapted", cell(errors["unadapted", 0], "{:.2f}°"), ""],
+        ["gaze error, `bayes` with 9 samples", cell(errors["bayes", 9], "{:.2f}°"), ""],
+        [
+            "L1 between redirected and real strips",
+            cell(people.l1, "{:.3f}"),
+            f"mean of the person's other strips: {cell(people.own_mean_l1, '{:.3f}')}",
+        ],
+        [
+            "correct person out of 30",
+            cell(people.right_person, share),
+            f"real strips: {cell(people.real_right_person, share)}",
+        ],
+        [
+            "head gain (degrees turned per degree requested)",
+            cell(gains["head_gain"], "{:.2f}"),
+            f"real strips: {cell(gains['head_gain_real'], '{:.2f}')}",
+        ],
+    ]
+    return markdown(["rendered test people, GazeCapture (MPIIGaze)", "default", "reference"], rows).replace("%", " %")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        keep(Path(sys.argv[1]) / "evaluation")
+    for path in PAGES:
+        path.write_text(rendered(path), encoding="utf-8")
