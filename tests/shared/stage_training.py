@@ -68,7 +68,8 @@ class Training:
 
 
 def kill_group(process: subprocess.Popen) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
