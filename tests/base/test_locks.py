@@ -19,7 +19,7 @@ import pytest
 
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
-from faze.base.locks import check_gpus, gpus, machine_exclusive, machine_shared, output_lock
+from faze.base.locks import POLL_S, check_gpus, gpus, machine_exclusive, machine_shared, output_lock
 from faze.stages import train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -286,6 +286,22 @@ def test_two_that_want_more_than_half_do_not_wait_for_each_other(job):
                 assert len(gpus_of(one)) == (1 if one is small else 2)
                 end(one)
                 waiting.remove(one)
+
+
+def test_only_one_job_collects_gpus(job):
+    """The first to wait has one GPU of two. Fails if the next one takes the GPU that is freed: both would wait."""
+    holders = [job(1), job(1)]
+    assert all(map(gpus_of, holders))
+    first = job(2)
+    line_of(first, "waiting for a free GPU")
+    others = [job(2), job(2)]
+    assert all(line_of(other, "waiting for a free GPU") for other in others)
+    first.send_signal(signal.SIGSTOP)
+    end(holders[0])
+    time.sleep(3 * POLL_S)
+    first.send_signal(signal.SIGCONT)
+    assert select.select([first.stdout], [], [], 30)[0], "a GPU was taken from under the first job"
+    assert len(gpus_of(first)) == 2
 
 
 def test_a_waiting_job_is_ended_by_sigterm_even_if_its_shell_ignores_it(job, start):

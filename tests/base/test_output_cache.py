@@ -295,6 +295,16 @@ def test_the_oldest_records_are_thrown_out(tmp_path, monkeypatch):
     }
 
 
+def test_a_hash_does_not_depend_on_times_and_places(tmp_path):
+    make(tmp_path, "baseline")
+    names = ("baseline/file.pt", "baseline/folder")
+    before = [content(tmp_path / name) for name in names]
+    (tmp_path / "baseline").rename(tmp_path / "amp")
+    for path in (tmp_path / "amp").rglob("*"):
+        os.utime(path, (1, 1))
+    assert [content(tmp_path / name.replace("baseline", "amp")) for name in names] == before
+
+
 def test_what_is_too_large_has_no_content(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/frame.jpg").write_bytes(b"1234")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -19,6 +20,8 @@ from stage_runs import ROOT, as_words, defaults, write_config
 from faze.base.logged_run import read_logged_run
 from faze.config.yaml_files import merge
 from faze.data.store.strips import PersonStrips, write_strips
+from faze.engine.parallel import World
+from faze.training.run import RunIdentity
 
 SMALL = {
     "model": {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2},
@@ -27,6 +30,7 @@ SMALL = {
 }
 TIERS = {"idle": {"cudnn_benchmark": True}, "recompute": {"recompute": True}}
 STORE = "data/gazecapture.h5"
+CPU = torch.device("cpu")
 
 
 def write_people(root: Path, seed: int = 0) -> None:
@@ -106,7 +110,14 @@ def test_several_processes_reuse_and_move_a_weight(trained):
     assert list(map(donor_of, (first, taken, rounding))) == ["", "baseline", ""]
     assert (first / "checkpoint.pt").read_bytes() == (taken / "checkpoint.pt").read_bytes()
     assert 0 < change(first, rounding) < 1e-4
-    assert not donor_of(trained("idle", seed=1))  # one process is another experiment
+
+
+@pytest.mark.parametrize("other", [World(0, 4, CPU), World(0, 2, torch.device("cuda"))], ids=["processes", "device"])
+def test_the_key_contains_device_and_number_of_processes(other):
+    """With `processes: 0`, the configuration does not contain the number."""
+    run = RunIdentity(SimpleNamespace(values={"engine.processes": 0}), "code", (), (), "made-up")
+    two, also_two, another = (run.key(world, ["data"]) for world in (World(0, 2, CPU), World(1, 2, CPU), other))
+    assert two == also_two != another
 
 
 def test_what_has_an_effect_is_trained(trained):
