@@ -109,6 +109,8 @@ def test_table_names_switches_that_no_longer_act_and_when_a_warm_up_pays_off(mea
     row = row_of(result, "recompute")
     assert "channels_last true inactive: planes" in row and "(1.250 reserved)" in row and row.endswith("| 12,346 |")
     assert "throttled: power cap" in row and "throttled" not in row_of(result, "baseline")
+    result["speed_interval"] = {"confidence": 0.9, "over": "rounds"}
+    assert "90 % intervals over rounds" in markdown_tables(result)
     after["pays_off_after_pairs"] = None
     assert row_of(result, "recompute").endswith("| never |")
 

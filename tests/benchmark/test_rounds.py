@@ -5,6 +5,7 @@ roles of medians and blocks were exchanged, so the ratio differed from the quoti
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,6 +73,10 @@ def test_a_round_is_one_value_the_ratio_of_its_medians() -> None:
 def test_two_rounds_give_an_interval_over_blocks_and_say_so() -> None:
     found = rounds_interval([[100.0, 102.0], [200.0, 204.0]], [[100.0, 102.0], [100.0, 102.0]])
     assert found["ratio"] == pytest.approx(2**0.5) and found["low"] == found["high"] == found["ratio"]
+    slow, fast = [100.0, 104.0, 99.0, 102.0], [50.0, 51.0, 53.0, 49.0]
+    found = rounds_interval([slow], [fast])
+    expected = scipy.stats.ttest_1samp(np.log(slow) - np.log(fast), 0).confidence_interval(0.95)
+    assert found["high"] / found["low"] == pytest.approx(np.exp(expected.high - expected.low))
     found = [about_rounds(number)["speed_interval"] for number in (2, 3)]
     assert found == [{"confidence": 0.95, "over": "blocks"}, {"confidence": 0.95, "over": "rounds"}]
 
@@ -128,6 +133,23 @@ def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counte
     assert rows["amp"]["phases_ms"] == {"forward": 48.75}  # the median of both rounds
 
 
+def test_intervals_of_the_best_of_several_tiers_are_at_the_bonferroni_level() -> None:
+    peaks, times = {"a": [1.0, 1.2, 1.1], "b": [0.5, 0.7, 0.5], "c": [0.9, 0.8, 0.7]}, {"a": 10.0, "b": 5.0, "c": 8.0}
+    found = Rounds({
+        tier: [tier_round([times[tier] * peak] * 2, peak, **described({"s": tier}, s=tier))
+               for peak in peaks[tier]]
+        for tier in peaks
+    }, {})  # fmt: skip
+    found.rates.copy.append(1e10)
+    found.rates.matmul["fp32"] = [1e11]
+    row = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), global_batch=8)["b"]["simultaneous"]
+    logs = np.log(peaks["a"]) - np.log(peaks["b"])
+    expected = np.exp(scipy.stats.ttest_1samp(logs, 0).confidence_interval(1 - 0.05 / 2))
+    assert row["comparisons"] == 2
+    assert (row["memory"]["low"], row["memory"]["high"]) == pytest.approx(tuple(expected))
+    assert (row["speedup"]["low"], row["speedup"]["high"]) == pytest.approx(tuple(2 * expected))
+
+
 def test_the_same_step_is_found_with_the_earliest_tier_or_with_the_first_alone() -> None:
     engines = {"a": ("1", "x"), "b": ("2", "x"), "c": ("3", "y"), "d": ("4", "y")}
     described_tiers = {tier: described({"s": value}, s=acted) for tier, (value, acted) in engines.items()}
@@ -138,13 +160,13 @@ def test_the_same_step_is_found_with_the_earliest_tier_or_with_the_first_alone()
 class FakeProcesses:
     """A stand-in for the processes of one tier; every step takes 0.1 s."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.asked = name, []
+    def __init__(self, name: str, journal: list[tuple[str, str]]) -> None:
+        self.name, self.journal = name, journal
         acted = "x" if name in ("baseline", "amp") else name
         self.description = described({"s": name}, s=acted) | {"settling_steps": 0, "least_block_s": 0.0}
 
     def ask(self, do: str, steps: int = 0, number_format: str = "") -> list[dict]:
-        self.asked.append(do)
+        self.journal.append((self.name, do))
         answers = {
             "memory": {"peak_gib": 1.0},
             "phases": {"forward": 0.1},
@@ -162,7 +184,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[FakeProcesses]]:
     @contextlib.contextmanager
     def fake(servers: object, jobs: Mapping[str, Job]) -> Iterator[list[FakeProcesses]]:
         assert all(job is JOBS.get(name, ROOF) for name, job in jobs.items())
-        groups.append([FakeProcesses(name) for name in jobs])
+        journal: list[tuple[str, str]] = []
+        groups.append([FakeProcesses(name, journal) for name in jobs])
         yield groups[-1]
 
     monkeypatch.setattr(rounds_module, "fork_servers", lambda _: contextlib.nullcontext({False: object()}))
@@ -186,6 +209,16 @@ def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list)
     started.clear()
     measure_rounds(JOBS, SETTINGS, roofline=ROOF)
     assert [[processes.name for processes in group] for group in started] == again  # seeded
+
+
+def test_tiers_take_turns_in_alternating_order(started: list) -> None:
+    blocks = 5
+    measure_rounds(JOBS, dataclasses.replace(SETTINGS, blocks=blocks))
+    for group in started:
+        journal, order = group[0].journal, [processes.name for processes in group]
+        settled = max(at for at, (_, do) in enumerate(journal) if do == "settle")
+        turns = [name for name, do in journal[settled:] if do == "block"]
+        assert turns == [name for block in range(blocks) for name in (order if block % 2 == 0 else order[::-1])]
 
 
 def test_one_at_a_time_no_two_tiers_are_there_together(started: list) -> None:

@@ -53,6 +53,7 @@ SAME = {"memory_differs": False, "memory_ratio": 1.06}
 
 @pytest.mark.parametrize(("row", "expected", "absent"), [
     (peaks("amp", 0.9, 1.0, 1.1, **LESS), ("lower", "1.60× less", "1.50 to 1.70, widened", "1.000 GiB (0.9"), "much"),
+    (peaks("amp", 0.9, 1.0, 1.1, **LESS, speed_confidence=0.9), ("90 % interval 1.50",), "95 %"),
     (peaks("amp", 3.1, 3.2, 3.3, **MORE), ("higher", "2.00× as much", "1.60 to 2.50", "5 rounds"), "less"),
     (peaks("amp", 0.9, 1.6, 1.7, **SAME), ("not shown", "1.600 GiB (0.900 to 1.700)", "1.060 GiB"), "less"),
     # Regression: 1.000 GiB (1.000 to 1.000), minimum and maximum of 1 round.

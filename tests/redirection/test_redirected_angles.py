@@ -196,6 +196,18 @@ def test_errors_by_the_requested_angle():
     assert not_turned["error_deg"].to_numpy() == pytest.approx(not_turned["asked_deg"].to_numpy(), abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("angle_deg", "edges_deg"),
+    [(0, (0, 10)), (9.9, (0, 10)), (10.1, (10, 20)), (20.1, (20, 30)), (29.9, (20, 30)), (30.1, (30, 180))],
+)
+def test_a_requested_angle_is_in_the_bin_with_its_edges(angle_deg, edges_deg):
+    asked = {f"{kind}_head_{axis}": 0.0 for kind in ("own", "wanted") for axis in ("pitch", "yaw")}
+    table = by_angle(rows_of(perfect()).assign(**asked | {"wanted_head_yaw": np.radians(angle_deg)}))
+    head = table[table["factor"] == "head"]
+    assert len(head) == 3  # variants
+    assert set(zip(head["from_deg"], head["to_deg"], strict=True)) == {edges_deg}
+
+
 @pytest.mark.parametrize("strips", [MIN_STRIPS, 3, 30])
 def test_targets_are_other_strips_and_depend_on_seed_and_number_only(strips):
     targets = draw_targets(7, strips)

@@ -213,7 +213,8 @@ class Fabricated:
         same = {"same": "inactive on this machine, so the step is the same", "as": self.tiers[0]}
         tiers = {tier: last if tier == self.tiers[-1] else same for tier in self.tiers} | {self.tiers[0]: row}
         model = {"growth": 32, "image_height_px": 64, "image_width_px": 256}
-        return {"paper_width": {"model": model, "global_batch": 8, **ROUNDS, "rounds": 3, "tiers": tiers}}
+        rounds = {"rounds": 3, "speed_interval": {"confidence": 0.9, "over": "rounds"}}
+        return {"paper_width": {"model": model, "global_batch": 8, **rounds, "tiers": tiers}}
 
     def _write_store(self, paths: ResultPaths, dataset: str, count: int) -> None:
         splits = {"test": count} if dataset == "mpiigaze" else {"train": 3, "val": 2, "test": count}
