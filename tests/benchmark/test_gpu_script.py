@@ -309,6 +309,24 @@ def test_a_lost_gradient_fails(part, baseline) -> None:
     assert f"weights of {part.split('.')[0].rstrip('1')}" in verdict(step, batches, baseline)["failed"]
 
 
+@pytest.mark.parametrize(("multiple", "fails"), [(0.5, False), (2, True), (10, True)])
+@pytest.mark.parametrize("part", ["encoder", "fc_dec", "gaze"])
+def test_a_fault_just_beyond_the_tolerance_fails(part, multiple, fails, baseline) -> None:
+    """Plant a fault of a multiple of ten times the noise, which is what rounding may do."""
+    wanted, noise = baseline[0], baseline[1:]
+    least = max(moves.ROUNDING["fp32"], *(moves._distances(each, wanted)[1] for each in noise))
+    tolerance = 10 * max(least, *(moves._distances(each, wanted)[0][part] for each in noise))
+    change = wanted.weights[part]
+    aside = change.roll(1) - (change.roll(1) @ change) / (change @ change) * change
+
+    def faulty(length: float) -> moves.Moved:
+        return dataclasses.replace(wanted, weights=wanted.weights | {part: change + length * aside})
+
+    unit = moves._distances(faulty(1.0), wanted)[0][part]
+    result = moves.compare(faulty(multiple * tolerance / unit), wanted, noise, "fp32")
+    assert result.get("failed") == (f"differ by more than rounding: weights of {part}" if fails else None)
+
+
 def test_nothing_passes_that_does_not_move_however_coarse_the_format(baseline) -> None:
     """No tolerance may allow this. Regression: only losses were compared, within 5e-2 in bf16, at learning rate 0."""
     noise = [moved(*built(), nudge=(0.5, 1))]

@@ -120,6 +120,27 @@ def test_data_parallel_replicas_are_not_captured():
     assert "DataParallel" in launching.switch.reason
 
 
+@pytest.mark.parametrize(("parallel", "warm_up"), [("single", 2), ("ddp", 11)])
+def test_a_step_is_captured_after_it_has_settled(parallel, warm_up, monkeypatch):
+    """DistributedDataParallel rebuilds its buckets after the first step, and measures the first ten."""
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(graphs, "on_stream", contextlib.nullcontext)
+    monkeypatch.setattr(graphs, "launch_eagerly", lambda *_: "eager")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    launching = graphs.build_launching(
+        tier("baseline", graphs=True, parallel=parallel), optimizer, 1, torch.device("cuda", 0)
+    )
+    assert launching.settling_steps == warm_up + 1  # with the capture
+    assert [launching.launch(None, {}, {}, None) for _ in range(warm_up)] == ["eager"] * warm_up
+
+    def capture(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(graphs, "record", capture)
+    with pytest.raises(ZeroDivisionError):
+        launching.launch(SimpleNamespace(optimizer=optimizer), {}, {}, None)
+
+
 def gpu() -> World:
     return World(0, 1, torch.device("cuda", 0))
 
