@@ -167,7 +167,10 @@ def test_gazecapture_arrays_are_complete_and_parallel(raw: tuple[Path, list[Pers
     info = json.loads((folder / "info.json").read_text())
     assert info["TotalFrames"] == 5 and info["Dataset"] == {"0": "train", "6": "val", "8": "test"}[person[0]]
     assert isinstance(json.loads((folder / "motion.json").read_text()), list)
-    assert set(json.loads((folder / "screen.json").read_text())["Orientation"]) <= {1, 3, 4}
+    screen = json.loads((folder / "screen.json").read_text())
+    assert set(screen["Orientation"]) <= {1, 3, 4}
+    upright = [height > width for height, width in zip(screen["H"], screen["W"], strict=True)]
+    assert [orientation == 1 for orientation in screen["Orientation"]] == upright
 
 
 def test_gazecapture_dots_are_the_targets_in_cm_from_the_camera(raw: tuple[Path, list[PersonAnnotation]]) -> None:

@@ -123,11 +123,12 @@ def test_metadata_may_contain_anything(value: bytes, paths: ResultPaths) -> None
             assert "maml_errors.parquet" in str(error)
 
 
-def test_columns_with_the_prefix_of_a_coverage_are_ignored(paths: ResultPaths) -> None:
+@pytest.mark.parametrize("column", ["covered_most", "covered_68_of_all", "covered_", "uncovered_68"])
+def test_columns_with_the_prefix_of_a_coverage_are_ignored(column: str, paths: ResultPaths) -> None:
     path = paths.errors("baseline", 0, "maml")
     table = pq.read_table(path)
-    pq.write_table(table.append_column("covered_most", pa.array([0.5] * table.num_rows)), path)
-    assert "covered_most" in read_metadata(path, "again")[0]
+    pq.write_table(table.append_column(column, pa.array([0.5] * table.num_rows)), path)
+    assert column in read_metadata(path, "again")[0]
     assert len(coverage(ablation(paths))) == 0
 
 

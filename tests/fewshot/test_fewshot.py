@@ -13,7 +13,7 @@ from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore, write_codes
 from faze.fewshot.fine_tuning import best_steps, fine_tuned_errors_deg, recorded_steps
-from faze.fewshot.interface import Adaptation
+from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import OuterState
@@ -277,6 +277,21 @@ def test_the_stopping_rule_without_a_choice_is_refused(stop_steps, sentence):
     draws = draw_calibrations(straight_on(), fewshot, repeats=1)
     with pytest.raises(ValueError, match=sentence):
         LEARNERS["maml"].errors(learned, Adaptation(draws, fewshot))
+
+
+@pytest.mark.parametrize("stopping", ["fixed", "validation"])
+def test_weights_are_validated_with_the_stopping_rule_that_tests_use(stopping):
+    """The recorded val error of the kept weights is that at the last step, or at the best one."""
+    fewshot = settings(shots=(1, 2), adapt_steps=1, record_steps=(), stopping=stopping, adapt_lr=0.05)
+    fewshot = dataclasses.replace(fewshot, outer_steps=4, validate_every_steps=2, tasks=2, hidden=4)
+    train, val = people(3), people(2)
+    learned = LEARNERS["maml"].meta_train(MetaTraining(train, val, fewshot, 0))
+    found = fine_tuned_errors_deg(learned.networks, Adaptation(draw_calibrations(val, fewshot, repeats=1), fewshot))
+    means = found.reshape(2, len(val), -1).mean(axis=1)  # by k and step
+    assert (means[:, -1] > means.min(axis=1) + 0.1).all()
+    recorded = {record["step"]: record["val_deg"] for record in learned.history}
+    kept = [recorded[step][k] for k, step in enumerate(learned.outer_steps)]
+    assert kept == pytest.approx(means[:, -1] if stopping == "fixed" else means.min(axis=1), rel=1e-4)
 
 
 def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():

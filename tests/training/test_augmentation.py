@@ -210,3 +210,4 @@ def test_draws_depend_on_seed_and_step_alone(processes):
     assert far["flip"].float().mean() == pytest.approx(0.5, abs=0.05)
     assert far["color"].aminmax() == pytest.approx((0.5, 1.5), abs=0.01)
     assert far["shift_px"].aminmax() == pytest.approx((-6, 6), abs=0.01)
+    assert far["zoom"].aminmax() == pytest.approx((0.9, 1.1), abs=0.001)
