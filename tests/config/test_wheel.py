@@ -1,5 +1,6 @@
 """The built wheel works outside the checkout: it contains every data file, and commands find the defaults."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faze.base.compiled import KERNELS, library_name
+from faze.base.compiled import KERNELS, LEVELS, library_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -49,8 +50,9 @@ def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_every_kernel_is_compiled_in_the_wheel(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for kernel in KERNELS:
-        assert any(name.startswith(f"faze/{Path(kernel).with_name(library_name(kernel, 0))}.") for name in names)
+    for kernel, level in itertools.product(KERNELS, LEVELS):
+        library = f"faze/{Path(kernel).with_name(library_name(kernel, level))}."
+        assert any(name.startswith(library) for name in names), library
 
 
 def test_the_wheels_defaults_are_the_checkouts(installed: Path) -> None:

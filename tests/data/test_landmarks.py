@@ -33,8 +33,8 @@ from faze.data.store.supplementary import Supplementary, read_supplementary, wri
 from faze.data.synthetic.people import annotation_of, cast, write_person
 from faze.stages import landmarks as stage
 
-CAMERA = np.array([573.0, 573.0, 239.5, 319.5])
-LENS = np.array([[573.0, 0, 239.5], [0, 573.0, 319.5], [0, 0, 1]])
+CAMERA = np.array([573.0, 590.0, 239.5, 319.5])
+LENS = np.array([[573.0, 0, 239.5], [0, 590.0, 319.5], [0, 0, 1]])
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
 DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 

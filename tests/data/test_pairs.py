@@ -9,7 +9,7 @@ from trajectory import made_up_people
 
 from faze.base.errors import UserError
 from faze.data.pairs import BatchShare, PairIndices, PeopleStrips, cache, cache_what_fits, load_people
-from faze.data.store.strips import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 
 COUNTS = [5, 2, 9]
 
@@ -104,12 +104,14 @@ def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
         ("test", (32, 96), r"64 x 256 px .*model\.image_height_px 32 x"),
     ],
 )
-def test_strips_that_cannot_be_trained_on_are_refused_before_any_is_read(split, size, key_words, tmp_path):
+def test_strips_that_cannot_be_trained_on_are_refused_before_any_is_read(split, size, key_words, tmp_path, monkeypatch):
     """Regression: min_entries was blamed for a missing split; a wrong size ended in a traceback from a loader
     process."""
     pixels, labels = np.zeros((2, 64, 256, 3), np.uint8), np.ones((2, 4), np.float32)
     few, enough = (PersonStrips(s, s, ["f"] * n, pixels[:n], labels[:n]) for s, n in (("train", 1), ("test", 2)))
     write_strips(tmp_path / "x.h5", "x", [few, enough])
+    for name in ("pixels", "pieces"):
+        monkeypatch.delattr(StripStore, name)
     with pytest.raises(UserError, match=key_words):
         load_people(tmp_path / "x.h5", split, size, min_entries=2)
 

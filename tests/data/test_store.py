@@ -145,7 +145,8 @@ def test_codes_are_read_as_written(tmp_path: Path) -> None:
 
 
 def test_the_gaze_head_comes_with_the_codes_and_is_no_person(tmp_path: Path) -> None:
-    head = {name: np.full(shape, i) for i, (name, shape) in enumerate(zip(GAZE_HEAD, HEAD_SHAPES, strict=True))}
+    shapes = dict(zip(GAZE_HEAD, HEAD_SHAPES, strict=True))
+    head = {name: RANDOM.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))], head)
     read = CodeStore(tmp_path / "codes.h5")
     assert read.persons() == ["p00"]

@@ -83,7 +83,7 @@ def test_gaze_loss_reaches_the_encoder_only_with_backprop_gaze(backprop):
 
 
 def test_first_weights_are_kaiming_normal_with_zero_biases():
-    state = DTED(dataclasses.replace(MODEL, growth=16)).state_dict()
+    state = build(growth=16).state_dict()
     fan_in = {
         "encoder.block4.compo4.conv.weight": 304 * 9,
         "encoder.trans3.composite.conv.weight": 256,
@@ -93,6 +93,8 @@ def test_first_weights_are_kaiming_normal_with_zero_biases():
     for key, fan in fan_in.items():
         assert float(state[key].std()) == pytest.approx((2 / fan) ** 0.5, rel=0.1), key
         assert float(state[key].mean()) == pytest.approx(0, abs=0.1 * (2 / fan) ** 0.5), key
+        kurtosis = float((state[key] / state[key].std()).pow(4).mean())
+        assert kurtosis == pytest.approx(3, abs=0.5), key  # of a uniform distribution 1.8
     assert all(not bias.any() for key, bias in state.items() if key.endswith("bias"))
 
 

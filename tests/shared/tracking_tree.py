@@ -53,7 +53,7 @@ def write_log(path: Path, start: dict, steps: int = 30, end: bool = True, reused
     fp16 = start["tier"] != "baseline"
     reason = "this CPU has no kernels for fp16; force: true runs it all the same" if fp16 else ""
     log.event("switch", switch="precision", wanted="fp16" if fp16 else "fp32", acted="fp32", reason=reason)
-    log.event("switch", switch="set_to_none", wanted=False, acted=False, reason="")
+    log.event("switch", switch="accumulate", wanted="2", acted="2 parts", reason="")
     for i in range(1, steps + 1):
         loss = 6.0 / i**0.5 + 0.02 * start["seed"]
         values = {f"train/{term}": loss * w for term, w in (("gaze_angle", 3), ("reconstruction_l1", 0.1))}

@@ -75,13 +75,13 @@ def test_times_are_those_of_the_log(paths):
 def test_tags_params_and_description(paths):
     record = read_run(paths, AMP)
     wanted = {"ablation": "ablation", "tier": "amp", "seed": "0", "stage": "train", "git_commit": "1a2b3c4d5e6f"}
-    wanted |= {"code_fingerprint": "0123456789ab", "device": "A CPU", "switch.set_to_none": "false"}
+    wanted |= {"code_fingerprint": "0123456789ab", "device": "A CPU", "switch.accumulate": "2 parts"}
     assert wanted.items() <= record.tags.items()
     assert len(record.tags["config_hash"]) == 12
     assert record.tags["switch.precision"].startswith("inactive: this CPU")
     assert record.params["engine.precision"] == "fp16" and record.params["train.global_batch"] == "16"
     note = record.tags["mlflow.note.content"]
-    assert "precision inactive: this CPU" in note and "set_to_none" not in note
+    assert "precision inactive: this CPU" in note and "accumulate" not in note
     first = note.split("\n\n")[0]
     assert first.startswith("**amp** of the ablation *ablation*, seed 0: error/mpiigaze_deg **4.93** · ")
     assert "speed/images_per_s **97.5**" in first and "memory/peak_gib **0.58**" in first
