@@ -90,7 +90,8 @@ def test_what_is_missing_is_one_sentence(store, trained, tmp_path, monkeypatch, 
     assert (tmp_path / "mine/letter.txt").read_text() == "to keep"
 
 
-def test_a_port_that_is_taken_is_one_sentence(tmp_path):
+def test_a_port_that_is_taken_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("socketserver.BaseServer.serve_forever", lambda server: None)  # another port must not hang
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
