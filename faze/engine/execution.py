@@ -86,11 +86,10 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     """
     if mode == "eager":
         return Switch("compile", mode, mode)
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # here, since it takes long
-
     # By default inductor loads code from a folder in /tmp with a predictable name, which another user could create. Its
     # import, which some optimisers cause, sets the variable to that folder.
-    if os.environ.get(INDUCTOR_CACHE) in (None, "", default_cache_dir()):
+    default = os.path.join(tempfile.gettempdir(), "torchinductor_")
+    if (os.environ.get(INDUCTOR_CACHE) or default).startswith(default):
         folder = cache_folder("inductor")
         usable = folder is not None and not _unloadable(folder)
         os.environ[INDUCTOR_CACHE] = os.fspath(folder if usable else tempfile.mkdtemp(prefix="faze-"))

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from stage_training import ROOT, Training, write_store
-from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from faze.base.allocator_retention import VARIABLE, with_allocator_retention
 from faze.base.environment import check_environment, clean_environment, recorded_variables
@@ -204,12 +203,24 @@ def test_a_cache_without_programs_is_replaced(monkeypatch, tmp_path):
     assert "noexec" in execution._unloadable(tmp_path / "new")
 
 
-def test_compiled_code_is_kept_in_the_cache_of_the_user(monkeypatch, tmp_path):
+FUSED_THEN_COMPILED = """
+import os, torch
+from faze.engine.execution import set_compile
+module = torch.nn.Linear(2, 2)
+torch.optim.SGD(module.parameters(), lr=0.1, fused=True)
+set_compile(module, "default", device=torch.device("cpu"), replicas=1, recompute=False)
+print(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+"""
+
+
+def test_compiled_code_is_kept_in_the_cache_of_the_user(tmp_path):
     """Regression: importing dynamo, as optimisers do, sets the variable to torch's folder in /tmp."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
-    execution.set_compile(torch.nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
+    kept = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    command = [sys.executable, "-c", FUSED_THEN_COMPILED]
+    done = subprocess.run(
+        command, env=kept | {"XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == str(tmp_path / "faze" / "inductor")
 
 
 def train(folder: Path, tier: str, **variables: str) -> tuple[int, str]:

@@ -82,8 +82,9 @@ def losses(
     if processes == 1:
         return trained(engine, ALONE, steps=steps, dtype=dtype, loss_scale=loss_scale, loss=loss).losses
     with tempfile.TemporaryDirectory() as folder:
-        # Forked: torch is loaded already, which takes longer than these steps.
-        mp.start_processes(_process, (engine, steps, dtype, processes, folder, loss), processes, start_method="fork")
+        # Forked if possible: torch is loaded already, which takes longer than these steps. Torch for CUDA refuses it.
+        method = "spawn" if torch.backends.cuda.is_built() else "fork"
+        mp.start_processes(_process, (engine, steps, dtype, processes, folder, loss), processes, start_method=method)
         return np.load(f"{folder}/losses.npy").tolist()
 
 
