@@ -308,5 +308,6 @@ def test_a_hash_does_not_depend_on_times_and_places(tmp_path):
 def test_what_is_too_large_has_no_content(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/frame.jpg").write_bytes(b"1234")
-    assert content_within(tmp_path / "a", 4) == content(tmp_path / "a") and content_within(tmp_path / "a", 3) is None
+    (tmp_path / "a/other.jpg").write_bytes(b"56")
+    assert content_within(tmp_path / "a", 6) == content(tmp_path / "a") and content_within(tmp_path / "a", 5) is None
     assert content_within(tmp_path / "a/frame.jpg", 4) and content_within(tmp_path / "a/frame.jpg", 3) is None

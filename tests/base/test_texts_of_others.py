@@ -118,4 +118,4 @@ def test_a_record_of_what_cannot_be_copied_is_made_anew(donor: str, tmp_path: Pa
 
 
 def test_names_of_others_command_no_terminal() -> None:
-    assert printable("a\x1b[2Jb\x07\u202ec\udcff\nd é") == r"a\x1b[2Jb\x07\u202ec\udcff" + "\nd é"
+    assert printable("a\x1b[2Jb\x07\u202ec\udcff\r\nd é") == r"a\x1b[2Jb\x07\u202ec\udcff\r" + "\nd é"

@@ -97,12 +97,12 @@ def test_counts_of_our_store(store):
 
 
 def test_released_layout_needs_pixels_and_labels_only(tmp_path, monkeypatch, capsys):
-    path = write_store(tmp_path / "published.h5", full=False)
+    path = write_store(tmp_path / "published.h5", full=False, counts=(9, 3, 4, 2))
     summary = summarise(look(path))
     assert summary["dataset"] == "published"
-    assert summary["label_sources"] == {"stored": 14} and summary["validities"] == {"unknown_screen": 14}
+    assert summary["label_sources"] == {"stored": 18} and summary["validities"] == {"unknown_screen": 18}
     assert summary["devices"] == {} and summary["rejects"] is None
-    assert [(s["split"], s["people"]) for s in summary["splits"]] == [("not stated", 4)]
+    assert [(s["split"], s["people"], s["median"]) for s in summary["splits"]] == [("not stated", 4, 3.5)]
     assert run(monkeypatch, path, "--out", tmp_path / "page") == 0
     assert "no list of rejected frames" in capsys.readouterr().out
     assert (tmp_path / "page" / "index.html").is_file()

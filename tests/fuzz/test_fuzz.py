@@ -108,6 +108,7 @@ def test_malformed_sentence_is_a_finding(text: str, tmp_path: Path) -> None:
 def test_one_finding_per_place_is_kept_with_its_files(tmp_path: Path) -> None:
     found = run_batch(Target("planted", make, fault("error")), range(5), 0, tmp_path / "home")
     assert found.cases == 5 and len(found.findings) == 1
+    assert [path.name for path in (tmp_path / "home").glob("finding*")] == ["finding0"]
     assert (tmp_path / "home/finding0/given").read_text() == "x"
 
 

@@ -78,6 +78,9 @@ def test_the_page_names_the_best_who_may_be_as_good_and_what_has_no_result(stage
     assert "3 other points" in page  # point03's only error, too
     assert "point03, seed 1, under way" in page
     assert page.count("data:image/svg+xml") == 2
+    write_run_log(stage.paths, "point03", 0, 8.2)
+    assert stage() == 0
+    assert "2 other points" in (stage.paths.sweep / "index.html").read_text()
 
 
 def test_the_best_may_have_one_ended_seed(stage):
