@@ -36,15 +36,16 @@ def importable_probes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_are_fresh_forks_in_the_order_of_their_ranks() -> None:
     ranks = Job(probe, engine(parallel="ddp", processes=2, device="cpu"))
     jobs = {"ddp": ranks, "one": Job(probe)}
-    with ForkServer({"OF_SERVER": "its own"}) as server, benchmark_processes({False: server}, jobs) as (ddp, one):
-        first, second = ddp.ask("describe")
-        (other,) = one.ask("describe")
+    with ForkServer({"OF_SERVER": "its own"}) as server:
+        with benchmark_processes({False: server}, jobs) as (ddp, one):
+            first, second = ddp.ask("describe")
+            (other,) = one.ask("describe")
+        assert not living({process["pid"] for process in (first, second, other)})  # join waited for them
     assert (first["RANK"], second["RANK"], other["RANK"]) == ("0", "1", None)
     for process in (first, second, other):
         assert (process["OF_SERVER"], process["threads"], process["parent"]) == ("its own", 1, first["parent"])
     assert len({process["pid"] for process in (first, second, other)}) == 3
     assert first["parent"] != os.getpid() and "OF_SERVER" not in os.environ
-    assert not living({process["pid"] for process in (first, second, other)})  # join waited for them
 
 
 @pytest.mark.parametrize("start", ["at once", "in a request"])

@@ -59,11 +59,14 @@ def test_axis_0_does_not_normalise():
 def test_rotating_codes_there_and_back_is_the_identity():
     codes = build().encode(strips())
     R_gaze, R_head = rotations(seed=1), rotations(seed=2)
-    again = codes.turn(R_gaze, R_head).turn(R_gaze.mT, R_head.mT)
+    turned = codes.turn(R_gaze, R_head)
+    again = turned.turn(R_gaze.mT, R_head.mT)
     assert again.app is codes.app
     assert torch.allclose(again.gaze, codes.gaze, atol=1e-6)
     assert torch.allclose(again.head, codes.head, atol=1e-6)
-    assert not torch.allclose(codes.turn(R_gaze, R_head).gaze, codes.gaze, atol=0.1)
+    for found, code, rotation in ((turned.gaze, codes.gaze, R_gaze), (turned.head, codes.head, R_head)):
+        assert torch.allclose(found, torch.einsum("bfi,bij->bfj", code, rotation), atol=1e-6)
+        assert not torch.allclose(found, code, atol=0.1)
 
 
 def test_redirection_rotates_from_the_own_pose_to_the_requested_one():
