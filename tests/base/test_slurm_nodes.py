@@ -13,6 +13,7 @@ n1|main*|2|7000|(null)|infinite
 n2|main*|4|7000|(null)|infinite
 g1|gpu|32|256000|gpu:a100:4(S:0-1)|1-00:00:00
 n2|short|4|7000|(null)|30:00
+g2|short|2|7000|gpu:1|30:00
 """
 
 
@@ -31,6 +32,7 @@ def test_sinfo_is_read(sinfo):
         Node("n2", "main", True, 4, 7000, 0, NO_LIMIT),
         Node("g1", "gpu", False, 32, 256000, 4, 1440),
         Node("n2", "short", False, 4, 7000, 0, 30),
+        Node("g2", "short", False, 2, 7000, 1, 30),
     ]
 
 
@@ -79,6 +81,8 @@ def test_what_fits_a_node_of_its_partition_passes(request_, sinfo):
             "has 4 CPUs, 7000 MB, no GPU: the job would wait forever; request less",
         ),
         (Request("walk", None, 4, 7001), "rule walk requests 4 CPUs, 7001 MB, no GPU, but the largest node"),
+        (Request("walk", "short", 8), "the largest node of partition short, n2, has 4 CPUs, 7000 MB, no GPU"),
+        (Request("walk", "short", 8, 0, 1), "the largest node of partition short, g2, has 2 CPUs, 7000 MB, 1 GPU"),
         (
             Request("train", "gpu", 8, 0, 8, 60),
             "8 GPUs, but the largest node of partition gpu, g1, has 32 CPUs, 256000 MB, 4 GPUs",

@@ -168,7 +168,7 @@ def put(value: object, *keys: str) -> Callable[[dict], None]:
         *(without("tiers", "amp", "speedup"), put("<script>", "tiers", "amp", "step_ms"), put([1], "tiers", "amp")),
         *(put(None, "tiers", "amp", "phases_ms"), put("x", "tiers", "amp", "peak_gib_low"), put([], "tiers")),
         *(without("leave_one_out", "full"), put({"tiers": {}}, "paper_width"), put(3, "leave_one_out", "left_out")),
-        put("x", "speed_interval"),
+        *(put("x", "speed_interval"), put(3, "tiers")),
     ],
 )
 def test_a_manipulated_benchmark_is_one_sentence(change: Callable[[dict], None], paths: ResultPaths) -> None:
