@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 if set("{}") & set(str(workflow.basedir)):  # before the first `include`, which would fail without this reason
-    raise WorkflowError(f"{workflow.basedir}: Snakemake takes braces in this path for wildcards: rename the folder")
+    raise WorkflowError(f"{workflow.basedir}: Snakemake treats braces in this path as wildcards: rename the folder")
 
 
 report: "workflow/report/workflow.rst"

@@ -43,7 +43,7 @@ def recipe() -> str:
 
 
 def keep(evaluation: Path) -> None:
-    """Copy the tables of an evaluation, and note where and of what they were measured."""
+    """Copy the tables of an evaluation; record its commit, machine and configuration."""
     for name in TABLES:
         shutil.copyfile(evaluation / f"{name}.csv", FOLDER / f"{name}.csv")
     used = json.loads((evaluation / "summary.json").read_text(encoding="utf-8"))["machine"]

@@ -1,7 +1,7 @@
 """Limits of the container that this process runs in (Linux control groups), and how often its CPU quota stopped it.
 
 A limit holds for a group and for all groups within it, so the strictest limit from this process's group upwards counts.
-What is missing or unreadable limits nothing. Both versions of control groups are read. Standard library only.
+A missing or unreadable file sets no limit. Both versions of control groups are read. Standard library only.
 """
 
 import contextlib
@@ -54,10 +54,10 @@ def describe_quota() -> str:
 
 
 def quota_warning(cores: int) -> str:
-    """Warn that the CPU quota allows fewer cores than the user has asked for; return "" if it does not."""
+    """Return a warning if the user asked for more cores than the CPU quota allows, else ""."""
     if not (quota := describe_quota()) or cores <= (usable := usable_cores()):
         return ""
-    return f"--cores {cores}: the CPU quota here is {quota}, so jobs will be throttled: pass --cores {usable}"
+    return f"--cores {cores} exceeds the CPU quota ({quota}): jobs will be throttled; pass --cores {usable}"
 
 
 def memory_bytes() -> int:

@@ -22,8 +22,8 @@ TRACEBACK = "--traceback"
 OUR_FAULT = "This is a bug in faze; please report it with the traceback above."
 NO_MEMORY = "Out of memory: process less at a time (a smaller batch, more parts), or use a machine with more memory."
 NO_THREAD = (
-    "The system refuses another thread or process: use fewer --threads, or raise its limits (`ulimit -u`, `ulimit -v`; "
-    "--pids-limit of a container)."
+    "The system refused to start another thread or process: lower --threads, or raise its limits (`ulimit -u`, "
+    "`ulimit -v`; --pids-limit of a container)."
 )
 
 

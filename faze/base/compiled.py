@@ -51,6 +51,7 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     paths = {level: (PACKAGE / kernel).with_name(library_name(kernel, level) + suffix) for level in LEVELS}
     fault = f"faze/{kernel} is not compiled"
+    remedy = "install a C compiler and then reinstall faze (make, or pip install --no-build-isolation --editable .)"
     if paths[0].exists():
         try:
             supported = ctypes.CDLL(str(paths[0])).level()
@@ -58,9 +59,9 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
             return ctypes.CDLL(str(paths[best]))
         except OSError as error:  # a file system that is mounted with noexec, another libc, or an incomplete copy
             fault = f"{error}"
+            remedy = "install faze on a file system that is mounted without noexec, or reinstall it"
     if multiprocessing.parent_process() is None:
-        remedy = "install a C compiler and then reinstall faze (make, or pip install --no-build-isolation --editable .)"
-        print(f"{fault}: {otherwise}. To compile it, {remedy}.", file=sys.stderr)
+        print(f"{fault}: {otherwise}. To use the kernel, {remedy}.", file=sys.stderr)
     return None
 
 

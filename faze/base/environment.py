@@ -12,7 +12,7 @@ from faze.base.errors import UserError
 LAUNCHER = "FAZE_LAUNCHER"  # process id of the torchrun that faze started, in the environment of its processes
 MEETING = "PET_RDZV_ENDPOINT"  # address where the processes of several nodes meet
 
-# Variables by which libraries compute fp32 operations in another number format -> values without that effect.
+# Variables that make libraries compute fp32 operations in another number format -> values without that effect.
 OVERRIDES = {
     "ONEDNN_DEFAULT_FPMATH_MODE": ("", "STRICT"),
     "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
@@ -63,9 +63,9 @@ def check_environment() -> None:
     found = ((name, single, os.environ.get(name)) for name, single in singles.items())
     if several := [f"{name}={value}" for name, single, value in found if value not in (None, "", single)]:
         raise UserError(
-            f"{', '.join(several)} of another launcher in the environment: faze would wait for processes that nobody "
-            f"starts, or write the same files several times. Start faze once, without torchrun, or unset the variables "
-            f"(for several nodes, also set {MEETING})"
+            f"The environment contains another launcher's {', '.join(several)}, so faze would wait for processes that "
+            f"nobody starts, or write the same files several times. Unset them, or start faze without torchrun. "
+            f"For several nodes, set {MEETING}"
         )
 
 

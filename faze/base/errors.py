@@ -9,4 +9,4 @@ class UserError(ValueError):
 
 
 class DamagedFile(UserError):
-    """A file that is corrupt or cannot be opened, which stops the stage; a gap in a data set only excludes a frame."""
+    """A file that is corrupt or cannot be opened; it stops the stage. A gap only excludes a frame or a person."""

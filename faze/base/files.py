@@ -61,7 +61,7 @@ def decode_text(data: bytes, errors: str = "surrogateescape") -> str:
     By default, bytes that are not UTF-8 are preserved, as by os.fsdecode.
 
     Raises:
-        ValueError: it contains zero bytes, as UTF-16 does, or another error that `errors` does not ignore.
+        ValueError: the data contain zero bytes, as UTF-16 does, or bytes that `errors` does not accept.
     """
     if b"\0" in data or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError("it is UTF-16 or not text: save it as UTF-8")
@@ -123,7 +123,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @contextlib.contextmanager
 def named(path: Path | str, errors: Collection[int] = errno.errorcode) -> Iterator[None]:
-    """Add a file's name to some of the system's errors, which lack it if the file was already open."""
+    """Add the file's name to errors of the system that lack it because the file was already open."""
     try:
         yield
     except OSError as error:
@@ -152,7 +152,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file is on the disk, on file systems that can tell; some of them ask for permission to write."""
+    """Wait until a file is on the disk, if the file system supports that; some need the file to be open for writing."""
     with path.open("r+b") as file:
         try:
             os.fsync(file.fileno())

@@ -51,8 +51,9 @@ def output_lock(path: Path | str, *others: Path | None) -> Iterator[None]:
         others: further outputs that the lock protects.
     """
     resolved = Path(path).resolve()
-    file = lockable(f"{resolved.parent}/.{resolved.name}.lock")
-    with _wait(_signed(file), f"waiting to write {path}"):
+    beside = f"{resolved.parent}/.{resolved.name}.lock"
+    file = lockable(beside)
+    with _wait(_signed(file, everyone=file != beside), f"waiting to write {path}"):
         for left in [left for output in (resolved, *others) if output for left in torn(output.resolve())]:
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -73,8 +74,8 @@ def lockable(path: str) -> str:
         if error.errno not in NO_LOCKS:
             raise
         _print_once(
-            f"{Path(path).parent}: this file system has no locks ({error.strerror}): do not write here from another "
-            "machine at the same time, or mount it with locks (Lustre: -o flock)"
+            f"{Path(path).parent}: this file system has no locks ({error.strerror}). Do not write here from two "
+            "machines at once, or mount it with locks (Lustre: -o flock)"
         )
         return f"{lock_path()}.{hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]}"
     finally:
@@ -229,8 +230,8 @@ def _of_machine(suffix: str, *, inheritable: bool = False) -> FileLock:
     for needed in (path.parent, path):
         if needed.exists() and not os.access(needed, os.W_OK):
             raise UserError(
-                f"{needed} is not writable, but holds the lock of this machine: set {LOCK_VARIABLE} to another path, "
-                "the same for all users"
+                f"{needed} is not writable, but contains the lock of this machine: set {LOCK_VARIABLE} to a path that "
+                "all users can write to"
             )
     return _signed(str(path), everyone=True, inheritable=inheritable)
 

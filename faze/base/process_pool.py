@@ -33,7 +33,7 @@ def load_ahead(*modules: str) -> None:
     except OSError as error:
         if error.errno is not None:
             raise
-        raise UserError(f"{tempfile.gettempdir()} is too long a path for a socket: set a shorter TMPDIR") from None
+        raise UserError(f"the path {tempfile.gettempdir()} is too long for a socket: set a shorter TMPDIR") from None
 
 
 @contextlib.contextmanager
@@ -50,7 +50,9 @@ def worker_processes(count: int, start: Callable[..., None], *arguments: object)
     try:
         pool = ProcessPoolExecutor(count, multiprocessing.get_context("forkserver"), _start, (start, arguments))
     except (OSError, ImportError) as error:  # as Python reports semaphores that it cannot create
-        raise UserError(f"no worker processes: {error}; they need a writable /dev/shm with free memory") from None
+        raise UserError(
+            f"cannot start worker processes ({error}): they need a writable /dev/shm with free space"
+        ) from None
     try:
         yield pool
     except BrokenProcessPool:

@@ -119,7 +119,7 @@ def _missing_compiler(device: torch.device) -> str:
     else:
         variable, compilers = "CXX", ["g++"]  # as inductor searches
     if (chosen := os.environ.get(variable)) and not shutil.which(chosen):
-        return f"{variable}={chosen} in the environment is not a program"
+        return f"{variable}={chosen}: no such program"
     if not any(map(shutil.which, [chosen] if chosen else compilers)):
         return "no C++ compiler: install g++, or set $CXX ($CC for the launchers of GPU kernels)"
     if device.type == "cuda" and os.environ.get("TRITON_INTERPRET", "0").lower() not in ("", "0", "false", "off"):
@@ -138,7 +138,7 @@ def _unloadable(folder: Path) -> str:
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         return "not a writable folder"
-    return "on a file system without programs (noexec)" if os.statvfs(existing).f_flag & os.ST_NOEXEC else ""
+    return "mounted with noexec" if os.statvfs(existing).f_flag & os.ST_NOEXEC else ""
 
 
 def set_recompute(module: nn.Module, wanted: bool) -> Switch:

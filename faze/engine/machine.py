@@ -16,7 +16,7 @@ from faze.base.errors import UserError
 
 OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 13)  # tested
 _REFUSALS = {  # part of git's message: the reason
-    "not a git repository": "faze's folder is no git repository",
+    "not a git repository": "faze's folder is not a git repository",
     "dubious ownership": "git refuses the folder of another user: set git's safe.directory",
     "Needed a single revision": "the repository has no commit",
 }

@@ -55,11 +55,11 @@ def throttled(benchmark: Mapping[str, Any]) -> str:
     counts = benchmark.get("cpu_throttling")
     if not counts or not counts["throttled_periods"]:
         return ""
-    quota = benchmark["machine"].get("cpu_quota") or "unknown"
+    quota = benchmark["machine"].get("cpu_quota")
     share = f"{counts['throttled_periods']:,} of {counts['periods']:,} periods"
     return (
-        f"The CPU quota of this container ({quota}) stopped the benchmark in {share}, so its times and speeds are not "
-        "those of the machine."
+        f"The container's CPU quota{f' ({quota})' if quota else ''} throttled the benchmark in {share}, so its times "
+        "are longer than the machine's."
     )
 
 

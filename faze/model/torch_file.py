@@ -50,7 +50,9 @@ def _load(path: Path | str, map_location: torch.device | str) -> object:
             if type(error).__name__ != "UnpicklingError":
                 raise
             # Torch's own message advises to run the file's code.
-            raise ValueError("it is no torch file, or contains more than tensors and plain values") from None
+            raise ValueError(
+                "it is not a torch file, or contains objects other than tensors and plain values"
+            ) from None
         if not all(_is_plain(tensor) for tensor in _tensors(content)):
             raise ValueError("a tensor is not stored in full")
     return content

@@ -45,8 +45,8 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 # Read when mlflow is imported. By default it reports its use over the network and retries a dead server for 4 minutes.
 SILENCE = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-# Of another program's run, or of a server. MLflow would add our models to that run's, or refuse our own database.
-FOREIGN = (
+# Variables of another program's run or of a server. MLflow would add our models to that run's, or refuse our database.
+FOREIGN_VARIABLES = (
     *("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_ACTIVE_MODEL_ID"),
     *("_MLFLOW_ACTIVE_MODEL_ID", "MLFLOW_ENABLE_ASYNC_LOGGING", "MLFLOW_ENABLE_WORKSPACES", "MLFLOW_REGISTRY_URI"),
 )
@@ -66,9 +66,9 @@ _REBUILD = (
     "`snakemake --cores all ablation --forcerun track` (for a sweep: `... sweep --forcerun track_sweep`) rebuilds it"
     " from the results; run it for each ablation with its own --configfile"
 )
-_UNLOCKABLE = ("database is locked", "disk I/O error")  # the same, on a file system without locks
+_UNLOCKABLE = ("database is locked", "disk I/O error")  # SQLite's messages, also on a file system without locks
 _DAMAGED = ("malformed", "not a database")  # in sqlite's messages: retrying would not help
-_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
+_LIBRARIES = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
 _REFUSALS = {  # HTTP status -> reason, and what makes the same command succeed
     401: (
         "it does not know this user or password",
@@ -155,10 +155,10 @@ def resolve_uri(uri: str | None, results: Path) -> str:
 
 
 def check_kind(uri: str | None) -> None:
-    """Check that the configured address, else $MLFLOW_TRACKING_URI, is one of a database or a server.
+    """Check that the configured address, else $MLFLOW_TRACKING_URI, is the address of a database or a server.
 
     Raises:
-        UserError: it is one of a folder, which MLflow 3 no longer writes to, or of another kind of store.
+        UserError: it is the address of a folder, which MLflow 3 no longer writes to, or of another kind of store.
     """
     name = "tracking.uri" if uri else URI_VARIABLE
     uri = uri or os.environ.get(URI_VARIABLE) or SQLITE
@@ -186,7 +186,7 @@ def bare(uri: str) -> str:
 
 def prepare_environment() -> None:
     """Disable telemetry, long retries and foreign runs, here and in child processes. Call before importing mlflow."""
-    for name in FOREIGN:
+    for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
     os.environ |= {**DEFAULTS, **os.environ, **SILENCE}
 
@@ -199,7 +199,7 @@ def explained(uri: str) -> Iterator[None]:
     except Exception as error:
         if "Failed to convert" in str(error) and "MLFLOW_" in str(error):
             raise UserError(f"{error}: correct or unset this variable") from error
-        if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
+        if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _LIBRARIES:
             raise
         root: BaseException = error  # "Connection refused" says more than the errors caused by it
         while cause := root.__cause__ or root.__context__:
@@ -213,8 +213,8 @@ def explained(uri: str) -> Iterator[None]:
         source = f" (from {URI_VARIABLE})" if uri == os.environ.get(URI_VARIABLE) else ""
         if uri.startswith(SQLITE) and any(text in reason for text in _UNLOCKABLE):
             until = (
-                "no other program uses it. If none does, its file system has no locks: set tracking.uri to a server, "
-                "or to sqlite:////FOLDER/mlflow.db on another disk"
+                "no other program uses the database. If none does, its file system does not support locks: set "
+                "tracking.uri to a server, or to sqlite:////FOLDER/mlflow.db on another disk"
             )
         raise UserError(
             f"MLflow store {bare(uri)}{source}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs"

@@ -169,7 +169,7 @@ def put_unfinished(group: h5py.Group, written: int = 1, **how: object) -> None:
 
 
 REJECTED: dict[str, tuple[Put, str]] = {
-    "degrees": (put(labels=np.degrees(LABELS)), "are they in degrees?"),
+    "degrees": (put(labels=np.degrees(LABELS)), "convert them from degrees"),
     "not a number": (put(labels=np.full((3, 4), np.nan)), "not finite"),
     "too large": (put(labels=np.full((3, 4), 1e300)), "not finite"),
     "integers": (put(labels=np.zeros((3, 4), int)), "labels is of the type int64"),
@@ -180,7 +180,7 @@ REJECTED: dict[str, tuple[Put, str]] = {
     "blosc": (put_blosc, "HDF5 filter 32001, which is not installed"),
     "unfinished": (lambda group: put_unfinished(group, chunks=(1, 64, 256, 3)), "2 of the 3 chunks of pixels"),
     "not begun": (lambda group: put_unfinished(group, 0), "pixels was never written"),
-    "space after ": (put(), "has spaces around it"),
+    "space after ": (put(), "leading or trailing spaces"),
     "e\u0301": (put(), "form NFC"),
     ".hidden": (put(), "hidden"),
 }
@@ -304,7 +304,7 @@ WEIGHTS = {
 def test_weights_that_are_no_torch_file_do_not_advise_to_run_code(kind: str, tmp_path: Path) -> None:
     """Regression: the message quoted torch's advice to load the file without weights_only."""
     (tmp_path / "weights.pt").write_bytes(WEIGHTS[kind])
-    with pytest.raises(UserError, match=r"weights\.pt: .*no torch file") as refusal:
+    with pytest.raises(UserError, match=r"weights\.pt: .*not a torch file") as refusal:
         load_model(tmp_path / "weights.pt")
     assert "weights_only" not in str(refusal.value)
 

@@ -233,4 +233,4 @@ def test_a_temporary_folder_with_a_long_path(tmp_path):
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
     done = synthesise(tmp_path / "out", environment() | {"TMPDIR": str(folder)})
-    assert done.returncode == 1 and f"{folder} is too long a path for a socket: set a shorter TMPDIR" in done.stderr
+    assert done.returncode == 1 and f"the path {folder} is too long for a socket: set a shorter TMPDIR" in done.stderr

@@ -79,7 +79,7 @@ def test_the_commit_is_that_of_fazes_own_folder(git, tmp_path, monkeypatch, kind
     ("kind", "words"),
     [
         ("inside another", "inside another repository"),
-        ("no repository", "no git repository"),
+        ("no repository", "not a git repository"),
         ("no commit", "no commit"),
         ("no git", "cannot be started"),
         ("another owner", "safe.directory"),

@@ -40,7 +40,7 @@ def in_one_sentence(check, *args):
 
 
 def check_surroundings(tracking_uri):
-    """Check inherited environment variables, which would otherwise make single jobs fail, some of them at the end."""
+    """Check inherited environment variables, which would otherwise make individual jobs fail, some of them at the end."""
     try:
         faze.base.environment.check_environment()
         faze.tracking.store.check_kind(tracking_uri)
@@ -54,7 +54,7 @@ def check_path(key, path):
         raise faze.config.check.ConfigError(f"{key}: no such file or folder: {path}")
     if set("{}") & set(path):
         raise faze.config.check.ConfigError(
-            f"{key}: Snakemake takes braces in {path} for wildcards: rename it, or give a link to it"
+            f"{key}: {path} contains braces, which Snakemake treats as wildcards: rename it, or pass a link to it"
         )
     changed = max(os.stat(path).st_mtime, os.lstat(path).st_mtime)
     if changed > time.time():  # otherwise it would remove the outputs of a job that ended, since they look older
@@ -116,7 +116,7 @@ def check_name(name):
     others = [path.name for path in Path("results").glob("*") if folded(path.name) == folded(name)]
     if others and name not in others:
         raise faze.config.check.ConfigError(
-            f"name: {name} differs from results/{others[0]} only in case: write {others[0]} to go on with it, or another name"
+            f"name: {name} differs from results/{others[0]} only in case: use {others[0]} to continue it, or choose another name"
         )
 
 
@@ -138,7 +138,7 @@ def check_overrides(overrides, values):
 
 
 def chmod_if_possible(path, mode, *, chmod=os.chmod, **options):
-    """Set a mode; the records in .snakemake need none of their own, and WSL's drvfs, CIFS and exFAT refuse to change it."""
+    """Set a mode; ignore refusals by WSL's drvfs, CIFS and exFAT in .snakemake, where modes do not matter."""
     try:
         chmod(path, mode, **options)
     except PermissionError:

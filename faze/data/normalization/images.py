@@ -96,7 +96,7 @@ def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
 def lacks_only_end(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
     """Return whether all image data of a baseline frame are present, so that only the end marker is missing.
 
-    A decoder reads on in whatever follows if data are missing. The pixels are then different for different bytes.
+    If data are missing, a decoder also reads the bytes that follow, so the pixels depend on them.
     """
     if not header.can_be_cut:
         return False

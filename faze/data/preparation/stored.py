@@ -135,7 +135,7 @@ def _find_label_fault(labels: NDArray[np.float32]) -> str:
     if not np.isfinite(labels).all():
         return "labels are not finite"
     if (np.abs(labels) > _LARGEST_RAD).any():
-        return f"labels up to {np.abs(labels).max():.3g} are no pitch and yaw in radians: are they in degrees?"
+        return f"labels up to {np.abs(labels).max():.3g} are not pitch and yaw in radians: convert them from degrees"
     return ""
 
 

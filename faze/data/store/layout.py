@@ -186,8 +186,8 @@ def _refusal(error: OSError, path: Path | str) -> str:
         return "is open for writing in another process, such as a notebook: close it there and run the command again"
     if "already open for" in str(error):
         return (
-            "is marked as open for writing: close it in the program that writes it; if that program crashed, the file "
-            f"may be incomplete, so recreate it or, if you know that it is complete, run `h5clear --status {path}`"
+            "is marked as open for writing. Close it in the program that writes it. If that program crashed, recreate "
+            f"the file, or run `h5clear --status {path}` if it is complete"
         )
     if error.errno:
         return f"cannot be opened ({os.strerror(error.errno)})"
@@ -202,7 +202,7 @@ def name_fault(name: str) -> str:
     if not name or name.startswith(".") or "/" in name or not name.isprintable():
         return f"the name {name!a:.100} is empty or hidden, or contains / or unprintable characters"
     if name != unicodedata.normalize("NFC", name.strip()):
-        return f"the name {name!a:.100} has spaces around it or is not in Unicode's form NFC: rename it"
+        return f"the name {name!a:.100} has leading or trailing spaces, or is not NFC-normalised: rename it"
     return f"the name {name:.20}... is too long" if len(name.encode()) > LONGEST_NAME else ""
 
 
@@ -236,7 +236,7 @@ def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
         return f"{name} is stored in another file"
     for position in range(layout.get_nfilters()):
         if not h5py.h5z.filter_avail(code := layout.get_filter(position)[0]):
-            return f"{name} is compressed by HDF5 filter {code}, which is not installed: save it without compression"
+            return f"{name} needs HDF5 filter {code}, which is not installed: save it without compression"
     if array.size and not array.id.get_storage_size():
         return f"{name} was never written: recreate the file"
     if array.chunks is not None:
