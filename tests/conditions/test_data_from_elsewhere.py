@@ -97,7 +97,7 @@ sys.stdin.read()
     [
         ("earliest", False, "is open for writing in another process.* close it"),
         ("latest", False, "is open for writing in another process.* close it"),
-        ("latest", True, "is marked as open for writing: .*h5clear --status .*strips.h5"),
+        ("latest", True, "is marked as open for writing.*h5clear --status .*strips.h5"),
     ],
 )
 def test_a_store_that_another_program_writes_is_not_called_corrupt(
@@ -181,7 +181,7 @@ REJECTED: dict[str, tuple[Put, str]] = {
     "unfinished": (lambda group: put_unfinished(group, chunks=(1, 64, 256, 3)), "2 of the 3 chunks of pixels"),
     "not begun": (lambda group: put_unfinished(group, 0), "pixels was never written"),
     "space after ": (put(), "leading or trailing spaces"),
-    "e\u0301": (put(), "form NFC"),
+    "e\u0301": (put(), "NFC-normalised"),
     ".hidden": (put(), "hidden"),
 }
 ACCEPTED: dict[str, Put] = {

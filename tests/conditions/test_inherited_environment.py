@@ -89,7 +89,7 @@ def test_several_nodes_keep_their_rendezvous(alone):
     clean_environment()
     assert os.environ["PET_NNODES"] == "2"
     alone.setenv("RANK", "1")
-    with pytest.raises(UserError, match="another launcher's RANK=1"):
+    with pytest.raises(UserError, match="RANK=1 in the environment, from another launcher"):
         check_environment()
 
 

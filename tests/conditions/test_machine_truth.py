@@ -139,8 +139,8 @@ MEASURED = {"cpu_throttling": dataclasses.asdict(COUNTS), "machine": {"cpu_quota
 @pytest.mark.parametrize(
     ("benchmark", "words"),
     [
-        (MEASURED, ["quota", "1 of 2 cores", "216 of 308", "not those of the machine"]),
-        (MEASURED | {"machine": {}}, ["unknown", "216 of 308"]),
+        (MEASURED, ["quota", "(1 of 2 cores)", "216 of 308", "longer than the machine's"]),
+        (MEASURED | {"machine": {}}, ["quota throttled", "216 of 308"]),
         (MEASURED | {"cpu_throttling": dataclasses.asdict(Throttling(308, 0, 0.0))}, []),
         ({"cpu_throttling": None}, []),
         ({}, []),  # of an earlier version
