@@ -63,9 +63,9 @@ def check_environment() -> None:
     found = ((name, single, os.environ.get(name)) for name, single in singles.items())
     if several := [f"{name}={value}" for name, single, value in found if value not in (None, "", single)]:
         raise UserError(
-            f"{', '.join(several)} in the environment, from another launcher: faze would wait for processes that nobody "
-            "starts, or write the same files several times. Unset it, or start faze without torchrun. For several nodes, "
-            f"set {MEETING}"
+            f"{', '.join(several)} in the environment, from another launcher: faze would wait for processes that "
+            "nobody starts, or write the same files several times. Unset it, or start faze without torchrun. For several "
+            f"nodes, set {MEETING}"
         )
 
 
