@@ -64,8 +64,8 @@ def check_environment() -> None:
     if several := [f"{name}={value}" for name, single, value in found if value not in (None, "", single)]:
         raise UserError(
             f"{', '.join(several)} in the environment, from another launcher: faze would wait for processes that "
-            "nobody starts, or write the same files several times. Unset it, or start faze without torchrun. For several "
-            f"nodes, set {MEETING}"
+            "nobody starts, or write the same files several times. Unset it, or start faze without torchrun. For "
+            f"several nodes, set {MEETING}"
         )
 
 
