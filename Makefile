@@ -24,7 +24,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# Another Python's folder, and what pip must not do instead of installing into .venv; indexes and proxies are kept.
+# Drop variables that point to another Python, or make pip install elsewhere than into .venv; keep indexes and proxies.
 unexport PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS PIP_DRY_RUN PIP_CONSTRAINT PIP_BUILD_CONSTRAINT \
 	PIP_REQUIREMENT PIP_EDITABLE PIP_PYTHON
 export PIP_USER := 0

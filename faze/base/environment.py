@@ -1,4 +1,4 @@
-"""Environment variables that faze inherits from another launcher, a scheduler, a debugging session or a shell profile.
+"""Environment variables that faze inherits from another launcher, a scheduler, a debugger or a shell profile.
 
 A variable that would make the log or the report wrong is refused, or kept away from the processes of faze. Others that
 can change speed, memory or rounding are recorded with the machine.
@@ -35,7 +35,6 @@ THREADS = (
     *("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_DEVICE_THREAD_LIMIT", "KMP_ALL_THREADS"),
 )
 COMPILERS = ("CC", "CXX")
-REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # of a git hook, not that of faze
 # Variables that can change speed, memory or rounding: prefixes, then endings of names that do not.
 RECORDED = (
     *("ATEN_", "CUBLAS", "CUDNN_", "DNNL_", "GLOO_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "NCCL_", "OMP_", "ONEDNN_"),
@@ -76,7 +75,7 @@ def clean_environment() -> None:
         UserError: a variable must be unset by the user.
     """
     check_environment()
-    unwanted = [*THREADS, *REPOSITORY, *(name for name in COMPILERS if not os.environ.get(name))]
+    unwanted = [*THREADS, *(name for name in COMPILERS if not os.environ.get(name))]
     if LAUNCHER not in os.environ:
         unwanted += [*SINGLE, "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC"]
         prefixes = ("TORCHELASTIC_", "ROLE_") if MEETING in os.environ else ("TORCHELASTIC_", "ROLE_", "PET_")

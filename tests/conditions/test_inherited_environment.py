@@ -1,4 +1,4 @@
-"""Variables inherited from another launcher, a scheduler, a debugging session or a shell profile."""
+"""Variables inherited from another launcher, a scheduler, a debugger or a shell profile."""
 
 import getpass
 import os

@@ -257,7 +257,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
     def labels(self, person: str) -> NDArray[np.float32]:
         """Read (N, 4) gaze pitch, yaw, head pitch, yaw in radians."""
-        with self._reading("labels", person), np.errstate(over="ignore"):  # what is too large becomes infinite
+        with self._reading("labels", person), np.errstate(over="ignore"):  # larger values become infinite
             return self._group(person)["labels"][:].astype(np.float32, copy=False)
 
     def digest(self, split: str) -> str:
