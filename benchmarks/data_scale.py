@@ -89,9 +89,8 @@ def configs(folder: Path) -> Mapping[str, Path]:
     paths, baseline = {}, next(iter(tier_bases(config)))
     for stage in ("preprocess", "train", "encode", "meta_train", "adapt", "redirect"):
         tier = None if stage == "preprocess" else baseline
-        lines = to_lines(
-            resolve(config, stage, tier, 0 if tier else None, "gazecapture" if stage == "preprocess" else None)
-        )
+        dataset = "gazecapture" if stage == "preprocess" else None
+        lines = to_lines(resolve(config, stage, tier, 0 if tier else None, dataset))
         paths[stage] = folder / f"{stage}.yaml"
         paths[stage].write_text("\n".join(lines))
     return paths
@@ -140,7 +139,7 @@ def preprocess(raw: Path, folder: Path) -> Iterator[Cost]:
             for person in chosen:
                 whole.copy(whole[person.name], part, person.name)
         print(f"{len(chosen)} people, {frames} frames", flush=True)
-        words = ["--config", configs(folder)["preprocess"], "--dataset", "gazecapture", "--raw", some]
+        words = ["--config", configs(folder)["preprocess"], "--raw", some]
         words += ["--supplementary", annotation]
         words += ["--out", folder / f"strips{share}.h5", "--rejects", folder / f"rejects{share}.csv"]
         yield measured("preprocess", frames, words)

@@ -32,7 +32,7 @@ def main() -> None:
     values = build(Synthetic, read_yaml(ROOT / "config" / "config.yaml")["synthetic"])
     took: dict[str, list[float]] = {"simple": [], "measured": []}
     for index in range(args.people):
-        for role in (Role("mpiigaze", "test", index), Role("gazecapture", "train", index)):
+        for role in (Role("mpiifacegaze", "test", index), Role("gazecapture", "train", index)):
             for kind, of_kind in took.items():
                 synthetic = dataclasses.replace(values, people=kind, frames_per_person=args.frames)
                 began = time.process_time()

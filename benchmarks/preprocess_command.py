@@ -26,13 +26,13 @@ def many_frames(source: Path, count: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
         folder = Path(name)
         multiply(source, folder, supplementary_persons(source / "supplementary.h5"), count)
-        values = resolve(read_yaml(ROOT / "config" / "config.yaml"), "preprocess")
+        values = resolve(read_yaml(ROOT / "config" / "config.yaml"), "preprocess", dataset="mpiigaze")
         (folder / "preprocess.config.yaml").write_text("\n".join(to_lines(values)), encoding="utf-8")
         yield folder
 
 
 def commands(folder: Path, processes: int) -> dict[str, list[str]]:
-    ours = [sys.executable, "-m", "faze", "preprocess", "--dataset", "mpiigaze", "--threads", str(processes)]
+    ours = [sys.executable, "-m", "faze", "preprocess", "--threads", str(processes)]
     ours += ["--config", str(folder / "preprocess.config.yaml"), "--raw", str(folder / "raw")]
     ours += ["--supplementary", str(folder / "supplementary.h5")]
     ours += ["--out", str(folder / "ours.h5"), "--rejects", str(folder / "rejects.csv")]

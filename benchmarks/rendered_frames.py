@@ -46,7 +46,7 @@ def fitting_strength(image: NDArray[np.uint8], grain: NDArray) -> float:
 
 def write_person(index: int, *, synthetic: Synthetic, raw: Path) -> tuple[str, Supplementary]:
     """Render one laptop user's frames into a raw folder."""
-    role = Role("mpiigaze", "test", index)
+    role = Role("mpiifacegaze", "test", index)
     frames, strength = sample_frames(role, synthetic), None
     for number, image in enumerate(render_frames(role, frames, synthetic.seed)):
         grain = grain_of(image.shape, 1000 * index + number)

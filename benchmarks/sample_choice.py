@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.result_paths import DATASETS
 from faze.evaluation.statistics import compare
 from faze.evaluation.wording import signed
 from faze.fewshot.interface import Adaptation
@@ -43,8 +42,8 @@ def main() -> None:
         parser.error(f"{args.run}: no learner there tells an uncertainty: run meta_train of one of {', '.join(models)}")
     print("| data set | learner | k | random, grid, chosen | grid − random | chosen − random | chosen − grid |")
     print("|---|---|---|---|---|---|---|")
-    for dataset in DATASETS:
-        codes = open_codes(args.run / "codes" / f"{dataset}.h5", default_split="test")
+    for path in sorted(args.run.glob("codes/*.h5")):
+        codes = open_codes(path, default_split="test")
         for learned in (load_learned(path, None, []) for path in files):
             people, _ = read_people(codes, "test", needed=max(args.k) + learned.fewshot.query_entries, reason="--k")
             for k in args.k:
@@ -53,7 +52,7 @@ def main() -> None:
                 pairs = [(errors["grid"], errors["random"]), (errors["chosen"], errors["random"])]
                 pairs.append((errors["chosen"], errors["grid"]))
                 differences = " | ".join(difference(first - second) for first, second in pairs)
-                print(f"| {dataset} | {learned.learner} | {k} | {told} | {differences} |", flush=True)
+                print(f"| {codes.dataset} | {learned.learner} | {k} | {told} | {differences} |", flush=True)
 
 
 def difference(paired: NDArray[np.float64]) -> str:

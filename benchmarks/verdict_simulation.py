@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from faze.base.progress import Progress
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Evaluate
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.runs import Ablation
@@ -25,6 +25,7 @@ from faze.evaluation.statistics import VarianceComponents, design_power
 from faze.evaluation.tables import changes
 
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
+DATASETS = ("mpiigaze", "gazecapture")
 CONDITIONS = tuple(itertools.product(DATASETS, ((UNADAPTED, 0), ("maml", 9))))
 PERSON_DEG = 0.55  # standard deviation of a difference of one person and seed
 SEED_DEG = (0.0, 0.1, 0.18)  # of a difference of one seed, over all people
@@ -54,7 +55,7 @@ def simulate(count: int, seeds: int, people: int, seed_deg: float, evaluate: Eva
         word; shown: share of comparisons that are shown to be equivalent; power: the value that the page prints for
         this share.
     """
-    ablation = Ablation(ResultPaths("simulated"), TIERS, range(seeds), ("maml",), 60)
+    ablation = Ablation(ResultPaths("simulated"), TIERS, range(seeds), ("maml",), 60, DATASETS)
     words, equivalent = [], []
     for persons in ablations(count, seeds, people, seed_deg):
         found = changes(persons, ablation, evaluate)

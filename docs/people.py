@@ -32,7 +32,7 @@ def faces(kind: str) -> NDArray[np.uint8]:
     synthetic = dataclasses.replace(Synthetic(**values), people=kind, frames_per_person=FRAMES)
     lines = []
     for index in range(SEEDS):
-        role = Role("gazecapture" if index % 2 else "mpiigaze", "test", index)
+        role = Role("gazecapture" if index % 2 else "mpiifacegaze", "test", index)
         frames = sample_frames(role, synthetic)
         places = zip(frames.cameras, frames.scene.origin_mm, strict=True)
         images = zip(render_frames(role, frames, synthetic.seed), places, strict=True)

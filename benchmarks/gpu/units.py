@@ -249,7 +249,7 @@ def render(config: dict, out: Path, tiny: bool) -> Iterator[list]:
     raw, labels = out / "people", out / "people_supplementary.h5"
     folders = ["--gazecapture", raw, "--gazecapture-supplementary", labels, "--truth", out / "people_truth.h5"]
     yield ["synthesise", "--config", configs["synthesise"], *folders, *threads]
-    read = ["--dataset", "gazecapture", "--raw", raw, "--supplementary", labels]
+    read = ["--raw", raw, "--supplementary", labels]
     written = ["--out", out / "people.h5", "--rejects", out / "people_rejects.csv"]
     yield ["preprocess", "--config", configs["preprocess"], *read, *written, *threads]
 

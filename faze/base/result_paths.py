@@ -6,8 +6,6 @@ Stages that read the files of many runs (evaluate, report, track) find them here
 from dataclasses import dataclass
 from pathlib import Path
 
-DATASETS = ("mpiigaze", "gazecapture")
-
 
 @dataclass(frozen=True)
 class ResultPaths:

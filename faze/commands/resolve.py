@@ -10,7 +10,9 @@ from pathlib import Path
 from faze.base.command_line import CONFIGFILE, argument, command
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.config.parameters import CONTROLS, PER_DATASET, PER_RUN, RAW, STAGES
+from faze.config.check import nearest
+from faze.config.datasets import data_sets
+from faze.config.parameters import CONTROLS, PER_DATASET, PER_RUN, STAGES
 from faze.config.stage_config import resolve, to_lines
 from faze.config.tiers import points, resolve_tier
 from faze.config.validation import read_config
@@ -22,7 +24,7 @@ from faze.config.validation import read_config
     CONFIGFILE,
     argument("--tier", help=f"tier, noise control or point of a sweep; needed for {', '.join(sorted(PER_RUN))}"),
     argument("--seed", type=int, help="seed of the run; needed for the same stages"),
-    argument("--dataset", choices=RAW, help=f"data set; needed for {', '.join(PER_DATASET)}"),
+    argument("--dataset", help=f"name of a data set; needed for {', '.join(PER_DATASET)}"),
     argument("--out", type=Path, help="file to write (default: standard output)"),
 )
 def main(args: Namespace) -> None:
@@ -33,6 +35,8 @@ def main(args: Namespace) -> None:
     config = read_config(args.configfile)
     if args.tier is not None and args.tier not in (*CONTROLS, *points(config)):
         resolve_tier(config, args.tier)  # raises an error if it is not defined
+    if args.dataset is not None and args.dataset not in (known := list(data_sets(config))):
+        raise UserError(f"--dataset {args.dataset}: is not in preprocess.datasets{nearest(args.dataset, known)}")
     lines = to_lines(resolve(config, args.stage, args.tier, args.seed, args.dataset))
     text = "".join(f"{line}\n" for line in lines)
     if args.out:

@@ -9,7 +9,8 @@ import dataclasses
 import difflib
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from faze.base.errors import UserError
 _LARGEST_FLOAT = sys.float_info.max
 _LONGEST_SHOWN = 200  # characters of a value in a sentence
 _LONGEST_GUESSED = 100  # characters of a name for which a similar one is suggested
+LONGEST_NAME = 100  # bytes of the name of a tier, ablation or data set, which becomes part of longer names
 
 
 class ConfigError(UserError):
@@ -58,7 +60,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     """Yield the errors in a value, given its declared type."""
     origin, args = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
-        yield from check_mapping(key, value, fields_of(kind))
+        yield from check_mapping(key, value, fields_of(kind), optional=defaults_of(kind))
     elif origin is dict:
         yield from check_mapping(key, value, dict.fromkeys(value if isinstance(value, Mapping) else (), args[1]))
     elif origin is Annotated and isinstance(args[1], MayBeEmpty):
@@ -160,7 +162,9 @@ def nearest(name: Any, known: Sequence[Any]) -> str:
     return f"; did you mean {match[0]}?" if match else ""
 
 
-def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bool = True) -> Iterator[Fault]:
+def check_mapping(
+    key: str, mapping: Any, kinds: Mapping[str, Any], complete: bool = True, optional: Container[str] = ()
+) -> Iterator[Fault]:
     """Yield the errors in a mapping: unknown keys, missing keys (if it must be complete), wrong values."""
     dot = f"{key}." if key else ""
     if not isinstance(mapping, Mapping):
@@ -171,7 +175,8 @@ def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bo
             yield Fault(f"{dot}{as_text(name)}", f"unknown key{nearest(name, list(kinds))}")
         else:
             yield from check_value(f"{dot}{name}", value, kinds[name])
-    yield from (Fault(f"{dot}{name}", "missing") for name in kinds if complete and name not in mapping)
+    missing = [name for name in kinds if complete and name not in mapping and name not in optional]
+    yield from (Fault(f"{dot}{name}", "missing") for name in missing)
 
 
 def fields_of(section: type) -> dict[str, Any]:
@@ -179,12 +184,29 @@ def fields_of(section: type) -> dict[str, Any]:
     return get_type_hints(section, include_extras=True)
 
 
+def defaults_of(section: type) -> dict[str, Any]:
+    """Return the fields that may be missing, with their defaults: only those of entries of lists."""
+    return {f.name: f.default for f in dataclasses.fields(section) if f.default is not dataclasses.MISSING}
+
+
+def folded(name: str) -> str:
+    """Return the form in which a file system that ignores case, as of macOS and Windows, compares names."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def names_a_folder(name: str) -> bool:
+    """Return whether a name consists of letters, digits, - and _, and is short enough to be part of longer names."""
+    plain = name.replace("_", "").replace("-", "").isalnum() and not name.startswith("-")
+    return plain and len(name.encode()) <= LONGEST_NAME
+
+
 def build(kind: Any, value: Any) -> Any:
     """Build a frozen dataclass from a checked mapping; lists become tuples."""
     if dataclasses.is_dataclass(kind):
+        value = defaults_of(kind) | dict(value)
         return kind(**{name: build(field, value[name]) for name, field in fields_of(kind).items()})
     if get_origin(kind) is dict:
         return {key: build(get_args(kind)[1], item) for key, item in value.items()}
     if isinstance(value, list):
-        return tuple(value)
+        return tuple(build(get_args(kind)[0], item) if get_origin(kind) is list else item for item in value)
     return float(value) if float in (kind, *get_args(kind)[:1]) else value

@@ -10,11 +10,13 @@ combinations.
 import sys
 import types
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from faze.config.check import MayBeEmpty, fields_of
+from faze.config.check import MayBeEmpty, defaults_of, fields_of
 from faze.config.parameters import SECTIONS, Engine
 from faze.config.yaml_files import DEFAULTS, keys_of
 
@@ -47,13 +49,13 @@ def config_schema(defaults: str) -> Schema:
 def section_schema(section: type, name: str, notes: Mapping[str, str]) -> Schema:
     """Return the schema of a dataclass, with the notes on `name.field` as descriptions of its fields."""
     properties = {
-        field: _described(value_schema(kind), notes.get(f"{name}.{field}"))
+        field: _described(value_schema(kind, f"{name}.{field}", notes), notes.get(f"{name}.{field}"))
         for field, kind in fields_of(section).items()
     }
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def value_schema(kind: Any) -> Schema:
+def value_schema(kind: Any, name: str = "", notes: Mapping[str, str] = MappingProxyType({})) -> Schema:
     """Return the schema of a declared type, as `faze.config.check.check_value` reads it."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated and isinstance(args[1], MayBeEmpty):
@@ -72,6 +74,10 @@ def value_schema(kind: Any) -> Schema:
         return {"type": "object", "additionalProperties": value_schema(args[1])}
     if kind is object:
         return {}
+    if origin is list and is_dataclass(args[0]):
+        entry = section_schema(args[0], f"{name}[0]", notes)
+        required = [field for field in fields_of(args[0]) if field not in defaults_of(args[0])]
+        return {"type": "array", "minItems": 1, "items": entry | {"required": required}}
     if origin is list:
         return {"type": "array", "minItems": 1, "uniqueItems": True, "items": value_schema(args[0])}
     return {"type": NAMES[kind]}

@@ -32,14 +32,23 @@ class Synthetic:
 
 
 @dataclass(frozen=True)
-class Preprocess:
-    """Raw frames -> normalised eye strips."""
+class DataSet:
+    """An entry of `preprocess.datasets`."""
 
-    mpiifacegaze: str | None
-    mpiifacegaze_supplementary: str | None
-    gazecapture: str | None
-    gazecapture_supplementary: str | None
-    gazecapture_split: str | None
+    name: str
+    layout: Literal["mpiifacegaze", "mpiigaze", "gazecapture", "manifest", "strips"]
+    path: str | None = None
+    supplementary: str | None = None
+    splits: str = "stated"
+
+
+RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """The part of the `preprocess` section on which the strips of every data set depend."""
+
     off_screen: Literal["keep", "exclude"]
     focal_length_px: Annotated[float, Range(1)]
     distance_mm: Annotated[float, Range(1)]
@@ -48,11 +57,11 @@ class Preprocess:
     compatibility: Literal["none", "two_step"]
 
 
-RAW = {
-    "mpiigaze": "mpiifacegaze",
-    "gazecapture": "gazecapture",
-}  # data set -> its key above, and its raw folder
-RAW_PATHS = ("", "_supplementary", "_split")  # suffixes of the keys that name files of a data set
+@dataclass(frozen=True)
+class PreprocessSection(Preprocess):
+    """The complete `preprocess` section."""
+
+    datasets: list[DataSet]
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class StripCamera:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Estimation of head poses for raw GazeCapture."""
+    """Estimation of head poses."""
 
     python: str | None
     model: str | None
@@ -348,7 +357,7 @@ SECTIONS: dict[str, type] = {
     "run": Run,
     "auto_tiers": AutoTiers,
     "synthetic": Synthetic,
-    "preprocess": Preprocess,
+    "preprocess": PreprocessSection,
     "landmarks": Landmarks,
     "data": Data,
     "augment": Augment,
@@ -368,10 +377,11 @@ SECTIONS: dict[str, type] = {
 }
 
 # The parameters on which each stage depends: a change of any other does not re-run it. These are sections, some of
-# them in part, and the switches of one tier (engine) or of several by name (engines, leave_one_out).
+# them in part, one data set (dataset) or the names of all (datasets), and the switches of one tier (engine) or of
+# several by name (engines, leave_one_out).
 STAGES: dict[str, dict[str, Any]] = {
     "synthesise": {"synthetic": Synthetic},
-    "preprocess": {"preprocess": Preprocess},
+    "preprocess": {"preprocess": Preprocess, "dataset": DataSet},
     "train": {
         **{"preprocess": StripCamera, "data": Data, "augment": Augment},
         **{"model": Model, "loss": Loss, "engine": Engine, "train": TrainSection},
@@ -381,14 +391,14 @@ STAGES: dict[str, dict[str, Any]] = {
     "adapt": {"fewshot": FewshotAdapt},
     "walk": {"walk": Walk},
     "estimator": {"model": ImageSize, "estimator": Estimator},
-    "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "redirect": Redirect},
+    "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "dataset": DataSet, "redirect": Redirect},
     "redirect": {"redirect": Redirect},
     "benchmark": {
         **{"preprocess": StripCamera, "data": Data, "augment": Augment},
         **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
         **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
     },
-    "evaluate": {"run": Run, "fewshot": FewshotSection, "evaluate": Evaluate},
+    "evaluate": {"run": Run, "datasets": list[str], "fewshot": FewshotSection, "evaluate": Evaluate},
     "compare": {"run": Run, "points": dict[str, dict[str, dict[str, object]]], "evaluate": Evaluate},
     "report": {"run": Run, "report": Report},
     "track": {"run": Run, "tracking": Tracking},

@@ -14,7 +14,8 @@ from typing import Any, get_origin
 
 from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
-from faze.config.parameters import CONTROLS, RAW, RAW_PATHS, SHARED, STAGES
+from faze.config.datasets import data_sets
+from faze.config.parameters import CONTROLS, SHARED, STAGES
 from faze.config.tiers import at_point, leave_one_out, points, resolve_tier, tier_bases
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
@@ -34,7 +35,7 @@ def resolve(
     """Return all values on which a stage may depend, by dotted key: its input, provenance and MLflow params.
 
     `engine` contains the switches of the tier or, for a noise control, those of the baseline. A sweep point overrides
-    values in any section. The paths of other data sets are None, so that changing them does not re-run this data set's
+    values in any section. `dataset` contains only the named data set, so that changing another does not re-run its
     preprocessing.
     """
     of_sweep = points(config) if tier is not None or "points" in STAGES[stage] else {}
@@ -57,11 +58,14 @@ def resolve(
             known = leave_one_out(config) if config["benchmark"]["leave_one_out"] else {}
         elif section == "run":
             known = config["run"] | {"tiers": list(tier_bases(config))}
+        elif section == "dataset":
+            assert dataset is not None, f"stage {stage} needs a data set"
+            known = data_sets(config)[dataset]
+        elif section == "datasets":
+            known = list(data_sets(config))
         else:
             known = {key: value for key, value in config[section].items() if key in fields_of(kind)}
         flat |= flatten({section: known})
-    for other in RAW.keys() - {dataset} if dataset else ():
-        flat |= {key: None for part in RAW_PATHS if (key := f"preprocess.{RAW[other]}{part}") in flat}
     return flat
 
 

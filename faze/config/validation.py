@@ -1,16 +1,24 @@
 """Check a whole configuration: every value, the tiers and combinations of values; report all errors at once."""
 
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faze.config.check import Fault, as_text, check_mapping, fields_of, nearest, short, shown
+from faze.config.check import (
+    Fault,
+    as_text,
+    check_mapping,
+    fields_of,
+    folded,
+    names_a_folder,
+    nearest,
+    short,
+    shown,
+)
+from faze.config.datasets import check_datasets, data_sets, training_set
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
 from faze.config.tiers import ON, at_point, check_sweep, leave_one_out, points, resolve_tier, tier_bases
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
-
-LONGEST_NAME = 100  # bytes of the name of a tier or ablation, which becomes part of longer names
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
@@ -71,7 +79,7 @@ def _check_tiers(tiers: Any) -> Iterator[Fault]:
     taken: dict[str, str] = {}
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
-        if not isinstance(tier, str) or not _names_a_folder(tier) or folded(tier) in RESERVED:
+        if not isinstance(tier, str) or not names_a_folder(tier) or folded(tier) in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"must be letters, digits, - and _, and not {', '.join(RESERVED)}: it names a folder"
             )
@@ -98,22 +106,12 @@ def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> It
         before.append(tier)
 
 
-def folded(name: str) -> str:
-    """Return the form in which a file system that ignores case, as of macOS and Windows, compares names."""
-    return unicodedata.normalize("NFC", name).casefold()
-
-
-def _names_a_folder(name: str) -> bool:
-    plain = name.replace("_", "").replace("-", "").isalnum() and not name.startswith("-")
-    return plain and len(name.encode()) <= LONGEST_NAME
-
-
 _NO_WEIGHTS = ("triplet_margin", "ramp_pairs", "chunk_pairs")  # keys of the section loss
 
 
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """Check combinations of values that would fail later, or silently mean something else."""
-    if not _names_a_folder(c["name"]):
+    if not names_a_folder(c["name"]):
         yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
     engines = {tier: resolve_tier(c, tier) for tier in tier_bases(c)}
     if c["benchmark"]["leave_one_out"]:
@@ -134,8 +132,11 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         )
     elif model["image_width_px"] % times or model["image_height_px"] * model["image_width_px"] <= times**2:
         yield Fault("model.image_width_px", f"must be a multiple of {times} (2^(model.blocks + 1)) above {times}")
-    if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
-        yield from _check_people(c["synthetic"], c["fewshot"], c["data"], rendered=not c["preprocess"]["gazecapture"])
+    faults = list(check_datasets(c))
+    yield from faults
+    paths = {} if faults else {name: entry.path for name, entry in data_sets(c).items()}
+    if None in paths.values():
+        yield from _check_people(c["synthetic"], c["fewshot"], c["data"], rendered=paths[training_set(c)] is None)
     yield from check_steps(c["fewshot"])
 
 

@@ -72,6 +72,9 @@ def _keys_below(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]
         for key, value in node.value:
             yield f"{prefix}{key.value}", key.start_mark.line + 1
             yield from _keys_below(value, f"{prefix}{key.value}.")
+    elif isinstance(node, yaml.SequenceNode):
+        for position, item in enumerate(node.value):
+            yield from _keys_below(item, f"{prefix.removesuffix('.')}[{position}].")
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +91,11 @@ def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
     if faults:
         places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
         elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # a missing key has no line
-        raise ConfigError("\n".join(f"{places.get(fault.key.split('[')[0], elsewhere)}{fault}" for fault in faults))
+        raise ConfigError(
+            "\n".join(
+                f"{places.get(fault.key) or places.get(fault.key.split('[')[0], elsewhere)}{fault}" for fault in faults
+            )
+        )
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

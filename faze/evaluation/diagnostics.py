@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.base.result_paths import DATASETS
 from faze.data.store.codes import CodeStore
 from faze.evaluation.parquet_file import NUMBER, read_metadata, read_table
 from faze.evaluation.runs import AGAIN, COLUMNS, Ablation
@@ -88,7 +87,7 @@ def pixel_checks(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
     unadapted = persons[persons["k"] == 0].set_index(["tier", "seed", "dataset"])
     rows = []
     for tier, seed in ablation.runs():
-        for dataset in DATASETS:
+        for dataset in ablation.datasets:
             if (tier, seed, dataset) in unadapted.index:
                 tested = unadapted.loc[[(tier, seed, dataset)]].set_index("person")["error_deg"]
                 rows += _checks_of_run(ablation, tier, seed, dataset, tested)
@@ -131,7 +130,7 @@ def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
         COMPONENTS in the mean square; people. Means are over people and seeds.
     """
     rows = []
-    for dataset in [d for d in DATASETS if d in set(persons["dataset"])]:
+    for dataset in [d for d in ablation.datasets if d in set(persons["dataset"])]:
         names = sorted(set(persons.loc[persons["dataset"] == dataset, "person"]))
         found = []
         for seed in ablation.seeds:

@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.result_paths import DATASETS
 from faze.config.parameters import Evaluate
 from faze.evaluation.parquet_file import NUMBER, TEXT, read_table
 from faze.evaluation.redirected_angles import (
@@ -63,7 +62,7 @@ def redirection(ablation: Ablation) -> pd.DataFrame:
     found = []
     for tier, seed in ablation.all_runs():
         rows = read_people(ablation.paths.redirection(tier, seed))
-        for dataset in [dataset for dataset in DATASETS if dataset in set(rows["dataset"])]:
+        for dataset in [dataset for dataset in ablation.datasets if dataset in set(rows["dataset"])]:
             people = rows[rows["dataset"] == dataset]
             row = {"tier": tier, "seed": seed, "dataset": dataset}
             row |= {"people": len(people), "strips": people["strips"].max()}

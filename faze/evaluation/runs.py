@@ -15,7 +15,7 @@ import pandas as pd
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.logged_run import LoggedRun
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.evaluation import UNADAPTED
 from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_metadata, read_table
 
@@ -42,6 +42,7 @@ class Ablation:
     seeds: Sequence[int]
     learners: Sequence[str]  # the verdict is about the first one
     query_entries: int
+    datasets: Sequence[str]
     controls: Sequence[str] = ()  # noise controls: trainings of the baseline with the first seed that differ by chance
 
     def runs(self) -> Iterator[tuple[str, int]]:
@@ -61,7 +62,7 @@ class Ablation:
             yield self.paths.redirected_pairs(tier, seed)
             yield from (self.paths.errors(tier, seed, learner) for learner in self.learners)
         for tier, seed in self.runs():
-            yield from (self.paths.codes(tier, seed, dataset) for dataset in DATASETS)
+            yield from (self.paths.codes(tier, seed, dataset) for dataset in self.datasets)
         yield self.paths.benchmark
         yield self.paths.estimator_errors
 
@@ -92,22 +93,23 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
     """
     parts = []
     for tier, seed in ablation.all_runs():
-        run = [_read_learner(ablation.paths.errors(tier, seed, learner), learner) for learner in ablation.learners]
+        files = {learner: ablation.paths.errors(tier, seed, learner) for learner in ablation.learners}
+        run = [_read_learner(path, learner, ablation.datasets) for learner, path in files.items()]
         persons = _join_unadapted(pd.concat(run, ignore_index=True), ablation.paths.run(tier, seed))
         parts.append(persons.assign(tier=tier, seed=seed))
     persons = pd.concat(parts, ignore_index=True)
     _check_same_people(persons, ablation.paths)
-    orders = {"tier": [*ablation.tiers, *ablation.controls], "dataset": DATASETS}
+    orders = {"tier": [*ablation.tiers, *ablation.controls], "dataset": ablation.datasets}
     orders["learner"] = [UNADAPTED, *ablation.learners]
     persons = persons.sort_values(PERSON_KEYS, key=lambda c: c.map(orders[c.name].index) if c.name in orders else c)
     return persons[[*PERSON_KEYS, "error_deg", "start_error_deg"]].reset_index(drop=True)
 
 
-def _read_learner(path: Path, learner: str) -> pd.DataFrame:
+def _read_learner(path: Path, learner: str, datasets: Sequence[str]) -> pd.DataFrame:
     """Compute each test person's mean error over calibration draws, at each k and after the last adaptation step."""
     rows = read_table(path, COLUMNS, AGAIN)
     rows = rows[rows["split"] == "test"]
-    if unknown := set(rows["dataset"]) - set(DATASETS):
+    if unknown := set(rows["dataset"]) - set(datasets):
         raise UserError(f"{path}: contains an unknown data set, {min(unknown):.100}; {AGAIN}")
     if rows.empty or not np.isfinite(rows["error_deg"]).all():
         problem = "no error of any test person" if rows.empty else "an error that is nan"

@@ -12,7 +12,6 @@ import pandas as pd
 from faze.base import files
 from faze.base.files import as_written, read_json
 from faze.base.logged_run import LoggedRun
-from faze.base.result_paths import DATASETS
 from faze.base.run_log import finite
 from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
@@ -101,7 +100,7 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
     errors = tables["runs"][(tables["runs"]["tier"] == tier) & (tables["runs"]["seed"] == seed)]
     metrics: dict[str, float] = {}
     curves: dict[str, list[list[float]]] = {}
-    for dataset in [d for d in DATASETS if d in set(errors["dataset"])]:
+    for dataset in dict.fromkeys(errors["dataset"]):
         of_dataset = errors[errors["dataset"] == dataset]
         start = of_dataset[of_dataset["learner"] == UNADAPTED]["mean_deg"].iloc[0]
         metrics[f"error/{dataset}_deg"] = start
@@ -173,7 +172,7 @@ def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
 def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
     """Open the first run's codes for each data set."""
     run = next(ablation.runs())
-    return {dataset: CodeStore(ablation.paths.codes(*run, dataset), default_split="test") for dataset in DATASETS}
+    return {name: CodeStore(ablation.paths.codes(*run, name), default_split="test") for name in ablation.datasets}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

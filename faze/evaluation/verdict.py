@@ -10,7 +10,7 @@ from faze.base.run_log import tier_changes
 from faze.config.parameters import Evaluate
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.tables import against
-from faze.evaluation.wording import NAMES, counted, join, p_value, peak, saving, signed
+from faze.evaluation.wording import counted, join, p_value, peak, saving, signed, title_of
 
 SIMPLE = "offset"  # the learner with which all others are compared
 VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
@@ -164,7 +164,7 @@ def _describe_error(changes: pd.DataFrame, subject: str, tier: str, baseline: st
 
 def _condition(row: Mapping[str, Any]) -> str:
     detail = row["factor"] if "factor" in row else f"k = {row['k']}"
-    return f"{NAMES[row['dataset']]}, {detail}"
+    return f"{title_of(row['dataset'])}, {detail}"
 
 
 def describe_noise(controls: pd.DataFrame, baseline: str) -> str:
@@ -208,7 +208,7 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, baseline: s
     errors = means[(means["tier"] == baseline) & (means["number"] == "gaze_error_deg")]
     errors = errors.set_index(["variant", "dataset"])
     by_variant = {
-        variant: join([f"{deg:.1f}° on {NAMES[dataset]}" for dataset, deg in errors.loc[variant]["mean"].items()])
+        variant: join([f"{deg:.1f}° on {title_of(dataset)}" for dataset, deg in errors.loc[variant]["mean"].items()])
         for variant in ("redirected", "not_turned", "real")
     }
     sentences = [REDIRECTION.format(tier=baseline, **by_variant)]
@@ -229,7 +229,7 @@ def describe_learners(pairs: pd.DataFrame, k: int) -> str:
     for dataset, rows in found.groupby("dataset", sort=False):
         shown = rows[(rows["verdict"] == "different") & (rows["difference_deg"] < 0)]
         names = [f"`{row['learner']}` by {-row['difference_deg']:.2f}°" for _, row in shown.iterrows()]
-        better.append(f"{join(names) if names else 'none'} on {NAMES[dataset]}")
+        better.append(f"{join(names) if names else 'none'} on {title_of(dataset)}")
     return LEARNERS.format(k=k, better="; ".join(better)) if better else ""
 
 

@@ -4,8 +4,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-NAMES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
+_SPELLINGS = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 ENOUGH_ROUNDS = 3  # of fresh processes, to estimate their spread
+
+
+def title_of(dataset: str) -> str:
+    """Return the name of a data set as its authors write it, or as it is in the configuration."""
+    return _SPELLINGS.get(dataset, dataset)
 
 
 def peaks_differ(tier: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from faze.base.files import as_written, read_json, write_json
 from faze.data.inspection import Inspection, person_rows, summarise
-from faze.evaluation.wording import NAMES, counted
+from faze.evaluation.wording import counted, title_of
 from faze.report.dataset_figures import SheetStrip, draw_density, draw_people, draw_sheet
 from faze.report.formats import load_template
 from faze.report.media import Embedder, embed_figure, save_figures
@@ -81,7 +81,7 @@ def _texts(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def title(summary: Mapping[str, Any]) -> str:
     """Return the title of a data set, for example MPIIGaze; for other stores, the title in their file."""
-    return NAMES.get(summary["dataset"], summary["dataset"])
+    return title_of(summary["dataset"])
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -16,12 +16,13 @@ from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import REDIRECTED
 from faze.evaluation.tables import against
 from faze.evaluation.verdict import SIMPLE
-from faze.evaluation.wording import NAMES
+from faze.evaluation.wording import title_of
 from faze.report.results import Results
 from faze.report.style import BAND, INK, MARKERS, MUTED, ON_LINES, REFERENCE, WIDTH, learner_colors, panels
 
 # The talk's headline figures: the baseline's value divided by the last tier's, and a label. It has no values per tier.
 TALK = {"speed": (2.07, "2.07× faster"), "memory": (1.6, "1.6× less"), "error": (1.0, "no change")}
+MPIIGAZE = ("MPIIGaze", "MPIIFaceGaze")  # sources of the pixels of its strips
 PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
 PANELS_PER_ROW = 4
 MOST_TICKS = {"large": 19, "small": 7}
@@ -58,14 +59,15 @@ def draw_talk_charts(results: Results) -> Figure:
     _bars(memory, results, peak, maximum, "memory", [f"{gib:.2f}" for gib in peak])
     memory.errorbar(peak, range(len(peak)), xerr=[peak - minimum, maximum - peak], fmt="none", ecolor=INK, capsize=2)
     memory.set(title="Peak memory", xlabel="GiB (median, minimum and maximum)")
-    before = results.cell("tiers", "mpiigaze", UNADAPTED, 0)["mean_deg"]
-    after = results.cell("tiers", "mpiigaze", results.learners[0], results.largest_k)["mean_deg"]
+    tested = results.datasets[0]
+    before = results.cell("tiers", tested, UNADAPTED, 0)["mean_deg"]
+    after = results.cell("tiers", tested, results.learners[0], results.largest_k)["mean_deg"]
     pale = [tier_colors(results.tiers)[tier] for tier in before.index]
     error.barh(range(len(before)), before, height=0.8, color=pale, alpha=0.3)
     labels = [f"{start:.2f} → {end:.2f}" for start, end in zip(before, after, strict=True)]
     _bars(error, results, after, np.maximum(before, after), "error", labels)
     adapted = f"{results.learners[0]}, k = {results.largest_k}"
-    error.set(title="Error on MPIIGaze", xlabel=f"degrees (pale: unadapted; solid: {adapted})")
+    error.set(title=f"Error on {title_of(tested)}", xlabel=f"degrees (pale: unadapted; solid: {adapted})")
     time.set_yticks(range(rows), [*results.tiers, "talk"][:rows])
     if several:
         time.get_yticklabels()[-1].set_color(REFERENCE)
@@ -107,7 +109,7 @@ def draw_changes(results: Results) -> Figure:
                 axes.plot([change["low_deg"], change["high_deg"]], [y, y], color=colors[tier], linewidth=2)
                 marker = {"markerfacecolor": face or colors[tier], "markeredgecolor": colors[tier], "markersize": 7}
                 axes.plot(change["difference_deg"], y, "o", **marker)
-        axes.set(title=NAMES[dataset], xlabel="change in error from the baseline, degrees")
+        axes.set(title=title_of(dataset), xlabel="change in error from the baseline, degrees")
         if results.controls:
             axes.axhline(len(changed) - 0.5, **DASHED)
         axes.set_yticks(range(lines), [*changed, *(f"noise: {control}" for control in results.controls)])
@@ -140,7 +142,7 @@ def draw_people(results: Results) -> Figure:
         axes.plot(x, after, "o", color=color, label=f"{learner}, k = {results.largest_k}")
         many = len(before) > 40
         axes.set_xticks([] if many else x, [] if many else before.index, rotation=90, fontsize=8)
-        axes.set(title=NAMES[dataset], xlabel=f"{len(before)} test people")
+        axes.set(title=title_of(dataset), xlabel=f"{len(before)} test people")
         axes.grid(axis="y")
     row[0].set_ylabel("angular error, degrees")
     row[0].set_ylim(bottom=0)
@@ -180,10 +182,10 @@ def draw_shots(results: Results) -> Figure:
     figure, [row] = panels(WIDTH, 4.6, 1, len(results.datasets), sharey=True)
     for axes, dataset in zip(row, results.datasets, strict=True):
         shots = _draw_learners(axes, results, results.tiers[0], dataset)
-        if dataset == "mpiigaze" and dataset not in results.rendered and shots.max() >= PAPER_SHOTS:
+        if results.pixel_sources.get(dataset) in MPIIGAZE and shots.max() >= PAPER_SHOTS:
             star = {"color": REFERENCE, "markersize": 12, "label": f"paper, k = 9: {PAPER_MPIIGAZE_K9_DEG}°"}
             axes.plot(PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", **star)
-        _label_shots(axes, shots, NAMES[dataset], "large")
+        _label_shots(axes, shots, title_of(dataset), "large")
     row[0].set_ylabel("angular error, degrees")
     _limit_errors(row[0], results)
     return _with_legend(figure, row[0])
@@ -207,7 +209,7 @@ def draw_shots_by_tier(results: Results) -> Figure:
                 curve = results.curve(results.tiers[0], dataset, learner)
                 axes.plot(curve["k"], curve["mean_deg"], **DASHED | {"color": color})
             shots = _draw_learners(axes, results, tier, dataset, size=0.6)
-            _label_shots(axes, shots, f"{NAMES[dataset]}, {tier}", "small")
+            _label_shots(axes, shots, f"{title_of(dataset)}, {tier}", "small")
             axes.title.set_fontsize(9.5)
             axes.tick_params(labelbottom=position + columns >= len(results.tiers))
             if position + columns < len(results.tiers):
@@ -283,7 +285,7 @@ def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame
             style = {"color": colors[learner], "markersize": _marker_size(len(curve)), "elinewidth": 1.6, "capsize": 0}
             axes.errorbar(x, curve["difference_deg"], reach, fmt=markers[learner], **style)
             axes.plot(x, curve["difference_deg"], color=colors[learner], linewidth=0.9, alpha=0.5)
-        _label_shots(axes, of_dataset["k"].drop_duplicates().sort_values(), NAMES[dataset], "large")
+        _label_shots(axes, of_dataset["k"].drop_duplicates().sort_values(), title_of(dataset), "large")
         axes.set_xlim(of_dataset["k"].min() - 0.7, of_dataset["k"].max() + 0.7)
     row[0].set_ylabel(f"error − error of {reference}, degrees")
     near = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9, "color": MUTED, "bbox": ON_LINES}
@@ -337,7 +339,7 @@ def draw_redirection(results: Results) -> Figure:
             _line(turn, redirected, "turned_deg", colors[tier], "-", tier, "o")
         most = float(some["asked_deg"].max())
         turn.plot([0, most], [0, most], **DASHED)
-        error.set_title(f"{NAMES[dataset]}: {factor}")
+        error.set_title(f"{title_of(dataset)}: {factor}")
         for axes in (error, turn):
             axes.grid(axis="y")
         turn.set(xlabel="requested, degrees", xlim=(0, None))

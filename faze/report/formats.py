@@ -9,7 +9,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from faze.evaluation import wording
-from faze.evaluation.wording import NAMES, counted, signed
+from faze.evaluation.wording import counted, signed, title_of
 
 DASH = "–"
 _FACTS = {
@@ -151,5 +151,5 @@ def load_template(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= FILTERS | {"marked": marked}
-    environment.globals |= {"names": NAMES}
+    environment.globals |= {"title_of": title_of}
     return environment.get_template(name)

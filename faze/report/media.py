@@ -12,7 +12,7 @@ from PIL import Image
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.result_paths import ResultPaths
-from faze.evaluation.wording import NAMES
+from faze.evaluation.wording import title_of
 from faze.report.style import drawing
 
 BUDGET_BYTES = 14 * 2**20  # of the page, after base64
@@ -104,7 +104,7 @@ def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder:
 def walk_title(path: Path) -> str:
     """Return the title of a video, such as MPIIGaze p00 for mpiigaze_p00.mp4."""
     dataset, _, person = path.stem.partition("_")
-    return f"{NAMES.get(dataset, dataset)} {person}".strip()
+    return f"{title_of(dataset)} {person}".strip()
 
 
 def collect_atlas(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, Any]:

@@ -8,9 +8,8 @@ import pandas as pd
 
 from faze.data.store.layout import RENDERED, UNKNOWN_SOURCE
 from faze.evaluation import UNADAPTED
-from faze.evaluation.wording import NAMES, join, markdown_table, plain
+from faze.evaluation.wording import join, markdown_table, plain, title_of
 
-TRAINED_ON = "gazecapture"  # data set of the train and val people
 LICENCES = {
     "GazeCapture": "GazeCapture is for research only",
     "MPIIFaceGaze": "MPIIFaceGaze is CC BY-NC-SA",
@@ -40,7 +39,8 @@ def write_card(
     """
     config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
     tier, seed = plain(start["tier"]), start["seed"]
-    trained_on = start.get("pixel_source", UNKNOWN_SOURCE)
+    trained_on = people.loc[people["split"] != "test", "dataset"]  # by the learners, and presumably by the network
+    training_sources = {start.get("pixel_source", UNKNOWN_SOURCE), *(pixel_sources[name] for name in trained_on)}
     parts = [
         f"# Model card: DT-ED of `{plain(start['name'])}`, tier `{tier}`, seed {seed}",
         "This network estimates the gaze direction from an image of both eyes (a strip) and redirects the strip to "
@@ -51,10 +51,10 @@ def write_card(
         f"- {join([f'`{file}`' for file in files])}: trained few-shot learners, for `--learner-file` of `faze "
         "calibrate`.",
         "## Data",
-        "\n".join(f"- {NAMES[dataset]}: {_describe_pixels(source)}" for dataset, source in pixel_sources.items()),
+        "\n".join(f"- {title_of(dataset)}: {_describe_pixels(source)}" for dataset, source in pixel_sources.items()),
         markdown_table(
             ("data set", "split", "people", "strips"),
-            ((NAMES[row.dataset], row.split, row.people, f"{row.strips:,}") for row in people.itertuples()),
+            ((title_of(row.dataset), row.split, row.people, f"{row.strips:,}") for row in people.itertuples()),
         ),
         "## Errors on test people",
         "Mean angle between estimated and true gaze over people, in degrees. k is the number of calibration samples.",
@@ -69,7 +69,7 @@ def write_card(
             ("data set", "L1", "spread", "right person"),
             (
                 (
-                    NAMES[row.dataset],
+                    title_of(row.dataset),
                     f"{row.l1:.3f} ({row.own_mean_l1:.3f})",
                     f"{row.spread:.3f} ({row.real_spread:.3f})",
                     f"{row.right_person:.0%} ({row.real_right_person:.0%})",
@@ -78,7 +78,7 @@ def write_card(
             ),
         ),
         "## Limits",
-        "\n".join(f"- {limit}" for limit in _limits(pixel_sources, config, trained_on)),
+        "\n".join(f"- {limit}" for limit in _limits(pixel_sources, config, training_sources)),
         "## Recipe",
         "\n".join(f"    {plain(k)}: {json.dumps(value)}" for k, value in config.items() if k.split(".")[0] in SECTIONS),
     ]
@@ -114,10 +114,12 @@ def _errors(errors: pd.DataFrame) -> str:
         ("unadapted" if learner == UNADAPTED else learner, k, *(f"{means[learner, k, d]:.2f}" for d in datasets))
         for learner, k in cells
     )
-    return markdown_table(("learner", "k", *(NAMES[dataset] for dataset in datasets)), rows)
+    return markdown_table(("learner", "k", *(title_of(dataset) for dataset in datasets)), rows)
 
 
-def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained_on: str) -> list[str]:
+def _limits(
+    pixel_sources: Mapping[str, str], config: Mapping[str, Any], training_sources: Collection[str]
+) -> list[str]:
     size = f"{config['model.image_height_px']} × {config['model.image_width_px']} px"
     all_rendered = all(source == RENDERED for source in pixel_sources.values())
     return [
@@ -127,7 +129,7 @@ def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained
         f"Strips must be normalised with the camera of the recipe and scaled to {size}.",
         "This is a single training run. Another seed changes the error of a person by tenths of a degree.",
         "It is intended for research, not for decisions about people.",
-        _describe_licence({trained_on, pixel_sources[TRAINED_ON]}),
+        _describe_licence(training_sources),
     ]
 
 

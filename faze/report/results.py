@@ -10,10 +10,10 @@ import pandas as pd
 
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.data.store.layout import RENDERED
 from faze.evaluation import UNADAPTED
-from faze.evaluation.wording import NAMES, join
+from faze.evaluation.wording import join, title_of
 
 TABLES = ("runs", "tiers", "persons", "changes", "design", "learners", "pixel_checks", "person_variance", "coverage")
 TABLES += ("redirection", "redirected", "turned", "redirected_by_angle", "redirection_changes", "performance")
@@ -44,7 +44,7 @@ class Results:
         """One sentence about the data sets whose people are rendered; "" if there are none."""
         if not self.rendered:
             return ""
-        names = join([NAMES[dataset] for dataset in self.rendered])
+        names = join([title_of(dataset) for dataset in self.rendered])
         return f"The people of {names} are rendered, not photographed: errors are not comparable with published ones."
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
@@ -81,7 +81,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
             tiers=summary["tiers"],
             controls=summary["controls"],
             learners=summary["learners"],
-            datasets=[dataset for dataset in DATASETS if dataset in set(tables["tiers"]["dataset"])],
+            datasets=list(dict.fromkeys(tables["tiers"]["dataset"])),
             largest_k=summary["largest_k"],
             margin_deg=summary["margin_deg"],
             learner_margin_deg=summary["learner_margin_deg"],

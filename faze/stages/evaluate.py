@@ -44,6 +44,7 @@ def main(args: Namespace) -> None:
         seeds=config.run.seeds,
         learners=config.fewshot.learners,
         query_entries=config.fewshot.query_entries,
+        datasets=config.datasets,
         controls=config.run.controls,
     )
     check_replaceable(args.out, ["summary.json"])

@@ -30,7 +30,7 @@ def main(args: Namespace) -> None:
     people = list_recordings(args.raw)
     if not people:
         raise UserError(
-            f"{args.raw}: contains no folder 00002, ...; set preprocess.gazecapture to the folder that does"
+            f"{args.raw}: contains no folder 00002, ...; set the path of this data set to the folder that does"
         )
     open_detector(args.model)  # fails early if something is missing
     folder = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")

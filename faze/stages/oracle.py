@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.command_line import CONFIG, OUTPUT_CACHE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.files import named
 from faze.base.locks import output_lock
 from faze.base.output_cache import content, key_of, output_cache
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
-from faze.config.parameters import RAW, Synthetic
-from faze.config.stage_config import load
+from faze.config.parameters import Synthetic
+from faze.config.stage_config import Resolved, load
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame
@@ -91,7 +91,6 @@ def _frame(annotated: Supplementary, row: int, path: Path, role: Role) -> Frame:
 @command(
     __doc__,
     CONFIG,
-    argument("--dataset", choices=RAW, required=True),
     needed("--data", "store of the rendered people's normalised strips"),
     threads("processes", default=1),
     needed("--out", "HDF5 of strips"),
@@ -100,34 +99,35 @@ def _frame(annotated: Supplementary, row: int, path: Path, role: Role) -> Frame:
 def main(args: Namespace) -> None:
     """Render the pairs of every test person."""
     config = load(args.config, "oracle")
-    key = key_of("oracle", config.values, args.dataset, content(args.data), rounding_identity())
+    key = key_of("oracle", config.values, content(args.data), rounding_identity())
     with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as copied:
         if not copied:
-            maker = StripMaker.of(config.preprocess, args.dataset)
-            jobs = list(plan(args, config.redirect.seed, config.redirect.strips, config.synthetic))
+            maker = StripMaker.of(config.preprocess, config.dataset.layout)
+            jobs = list(plan(args.data, config))
             people = render(jobs, config.synthetic, maker, args.threads)
-            write_strips(args.out, args.dataset, people, pixel_source=RENDERED)
+            write_strips(args.out, config.dataset.name, people, pixel_source=RENDERED)
 
 
-def plan(args: Namespace, seed: int, most: int, synthetic: Synthetic) -> Iterator[tuple[Role, list[str], list[str]]]:
+def plan(store: Path, config: Resolved) -> Iterator[tuple[Role, list[str], list[str]]]:
     """Yield each test person with the names of the frames a and b of each pair.
 
     Raises:
         UserError: the store does not contain the frames' names, or contains no rendered person.
     """
-    roles = {role.person_id: role for role in cast(synthetic) if (role.dataset, role.split) == (args.dataset, "test")}
+    of_test = (config.dataset.layout, "test")
+    roles = {role.person_id: role for role in cast(config.synthetic) if (role.layout, role.split) == of_test}
     found = False
-    with StripStore(args.data) as strips:
+    with StripStore(store) as strips:
         for person in strips.persons("test"):
             names = strips.file_names(person)
             if person not in roles or names is None or len(names) < MIN_STRIPS:
                 continue
             strips.check([person])
-            rows, found = chosen(len(names), most), True
-            targets = rows[draw_targets(seed, len(rows))]
+            rows, found = chosen(len(names), config.redirect.strips), True
+            targets = rows[draw_targets(config.redirect.seed, len(rows))]
             yield roles[person], [names[row] for row in rows], [names[row] for row in targets]
     if not found:
-        raise UserError(f"{args.data}: contains no rendered test person with {MIN_STRIPS} strips; run preprocess again")
+        raise UserError(f"{store}: contains no rendered test person with {MIN_STRIPS} strips; run preprocess again")
 
 
 def render(

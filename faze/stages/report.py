@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
 from faze.base.locks import output_lock
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.report import figures
 from faze.report.dataset_page import read_page
@@ -47,7 +47,7 @@ def main(args: Namespace) -> None:
                 figures=pictures,
                 walks=collect_walks(paths, results.tiers, summary["seeds"][0], embedder),
                 atlas=collect_atlas(paths, results.tiers, summary["seeds"][0]),
-                data=[read_page(paths.inspection(d), paths.root, embedder) for d in DATASETS],
+                data=[read_page(paths.inspection(d), paths.root, embedder) for d in results.pixel_sources],
             )
             (folder / "index.html").write_text(page, encoding="utf-8")
     print(f"report: open {args.out / 'index.html'}")

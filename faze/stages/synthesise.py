@@ -12,7 +12,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.locks import output_lock
 from faze.base.output_cache import key_of, output_cache
-from faze.config.parameters import RAW
+from faze.config.parameters import RENDERED_LAYOUTS
 from faze.config.stage_config import load
 from faze.data.readers import RENDERED_MARK
 from faze.data.store.supplementary import write_supplementary, write_truth
@@ -36,29 +36,29 @@ def main(args: Namespace) -> None:
     config = load(args.config, "synthesise")
     folders, files = choose_outputs(args)
     with contextlib.ExitStack() as outputs:
-        for dataset, folder in folders.items():
-            outputs.enter_context(output_lock(folder, files[dataset], args.truth))
+        for layout, folder in folders.items():
+            outputs.enter_context(output_lock(folder, files[layout], args.truth))
         key = key_of("synthesise", config.values, rounding_identity(), sorted(folders))
         everything = [*folders.values(), *files.values(), args.truth]
         if outputs.enter_context(output_cache(args.output_cache, key, everything)):
             return
-        roots = {dataset: outputs.enter_context(whole_folder(folder)) for dataset, folder in folders.items()}
+        roots = {layout: outputs.enter_context(whole_folder(folder)) for layout, folder in folders.items()}
         for root in roots.values():
             (root / RENDERED_MARK).write_text("No photographs: faze rendered the people in this folder.\n")
         people = render_everybody(config.synthetic, roots, args.threads)
-        for dataset, path in files.items():
-            write_supplementary(path, annotation_of(people, dataset).items())
+        for layout, path in files.items():
+            write_supplementary(path, annotation_of(people, layout).items())
         write_truth(args.truth, ((person.role.person_id, person.truth) for person in people))
 
 
 def choose_outputs(args: Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Return the folder and the supplementary file of each data set to render.
+    """Return the folder and the supplementary file of each layout to render.
 
     Raises:
-        UserError: No data set is given, or only one of its two paths.
+        UserError: No layout is given, or only one of its two paths.
     """
-    folders = {dataset: folder for dataset, layout in RAW.items() if (folder := getattr(args, layout))}
-    files = {dataset: path for dataset, layout in RAW.items() if (path := getattr(args, f"{layout}_supplementary"))}
+    folders = {layout: folder for layout in RENDERED_LAYOUTS if (folder := getattr(args, layout))}
+    files = {layout: path for layout in RENDERED_LAYOUTS if (path := getattr(args, f"{layout}_supplementary"))}
     if not folders or folders.keys() != files.keys():
         raise UserError("pass --mpiifacegaze, --gazecapture or both, each with its --...-supplementary")
     return folders, files

@@ -11,10 +11,11 @@ from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
 from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.data.store.strips import StripStore
+from faze.evaluation.parquet_file import TEXT, read_table
 from faze.evaluation.redirection_tables import redirection
-from faze.evaluation.runs import Ablation, read_errors
+from faze.evaluation.runs import AGAIN, Ablation, read_errors
 from faze.fewshot.learners import LEARNERS
 from faze.report.model_card import count_people, write_card
 
@@ -34,16 +35,17 @@ def main(args: Namespace) -> None:
     """Copy the trained files unchanged and write the model card."""
     check_replaceable(args.out, (NETWORK, CARD))
     paths, run = ResultPaths(args.results), (args.tier, args.seed)
-    ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0)
     copies = {NETWORK: paths.checkpoint(*run)}
     copies |= {f"{name}.pt": paths.learner(*run, name) for name in args.learners}
     inputs = [*copies.values(), paths.run_log(*run), paths.redirection(*run)]
-    inputs += [paths.errors(*run, name) for name in args.learners] + [paths.store(dataset) for dataset in DATASETS]
+    inputs += [paths.errors(*run, name) for name in args.learners]
     for path in inputs:
         if not path.is_file():
             raise UserError(f"{path} is missing; run this tier first: snakemake --cores all tier_{args.tier}")
-    people = {dataset: _people(paths, dataset) for dataset in DATASETS}
-    sources = {dataset: _pixel_source(paths, dataset) for dataset in DATASETS}
+    datasets = list(dict.fromkeys(read_table(inputs[-1], {"dataset": TEXT}, AGAIN)["dataset"]))
+    ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0, datasets=datasets)
+    people = {dataset: _people(paths, dataset) for dataset in datasets}
+    sources = {dataset: _pixel_source(paths, dataset) for dataset in datasets}
     card = write_card(
         start=read_ended_run(paths.run_log(*run)).start,
         pixel_sources=sources,

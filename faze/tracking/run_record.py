@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.logged_run import LoggedRun, LoggedValue, read_ended_run, read_logged_run
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
 
 # MLflow draws one chart per metric, so only a few training metrics are mirrored. Results have sections of their own and
@@ -140,17 +140,18 @@ def read_run(paths: ResultPaths, place: RunPlace, pages_in: RunPlace | None = No
     run, training, pages_in = read_ended_run(log), read_training(log, place), pages_in or place
     with as_written(summary, "run the rule evaluate again"):
         results = _read_results(summary, training)
+        datasets = list(read_json(summary, ("pixel_sources",), "")["pixel_sources"])
     artifacts = {"": log}
     if "control" not in training.tags:  # noise controls have no walks
         artifacts["walks"] = paths.walks(place.tier, place.seed)
     if place == pages_in:
-        artifacts |= {"report": paths.report} | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS}
+        artifacts |= {"report": paths.report} | {f"data/{dataset}": paths.inspection(dataset) for dataset in datasets}
     return dataclasses.replace(
         training,
         results=results,
         tags={**training.tags, "mlflow.note.content": _description(training, results, run, pages_in)},
         artifacts=artifacts,
-        datasets=[_read_dataset(paths, dataset) for dataset in DATASETS],
+        datasets=[_read_dataset(paths, dataset) for dataset in datasets],
         checkpoint=paths.checkpoint(place.tier, place.seed),
     )
 

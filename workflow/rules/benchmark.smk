@@ -3,7 +3,7 @@
 
 rule benchmark:
     input:
-        data="results/{name}/data/gazecapture.h5",
+        data=f"results/{{name}}/data/{TRAINING_SET}.h5",
     output:
         "results/{name}/benchmark/benchmark.json",
     log:

@@ -11,6 +11,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 import faze.config.check
+import faze.config.datasets
 import faze.config.parameters
 import faze.config.stage_config
 import faze.config.tiers
@@ -28,7 +29,6 @@ import faze.tracking.store
 
 faze.base.environment.name_user()  # for Snakemake itself and for all jobs
 DEFAULTS = os.path.relpath(Path(workflow.basedir, "config/config.yaml"))  # with --directory, results are elsewhere
-RAW = faze.config.parameters.RAW
 
 
 def in_one_sentence(check, *args):
@@ -63,23 +63,19 @@ def check_path(key, path):
         )
 
 
-def check_data(preprocess):
-    """Check the user's data sets: folders, or files of strips."""
-    for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.parameters.RAW_PATHS):
-        path = preprocess.get(key)
-        # The stage itself opens the list of splits, and cannot read from a storage provider.
-        if path and (key.endswith("_split") or not in_storage(path)):
-            check_path(f"preprocess.{key}", path)
-    for raw in RAW.values():
-        if preprocess[f"{raw}_supplementary"] and (not preprocess[raw] or holds_strips(preprocess[raw])):
-            # It would annotate rendered frames, whose names are the same, or be ignored silently.
-            raise faze.config.check.ConfigError(
-                f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
-            )
-    if preprocess["gazecapture_split"] and not holds_strips(preprocess["gazecapture"] or ""):
-        raise faze.config.check.ConfigError(
-            "preprocess.gazecapture_split: is for an HDF5 of strips; of frames, each recording's info.json tells the split"
-        )
+def check_data(datasets):
+    """Check the paths of the user's data sets."""
+    for name, data in datasets.items():
+        for key, path in {"path": data.path, "supplementary": data.supplementary}.items():
+            if path and not in_storage(path):
+                check_path(f"preprocess.datasets: {key} of {name}", path)
+        if splits_file(data):  # the stage opens it itself, and cannot read from a storage provider
+            check_path(f"preprocess.datasets: splits of {name}", data.splits)
+
+
+def splits_file(data):
+    """Return the path of a data set's list of splits, or "" if it has none."""
+    return "" if data.splits in (faze.config.datasets.STATED, faze.config.datasets.ALL_TEST) else data.splits
 
 
 def check_cluster():
@@ -112,7 +108,7 @@ def warn_of_quota():
 
 def check_name(name):
     """Check that no other results have the same name except for its case: some file systems store both in one folder."""
-    folded = faze.config.validation.folded
+    folded = faze.config.check.folded
     others = [path.name for path in Path("results").glob("*") if folded(path.name) == folded(name)]
     if others and name not in others:
         raise faze.config.check.ConfigError(
@@ -161,7 +157,11 @@ config = faze.config.yaml_files.merge(defaults, config)
 in_one_sentence(check_overrides, workflow.overwrite_configfiles, workflow.config_settings.config)
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_name, config["name"])
-in_one_sentence(check_data, config["preprocess"])
+# All data sets by name, the name of the one with training people, and the paths of all stores of strips.
+DATASETS = faze.config.datasets.data_sets(config)
+TRAINING_SET = faze.config.datasets.training_set(config)
+STORES = [f"results/{{name}}/data/{dataset}.h5" for dataset in DATASETS]
+in_one_sentence(check_data, DATASETS)
 check_storage(config["name"])
 check_surroundings(config["tracking"]["uri"])
 
@@ -178,7 +178,7 @@ wildcard_constraints:
     name=re.escape(config["name"]),
     tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS, *POINTS])),
     seed=r"\d+",
-    dataset="|".join(RAW),
+    dataset="|".join(DATASETS),
 
 
 # `python` in a shell command is the one that runs Snakemake, even if its environment is not activated.
@@ -225,7 +225,7 @@ def every(path, **chosen):
     """Expand a path with every tier, seed, learner and data set of the ablation, or with the chosen ones."""
     run = {"tier": TIERS, "seed": config["run"]["seeds"]}
     paths = expand(
-        path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
+        path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": DATASETS} | run | chosen
     )
     return paths + marks(paths)
 
@@ -256,7 +256,7 @@ def own_config(stage, tier=None, seed=None, dataset=None):
 def keys_of(stage):
     """Return the wildcards that a stage's own configuration depends on, each with any valid value."""
     run = {"tier": TIERS[0], "seed": "0"} if stage in faze.config.parameters.PER_RUN else {}
-    return run | ({"dataset": "mpiigaze"} if stage in faze.config.parameters.PER_DATASET else {})
+    return run | ({"dataset": TRAINING_SET} if stage in faze.config.parameters.PER_DATASET else {})
 
 
 def values(stage):

@@ -1,34 +1,35 @@
 # Raw frames, rendered or the user's own -> normalised eye strips.
 
-RENDERED = [key for key in RAW.values() if not config["preprocess"][key]]  # data sets that the user does not have
+RENDERED = [data.layout for data in DATASETS.values() if not data.path]  # their layouts
 
 
-def data_set(key, name):
+def raw_data(wildcards):
     """Return the user's data set, or rendered people in its layout."""
-    path = config["preprocess"][key]
-    return given(path) if path else f"results/{name}/raw/{key}"
+    data = DATASETS[wildcards.dataset]
+    return given(data.path) if data.path else f"results/{wildcards.name}/raw/{data.layout}"
 
 
 def supplementary(wildcards):
     """Return the supplementary file, if any; frames of GazeCapture, rendered or real, always need one."""
-    key = f"{RAW[wildcards.dataset]}_supplementary"
-    path, gazecapture = config["preprocess"][key], config["preprocess"]["gazecapture"]
-    if path or wildcards.dataset != "gazecapture" or (gazecapture and holds_strips(gazecapture)):
-        return given(path) if path else []
-    made = "gazecapture_landmarks" if gazecapture else key
+    data = DATASETS[wildcards.dataset]
+    if data.supplementary:
+        return given(data.supplementary)
+    if data.layout != "gazecapture":
+        return []
+    made = f"{wildcards.dataset}_landmarks" if data.path else f"{data.layout}_supplementary"
     return f"results/{wildcards.name}/raw/{made}.h5"
 
 
 def splits(wildcards):
-    """Return the list of people by split for normalised strips of GazeCapture that do not contain it."""
-    listed = config["preprocess"]["gazecapture_split"]
-    return local(listed) if listed and wildcards.dataset == "gazecapture" else []
+    """Return the list of people by split, if the data set has one."""
+    listed = splits_file(DATASETS[wildcards.dataset])
+    return local(listed) if listed else []
 
 
 def last_of_raw(wildcards):
     """Return the output that `synthesise` stores last: in a storage, a folder exists as soon as one of its files does."""
-    rendered = not config["preprocess"][RAW[wildcards.dataset]]
-    return f"results/{wildcards.name}/raw/truth.h5" if rendered and STORAGE else []
+    rendered = STORAGE and not DATASETS[wildcards.dataset].path
+    return f"results/{wildcards.name}/raw/truth.h5" if rendered else []
 
 
 def check_landmarks(landmarks):
@@ -72,14 +73,14 @@ rule synthesise:
 # In a separate environment, because MediaPipe installs a second cv2: conda's, or that of landmarks.python.
 rule landmarks:
     input:
-        raw=lambda wildcards: data_set("gazecapture", wildcards.name),
+        raw=raw_data,
         model=lambda wildcards: given(config["landmarks"]["model"]) if config["landmarks"]["model"] else [],
     output:
-        "results/{name}/raw/gazecapture_landmarks.h5",
+        "results/{name}/raw/{dataset}_landmarks.h5",
     log:
-        "results/{name}/logs/landmarks.log",
+        "results/{name}/logs/landmarks_{dataset}.log",
     benchmark:
-        "results/{name}/benchmarks/landmarks.tsv"
+        "results/{name}/benchmarks/landmarks_{dataset}.tsv"
     conda:
         "../../envs/landmarks.yaml"
     threads: CORES
@@ -100,7 +101,7 @@ rule landmarks:
 
 rule preprocess:
     input:
-        raw=lambda wildcards: data_set(RAW[wildcards.dataset], wildcards.name),
+        raw=raw_data,
         last_of_raw=last_of_raw,
         supplementary=supplementary,
         splits=splits,
@@ -124,7 +125,6 @@ rule preprocess:
         r"""
         shared python -m faze preprocess \
             --config {params.config:q} \
-            --dataset {wildcards.dataset} \
             --raw {input.raw:q} \
             --threads {threads} \
             --out {output.data:q} \

@@ -1,5 +1,7 @@
 # Codes of every strip, then few-shot adaptation on them, per person.
 
+CODES = [f"results/{{name}}/{{tier}}/seed{{seed}}/codes/{dataset}.h5" for dataset in DATASETS]
+
 # One process handles all data sets or learners of a run: starting it takes longer than running most learners. `kept`
 # keeps Snakemake from deleting the learners' outputs: the stages reuse those whose inputs, values and code are the same,
 # so that adding a learner does not re-run the others. For the same reason, their names are not params.
@@ -11,11 +13,9 @@ TABLES = ["errors", "trace"] + ["predictions"] * config["fewshot"]["predictions"
 rule encode:
     input:
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
-        mpiigaze="results/{name}/data/mpiigaze.h5",
-        gazecapture="results/{name}/data/gazecapture.h5",
+        data=STORES,
     output:
-        mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
-        gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
+        CODES,
     log:
         "results/{name}/{tier}/seed{seed}/logs/encode.log",
     benchmark:
@@ -34,16 +34,16 @@ rule encode:
         GPUS={resources.gpu} shared python -m faze encode \
             --config {params.config:q} \
             --checkpoint {input.checkpoint:q} \
-            --data {input.mpiigaze:q} {input.gazecapture:q} \
+            --data {input.data:q} \
             --threads {threads} \
-            --out {output.mpiigaze:q} {output.gazecapture:q} \
+            --out {output:q} \
             2>&1 | tee -p {log:q}
         """
 
 
 rule meta_train:
     input:
-        codes="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
+        codes=f"results/{{name}}/{{tier}}/seed{{seed}}/codes/{TRAINING_SET}.h5",
     output:
         kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt")),
     log:
@@ -73,8 +73,7 @@ rule meta_train:
 rule adapt:
     input:
         learners=each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt"),
-        mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
-        gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
+        codes=CODES,
     output:
         errors=kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet")),
         trace=kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_trace.parquet")),
@@ -100,7 +99,7 @@ rule adapt:
             --config {params.config:q} \
             --learner {LEARNERS} \
             --learner-file {input.learners:q} \
-            --codes {input.mpiigaze:q} {input.gazecapture:q} \
+            --codes {input.codes:q} \
             --threads {threads} \
             --out {output.errors:q} \
             --trace {output.trace:q} \

@@ -12,11 +12,6 @@ def in_storage(path):
     return "://" in path
 
 
-def holds_strips(path):
-    """Return whether a data set is an HDF5 of strips, by its name if it is in a storage."""
-    return path.endswith((".h5", ".hdf5")) if in_storage(path) else Path(path).is_file()
-
-
 def given(path):
     """Return the user's data as an input, independent of the storage of the results."""
     return storage(path) if in_storage(path) else local(path)

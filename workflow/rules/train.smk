@@ -35,7 +35,7 @@ def order_of_training(wildcards):
 
 rule train:
     input:
-        data="results/{name}/data/gazecapture.h5",
+        data=f"results/{{name}}/data/{TRAINING_SET}.h5",
     output:
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         run_log="results/{name}/{tier}/seed{seed}/run.jsonl",

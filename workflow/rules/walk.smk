@@ -6,8 +6,7 @@ rule walk:
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         estimator="results/{name}/estimator/estimator.pt",
         pairs=f"results/{{name}}/{config['run']['tiers'][0]}/seed{config['run']['seeds'][0]}/redirected_pairs.parquet",
-        mpiigaze="results/{name}/data/mpiigaze.h5",
-        gazecapture="results/{name}/data/gazecapture.h5",
+        data=STORES,
     output:
         report(
             directory("results/{name}/{tier}/seed{seed}/walks"),
@@ -37,7 +36,7 @@ rule walk:
             --checkpoint {input.checkpoint:q} \
             --estimator {input.estimator:q} \
             --pairs {input.pairs:q} \
-            --data {input.mpiigaze:q} {input.gazecapture:q} \
+            --data {input.data:q} \
             --threads {threads} \
             --out {output[0]:q} \
             2>&1 | tee -p {log:q}
@@ -47,8 +46,8 @@ rule walk:
 # The estimator that evaluates redirected strips, once for all tiers.
 rule estimator:
     input:
-        gazecapture="results/{name}/data/gazecapture.h5",
-        mpiigaze="results/{name}/data/mpiigaze.h5",
+        data=f"results/{{name}}/data/{TRAINING_SET}.h5",
+        evaluated=[store for store in STORES if store != f"results/{{name}}/data/{TRAINING_SET}.h5"],
     output:
         network="results/{name}/estimator/estimator.pt",
         errors="results/{name}/estimator/errors.json",
@@ -69,8 +68,8 @@ rule estimator:
         r"""
         GPUS={resources.gpu} shared python -m faze estimator \
             --config {params.config:q} \
-            --data {input.gazecapture:q} \
-            --evaluated {input.mpiigaze:q} \
+            --data {input.data:q} \
+            --evaluated {input.evaluated:q} \
             --threads {threads} \
             --out {output.network:q} \
             --errors {output.errors:q} \
@@ -100,7 +99,6 @@ rule oracle:
         r"""
         shared python -m faze oracle \
             --config {params.config:q} \
-            --dataset {wildcards.dataset} \
             --data {input.data:q} \
             --threads {threads} \
             --out {output:q} \
@@ -111,7 +109,7 @@ rule oracle:
 
 def oracles(wildcards):
     """Return the rendered targets of the rendered data sets."""
-    rendered = [dataset for dataset, key in RAW.items() if not config["preprocess"][key]]
+    rendered = [dataset for dataset, data in DATASETS.items() if not data.path]
     return every("results/{name}/data/{dataset}_oracle.h5", dataset=rendered)
 
 
@@ -119,8 +117,7 @@ rule redirect:
     input:
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         estimator="results/{name}/estimator/estimator.pt",
-        mpiigaze="results/{name}/data/mpiigaze.h5",
-        gazecapture="results/{name}/data/gazecapture.h5",
+        data=STORES,
         oracle=oracles,
     output:
         people="results/{name}/{tier}/seed{seed}/redirection.parquet",
@@ -144,7 +141,7 @@ rule redirect:
             --config {params.config:q} \
             --checkpoint {input.checkpoint:q} \
             --estimator {input.estimator:q} \
-            --data {input.mpiigaze:q} {input.gazecapture:q} \
+            --data {input.data:q} \
             --oracle {input.oracle:q} \
             --threads {threads} \
             --out {output.people:q} \

@@ -1,58 +1,35 @@
 """Copy strips that are already normalised, from a file in the released layout or ours; reject unsuitable people."""
 
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import parse_json
-from faze.base.untrusted import read_untrusted
 from faze.data.preparation.shards import Prepared
+from faze.data.preparation.splits import UNLISTED, Splits
 from faze.data.readers import OFF_SCREEN, Reject
-from faze.data.store.layout import LABEL_SOURCES, SPLITS
+from faze.data.store.layout import LABEL_SOURCES
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
 from faze.data.store.untrusted_file import check_untrusted
 
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 
 
-def read_splits(path: Path) -> dict[str, str]:
-    """Read the split of each person from a JSON file: {"train": [people], "val": [people], "test": [people]}.
-
-    Raises:
-        UserError: The file is missing or invalid, or contains a person twice.
-    """
-    content = read_untrusted(path, parse_json, "write it again as JSON")
-    lists = list(content.values()) if isinstance(content, dict) else []
-    if not lists or set(content) - set(SPLITS) or not all(isinstance(people, list) for people in lists):
-        raise UserError(f'{path}: expected {{"train": [...], "val": [...], "test": [...]}} with lists of people')
-    splits: dict[str, str] = {}
-    for split, people in content.items():
-        for person in (unicodedata.normalize("NFC", str(person)) for person in people):
-            if person in splits:
-                raise UserError(f"{path}: person {person:.100} is in {splits[person]} and also in {split}")
-            splits[person] = split
-    return splits
-
-
-def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> StripStore:
+def open_stored(path: Path, splits: Splits) -> StripStore:
     """Open a file of strips and check that the split of each person is known.
 
     Raises:
-        UserError: The file cannot be read or belongs to another data set, or the splits are unknown.
+        UserError: The file cannot be read, or lacks the splits.
     """
     check_untrusted(path, "strips")
     strips = StripStore(path, tolerant=True)
-    if strips.dataset in ("mpiigaze", "gazecapture") and strips.dataset != dataset:
-        raise UserError(f"{path}: contains {strips.dataset}, but was passed as {dataset}")
-    silent = [] if dataset == "mpiigaze" else [person for person in strips.persons() if not strips.states_split(person)]
-    if silent and splits is None:
+    silent = [person for person in strips.persons() if not splits.split(person, _stated(strips, person))]
+    if silent and not splits.listed:
         raise UserError(
-            f"{path}: does not contain the split of person {silent[0]}: pass a JSON file with the people of each split "
-            "(preprocess.gazecapture_split)"
+            f"{path}: does not contain the split of person {silent[0]}: set `splits` of this data set to test, or to a "
+            "JSON file with the people of each split"
         )
     return strips
 
@@ -60,8 +37,7 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
 def copy_stored(
     strips: StripStore,
     *,
-    dataset: str,
-    splits: Mapping[str, str] | None,
+    splits: Splits,
     size: tuple[int, int],
     exclude_off_screen: bool,
     progress: Callable[[int], None],
@@ -70,8 +46,7 @@ def copy_stored(
 
     Args:
         strips: Store opened by `open_stored`.
-        dataset: Id of the data set; all people in MPIIGaze are test people.
-        splits: Splits of people; they override those in the file.
+        splits: Splits of people; those that are listed override those in the file.
         size: Height and width that the strips must have, px.
         exclude_off_screen: Whether to leave out samples whose target is known to be off the screen.
         progress: Called with the number of finished strips.
@@ -89,8 +64,8 @@ def copy_stored(
             done += len(piece)
             progress(done)
 
-    for person in sorted({*strips.persons(), *strips.faults, *(splits or ())}):
-        split, fault = _find_split(strips, person, dataset, splits, size)
+    for person in sorted({*strips.persons(), *strips.faults, *splits.listed}):
+        split, fault = _find_split(strips, person, splits, size)
         if fault:
             yield None, [Reject(person, "", fault)]
             continue
@@ -104,9 +79,7 @@ def copy_stored(
         yield copied if kept.any() else None, rejects
 
 
-def _find_split(
-    strips: StripStore, person: str, dataset: str, splits: Mapping[str, str] | None, size: tuple[int, int]
-) -> tuple[str, str]:
+def _find_split(strips: StripStore, person: str, splits: Splits, size: tuple[int, int]) -> tuple[str, str]:
     """Return a person's split, and the reason why the person is left out, or "" if the person is not."""
     if person in strips.faults:
         return "", strips.faults[person]
@@ -124,10 +97,12 @@ def _find_split(
         return "", str(error)
     if intact is False:
         return "", "pixels or labels are corrupt (checksum mismatch)"
-    if dataset == "mpiigaze":
-        return "test", ""
-    split = (splits or {}).get(person) or (strips.split(person) if strips.states_split(person) else "")
-    return split, "" if split else "not in the list of splits"
+    split = splits.split(person, _stated(strips, person))
+    return split, "" if split else UNLISTED
+
+
+def _stated(strips: StripStore, person: str) -> str:
+    return strips.split(person) if strips.states_split(person) else ""
 
 
 def _find_label_fault(labels: NDArray[np.float32]) -> str:

@@ -13,7 +13,7 @@ from faze.data.normalization.pose import NormalizedCamera, UnusableFrame, normal
 from faze.data.normalization.warp import StripLookup, Undistorted, check_in_frame, look_up, warp_two_step
 from faze.data.readers import Frame, check_size
 
-RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazecapture": "keep"}
+RECENTRED = ("mpiifacegaze", "mpiigaze")  # layouts whose frames the released procedure undistorts with a centred camera
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,11 @@ class StripMaker:
     released: Undistorted | None = None
 
     @classmethod
-    def of(cls, settings: Preprocess, dataset: str) -> "StripMaker":
-        """Create the maker of a data set's strips from the configuration."""
+    def of(cls, settings: Preprocess, layout: str) -> "StripMaker":
+        """Create the maker of the strips of a data set in a layout."""
         camera = NormalizedCamera(settings.focal_length_px, settings.distance_mm, settings.width_px, settings.height_px)
-        return cls(camera, RELEASED_UNDISTORTION[dataset] if settings.compatibility == "two_step" else None)
+        released: Undistorted = "recentred" if layout in RECENTRED else "keep"
+        return cls(camera, released if settings.compatibility == "two_step" else None)
 
     def make(self, frames: Sequence[Frame], pixels: NDArray[np.uint8], labels: NDArray[np.float32]) -> list[str]:
         """Fill pixels (n, H, W, 3) RGB and labels (n, 4) for n frames of one person.

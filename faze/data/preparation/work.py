@@ -7,7 +7,7 @@ import concurrent.futures
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import cv2
@@ -15,8 +15,9 @@ import numpy as np
 
 from faze.base.code_hash import fingerprint
 from faze.base.process_pool import worker_processes
-from faze.config.parameters import Preprocess
+from faze.config.parameters import DataSet, Preprocess
 from faze.data.preparation.shards import ENTRIES, Shard, ShardContent, ShardFolder, stamp_of
+from faze.data.preparation.splits import UNLISTED, Splits
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame, Reader, Reject, check_entries
 from faze.data.store.layout import LABEL_SOURCES
@@ -25,9 +26,10 @@ from faze.data.store.strips import VALIDITIES
 _VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
 
 
-def key_of(dataset: str, settings: Preprocess, raw: Path, supplementary: Path | None) -> str:
+def key_of(entry: DataSet, splits: Splits, settings: Preprocess, raw: Path, supplementary: Path | None) -> str:
     """Hash everything that determines the content of shards, except each person's raw files: 16 hex digits."""
-    digest = hashlib.sha256(repr((dataset, sorted(asdict(settings).items()), str(raw.resolve()))).encode())
+    of = (entry, sorted(splits.listed.items()), sorted(asdict(settings).items()), str(raw.resolve()))
+    digest = hashlib.sha256(repr(of).encode())
     if supplementary:
         stat = supplementary.stat()
         digest.update(repr((str(supplementary.resolve()), stat.st_size, stat.st_mtime_ns)).encode())
@@ -53,6 +55,7 @@ class Worker:
     reader: Reader
     maker: StripMaker
     folder: ShardFolder
+    splits: Splits
     exclude_off_screen: bool = False  # leave out frames whose target is known to be off the screen
     _person: str = ""
     _position: int = 0
@@ -76,11 +79,19 @@ class Worker:
         """Read the entries of a shard; shards come in order, so each person's annotation is read once."""
         if self._person != shard.person_id or self._position > shard.start:
             self._person, self._position = shard.person_id, 0
-            self._entries = check_entries(self.reader.entries(shard.person_id), self.exclude_off_screen)
+            entries = check_entries(self.reader.entries(shard.person_id), self.exclude_off_screen)
+            self._entries = (self._with_split(entry) for entry in entries)
         while self._position < shard.start and next(self._entries, None) is not None:
             self._position += 1
         self._position = shard.stop
         return list(itertools.islice(self._entries, len(shard)))
+
+    def _with_split(self, entry: Frame | Reject) -> Frame | Reject:
+        """Set a frame's split, or reject it if the split is unknown."""
+        if isinstance(entry, Reject):
+            return entry
+        split = self.splits.split(entry.person_id, entry.split)
+        return replace(entry, split=split) if split else Reject(entry.person_id, entry.file_name, UNLISTED)
 
 
 def _content(entries: Sequence[Frame | Reject], reasons: Sequence[str], labels: np.ndarray) -> ShardContent:

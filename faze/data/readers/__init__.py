@@ -31,7 +31,7 @@ class Frame:
     translation_mm: NDArray  # (3,) head -> camera
     gaze_target_mm: NDArray  # (3,)
     inner_eye_corners_mm: NDArray  # (2, 3) in the head's model frame
-    split: str  # train | val | test
+    split: str  # train | val | test; "" if the data set does not state it
     frame_index: int = 0  # position in the person's annotation, from 0
     label_source: str = "annotated"  # one of faze.data.store.layout.LABEL_SOURCES
     on_screen: bool | None = None  # whether the gaze target is on the screen; None if the screen is unknown

@@ -125,7 +125,7 @@ class GazeCapture(SupplementaryReader):
         """
         if supplementary is None:
             raise UserError(
-                f"{raw}: raw GazeCapture contains no head poses; set preprocess.gazecapture_supplementary to FAZE's "
+                f"{raw}: raw GazeCapture contains no head poses; set `supplementary` of this data set to FAZE's "
                 f"supplementary HDF5, or to the one that `faze landmarks --raw {raw}` writes"
             )
         super().__init__(raw, supplementary, split="", layout="GazeCapture")  # each recording states its own split

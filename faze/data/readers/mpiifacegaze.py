@@ -1,7 +1,7 @@
 """Read MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt).
 
 Both annotate the 3-D head pose and gaze target in the camera frame, using the 6-point face model. pXX/Calibration
-contains the laptop's intrinsics and screen. All people are test people.
+contains the laptop's intrinsics and screen.
 """
 
 import re
@@ -21,7 +21,7 @@ from faze.data.readers import OUTSIDE, Frame, Reader, Reject, is_inside, lie_on_
 from faze.data.readers.calibration import Calibrations, describe_unknown_screens
 from faze.data.readers.supplementary_reader import SupplementaryReader
 
-SPLIT = "test"
+SPLIT = ""  # the data set states none
 
 
 def open_mpiifacegaze(raw: Path, supplementary: Path | None) -> Reader:
@@ -80,7 +80,7 @@ class MPIIFaceGaze:
         """
         if not self.persons():
             raise UserError(
-                f"{self._raw}: contains no folder p00, p01, ...; set preprocess.mpiifacegaze to the folder that does"
+                f"{self._raw}: contains no folder p00, p01, ...; set the path of this data set to the folder that does"
             )
         if note := describe_unknown_screens([self.folder(person) for person in self.persons()]):
             print(f"{self._raw}: {note}", file=sys.stderr)

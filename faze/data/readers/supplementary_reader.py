@@ -28,7 +28,7 @@ class SupplementaryReader:
         Args:
             raw: Folder to which the file names of the annotation are relative.
             supplementary: HDF5 file with FAZE's annotation.
-            split: Split of all people: train, val or test.
+            split: Split of all people: train, val or test; "" if it is unknown.
             layout: Name of the raw data set.
             on_screen: Maps a person's file names to whether the targets are on the screen, since the HDF5 file does not
                 contain this.

@@ -35,19 +35,19 @@ _FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so more people in one s
 class Role:
     """One person to be rendered, determined by the seed, the domain and the index."""
 
-    dataset: str  # mpiigaze | gazecapture
+    layout: str  # mpiifacegaze | gazecapture
     split: str
     index: int
 
     @property
     def domain(self) -> str:
         """Return the key for this person's random numbers."""
-        return f"{self.dataset}_{self.split}"
+        return f"{self.layout}_{self.split}"
 
     @property
     def person_id(self) -> str:
         """Return the name of the person's folder in the data set."""
-        return f"p{self.index:02d}" if self.dataset == "mpiigaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
+        return f"p{self.index:02d}" if self.layout == "mpiifacegaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +62,13 @@ class PersonAnnotation:
 def cast(synthetic: Synthetic) -> Iterator[Role]:
     """List all people to be rendered."""
     numbers = {
-        ("mpiigaze", "test"): synthetic.mpiigaze_people,
+        ("mpiifacegaze", "test"): synthetic.mpiigaze_people,
         ("gazecapture", "train"): synthetic.gazecapture_train_people,
         ("gazecapture", "val"): synthetic.gazecapture_val_people,
         ("gazecapture", "test"): synthetic.gazecapture_test_people,
     }
-    for (dataset, split), people in numbers.items():
-        yield from (Role(dataset, split, index) for index in range(people))
+    for (layout, split), people in numbers.items():
+        yield from (Role(layout, split, index) for index in range(people))
 
 
 def frames_of(role: Role, synthetic: Synthetic) -> int:
@@ -80,7 +80,7 @@ def frames_of(role: Role, synthetic: Synthetic) -> int:
 def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     """Draw a person and their frames."""
     key = (synthetic.seed, role.domain, role.index)
-    measured, laptop, rng = synthetic.people == "measured", role.dataset == "mpiigaze", random(*key, ANATOMY)
+    measured, laptop, rng = synthetic.people == "measured", role.layout == "mpiifacegaze", random(*key, ANATOMY)
     if measured:
         person = sample_measured_person(rng)
     else:
@@ -129,7 +129,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
         folder.mkdir(parents=True, exist_ok=True)
     for name, image in zip(frames.file_names, render_frames(role, frames, synthetic.seed), strict=True):
         (root / name).write_bytes(jpeg(frames, synthetic, image))
-    if role.dataset == "mpiigaze":
+    if role.layout == "mpiifacegaze":
         write_mpiifacegaze(root, frames, random(synthetic.seed, role.domain, role.index, FILES, 1))
     else:
         write_gazecapture(root, frames)
@@ -144,11 +144,11 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
         roots: the folder of each data set that is rendered.
         threads: number of processes.
     """
-    roles = [role for role in cast(synthetic) if role.dataset in roots]
+    roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
     with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
         # Laptop users, whose frames are the largest, come first, so that all processes end at about the same time.
-        futures = {pool.submit(write_person, role, synthetic, roots[role.dataset]): role for role in roles}
+        futures = {pool.submit(write_person, role, synthetic, roots[role.layout]): role for role in roles}
         for future in as_completed(futures):
             future.result()
             done += frames_of(futures[future], synthetic)
@@ -156,9 +156,9 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
         return [future.result() for future in futures]
 
 
-def annotation_of(people: Iterable[PersonAnnotation], dataset: str) -> dict[str, Supplementary]:
+def annotation_of(people: Iterable[PersonAnnotation], layout: str) -> dict[str, Supplementary]:
     """Collect FAZE's annotation of the people in one data set."""
-    return {p.role.person_id: p.supplementary for p in people if p.role.dataset == dataset}
+    return {p.role.person_id: p.supplementary for p in people if p.role.layout == layout}
 
 
 def use_one_thread() -> None:

@@ -1,0 +1,53 @@
+"""The data sets of a configuration, `preprocess.datasets`: their entries, and which of them trains the networks."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from faze.config.check import Fault, build, folded, names_a_folder, shown
+from faze.config.parameters import RENDERED_LAYOUTS, DataSet
+
+ALL_TEST = "test"  # splits: all people are test people
+STATED = "stated"  # splits: as the data state them
+WITHOUT_SPLITS = ("mpiifacegaze", "mpiigaze")  # layouts that state no splits
+
+
+def data_sets(config: Mapping[str, Any]) -> dict[str, DataSet]:
+    """Return the entries of all data sets by name, in the order of the configuration."""
+    return {entry["name"]: build(DataSet, entry) for entry in config["preprocess"]["datasets"]}
+
+
+def training_set(config: Mapping[str, Any]) -> str:
+    """Return the name of the data set whose train and val people train the networks."""
+    return next(name for name, entry in data_sets(config).items() if entry.splits != ALL_TEST)
+
+
+def check_datasets(config: Mapping[str, Any]) -> Iterator[Fault]:
+    """Check each entry, that names differ, and that exactly one data set has training people."""
+    key, taken, rendered, training = "preprocess.datasets", set(), set(), []
+    for position, entry in enumerate(config["preprocess"]["datasets"]):
+        data, here = build(DataSet, entry), f"{key}[{position}]"
+        if not names_a_folder(data.name) or data.name.endswith("_oracle"):
+            yield Fault(f"{here}.name", f"{shown(data.name)} must be letters, digits, - and _: it names files")
+        elif folded(data.name) in taken:
+            yield Fault(f"{here}.name", f"{data.name}: another data set has this name: choose another one")
+        taken.add(folded(data.name))
+        yield from _check_entry(here, data)
+        if data.path is None and data.layout in rendered:
+            yield Fault(f"{here}.path", f"people are already rendered in the layout {data.layout}: give a path")
+        rendered |= {data.layout} if data.path is None else set()
+        training += [data.name] if data.splits != ALL_TEST else []
+    if len(training) != 1:
+        found = f"{', '.join(training)} have" if training else "none has"
+        yield Fault(key, f"one data set must have training people, but {found}: give all others `splits: {ALL_TEST}`")
+
+
+def _check_entry(key: str, data: DataSet) -> Iterator[Fault]:
+    if data.path is None and data.layout not in RENDERED_LAYOUTS:
+        yield Fault(f"{key}.path", f"missing; faze renders people only in the layouts {', '.join(RENDERED_LAYOUTS)}")
+    if data.supplementary and (data.path is None or data.layout == "strips"):
+        # It would annotate rendered frames, whose names are the same, or be ignored silently.
+        yield Fault(f"{key}.supplementary", "annotates frames, but `path` contains none")
+    if data.splits == STATED and data.layout in WITHOUT_SPLITS:
+        yield Fault(
+            f"{key}.splits", f"{data.layout} states no splits: write {ALL_TEST}, or the path of a JSON file of splits"
+        )

@@ -1,0 +1,54 @@
+"""Who is a train, val or test person: as the data state, everyone a test person, or listed in a JSON file."""
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from faze.base.errors import UserError
+from faze.base.files import parse_json
+from faze.base.untrusted import read_untrusted
+from faze.config.datasets import ALL_TEST, STATED
+from faze.data.store.layout import SPLITS
+
+UNLISTED = "not in the list of splits"  # reason to leave a person out
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The splits of one data set's people."""
+
+    all_test: bool
+    listed: Mapping[str, str]  # by person
+
+    @classmethod
+    def of(cls, splits: str) -> "Splits":
+        """Read `splits` of a data set's entry.
+
+        Raises:
+            UserError: It is the path of a file that is missing or invalid, or contains a person twice.
+        """
+        return cls(splits == ALL_TEST, {} if splits in (ALL_TEST, STATED) else read_splits(Path(splits)))
+
+    def split(self, person: str, stated: str) -> str:
+        """Return a person's split, given the one that the data state, if any; "" if it is unknown."""
+        return ALL_TEST if self.all_test else self.listed.get(person, stated)
+
+
+def read_splits(path: Path) -> dict[str, str]:
+    """Read the split of each person from a JSON file: {"train": [people], "val": [people], "test": [people]}.
+
+    Raises:
+        UserError: The file is missing or invalid, or contains a person twice.
+    """
+    content = read_untrusted(path, parse_json, "write it again as JSON")
+    lists = list(content.values()) if isinstance(content, dict) else []
+    if not lists or set(content) - set(SPLITS) or not all(isinstance(people, list) for people in lists):
+        raise UserError(f'{path}: expected {{"train": [...], "val": [...], "test": [...]}} with lists of people')
+    splits: dict[str, str] = {}
+    for split, people in content.items():
+        for person in (unicodedata.normalize("NFC", str(person)) for person in people):
+            if person in splits:
+                raise UserError(f"{path}: person {person:.100} is in {splits[person]} and also in {split}")
+            splits[person] = split
+    return splits
