@@ -207,6 +207,8 @@ def build(kind: Any, value: Any) -> Any:
         return kind(**{name: build(field, value[name]) for name, field in fields_of(kind).items()})
     if get_origin(kind) is dict:
         return {key: build(get_args(kind)[1], item) for key, item in value.items()}
+    if get_origin(kind) in (Union, types.UnionType) and isinstance(value, Mapping):
+        return build(next(one for one in get_args(kind) if dataclasses.is_dataclass(one)), value)
     if isinstance(value, list):
         return tuple(build(get_args(kind)[0], item) if get_origin(kind) is list else item for item in value)
     return float(value) if float in (kind, *get_args(kind)[:1]) else value

@@ -1,6 +1,7 @@
 """The data sets of a configuration, `preprocess.datasets`: their entries, and which of them trains the networks."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from faze.config.check import Fault, build, folded, names_a_folder, shown
@@ -8,6 +9,8 @@ from faze.config.parameters import RENDERED_LAYOUTS, DataSet
 
 ALL_TEST = "test"  # splits: all people are test people
 STATED = "stated"  # splits: as the data state them
+LEAVE_ONE_OUT = "leave_one_person_out"  # splits: everyone is a test person of the network of one fold
+WORDS = (ALL_TEST, STATED, LEAVE_ONE_OUT)  # any other value of splits is the path of a file
 WITHOUT_SPLITS = ("mpiifacegaze", "mpiigaze")  # layouts that state no splits
 
 
@@ -21,11 +24,18 @@ def training_set(config: Mapping[str, Any]) -> str:
     return next(name for name, entry in data_sets(config).items() if entry.splits != ALL_TEST)
 
 
+def training_folds(config: Mapping[str, Any]) -> int:
+    """Return how many networks each run trains, one per fold of the people; 0 without leave-one-person-out."""
+    data = data_sets(config)[training_set(config)]
+    return data.folds or 0
+
+
 def check_datasets(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Check each entry, that names differ, and that exactly one data set has training people."""
     key, taken, rendered, training = "preprocess.datasets", set(), set(), []
-    for position, entry in enumerate(config["preprocess"]["datasets"]):
-        data, here = build(DataSet, entry), f"{key}[{position}]"
+    entries = [asdict(build(DataSet, entry)) for entry in config["preprocess"]["datasets"]]
+    for position, entry in enumerate(entries):
+        data, here = DataSet(**entry), f"{key}[{position}]"
         if not names_a_folder(data.name) or data.name.endswith("_oracle"):
             yield Fault(f"{here}.name", f"{shown(data.name)} must be letters, digits, - and _: it names files")
         elif folded(data.name) in taken:
@@ -36,7 +46,9 @@ def check_datasets(config: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault(f"{here}.path", f"people are already rendered in the layout {data.layout}: give a path")
         rendered |= {data.layout} if data.path is None else set()
         training += [data.name] if data.splits != ALL_TEST else []
-    if len(training) != 1:
+    if any(entry["splits"] == LEAVE_ONE_OUT for entry in entries) and len(entries) > 1:
+        yield Fault(key, f"with `splits: {LEAVE_ONE_OUT}`, no other data set can be tested: list only one")
+    elif len(training) != 1:
         found = f"{', '.join(training)} have" if training else "none has"
         yield Fault(key, f"one data set must have training people, but {found}: give all others `splits: {ALL_TEST}`")
 
@@ -47,7 +59,13 @@ def _check_entry(key: str, data: DataSet) -> Iterator[Fault]:
     if data.supplementary and (data.path is None or data.layout == "strips"):
         # It would annotate rendered frames, whose names are the same, or be ignored silently.
         yield Fault(f"{key}.supplementary", "annotates frames, but `path` contains none")
+    if (data.splits == LEAVE_ONE_OUT) != (data.folds is not None):
+        yield Fault(
+            f"{key}.folds",
+            f"is the number of networks for `splits: {LEAVE_ONE_OUT}`, at most the number of people: give both or none",
+        )
     if data.splits == STATED and data.layout in WITHOUT_SPLITS:
         yield Fault(
-            f"{key}.splits", f"{data.layout} states no splits: write {ALL_TEST}, or the path of a JSON file of splits"
+            f"{key}.splits",
+            f"{data.layout} states no splits: write {ALL_TEST}, {LEAVE_ONE_OUT}, or the path of a JSON file",
         )

@@ -40,6 +40,15 @@ class DataSet:
     path: str | None = None
     supplementary: str | None = None
     splits: str = "stated"
+    folds: Annotated[int, Range(3)] | None = None
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A fold of the people: its people are the test people, and those of the next fold the val people."""
+
+    number: Count
+    folds: Positive
 
 
 RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
@@ -377,24 +386,24 @@ SECTIONS: dict[str, type] = {
 }
 
 # The parameters on which each stage depends: a change of any other does not re-run it. These are sections, some of
-# them in part, one data set (dataset) or the names of all (datasets), and the switches of one tier (engine) or of
-# several by name (engines, leave_one_out).
+# them in part, one data set (dataset) or the names of all (datasets), a fold of the people (fold), and the switches of
+# one tier (engine) or of several by name (engines, leave_one_out).
 STAGES: dict[str, dict[str, Any]] = {
     "synthesise": {"synthetic": Synthetic},
     "preprocess": {"preprocess": Preprocess, "dataset": DataSet},
     "train": {
-        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
+        **{"preprocess": StripCamera, "data": Data, "fold": Fold | None, "augment": Augment},
         **{"model": Model, "loss": Loss, "engine": Engine, "train": TrainSection},
     },
-    "encode": {"model": Model, "encode": Encode},
+    "encode": {"fold": Fold | None, "model": Model, "encode": Encode},
     "meta_train": {"fewshot": Fewshot},
     "adapt": {"fewshot": FewshotAdapt},
     "walk": {"walk": Walk},
-    "estimator": {"model": ImageSize, "estimator": Estimator},
+    "estimator": {"fold": Fold | None, "model": ImageSize, "estimator": Estimator},
     "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "dataset": DataSet, "redirect": Redirect},
-    "redirect": {"redirect": Redirect},
+    "redirect": {"fold": Fold | None, "redirect": Redirect},
     "benchmark": {
-        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
+        **{"preprocess": StripCamera, "data": Data, "fold": Fold | None, "augment": Augment},
         **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
         **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
     },
@@ -404,5 +413,6 @@ STAGES: dict[str, dict[str, Any]] = {
     "track": {"run": Run, "tracking": Tracking},
 }
 PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk", "redirect"})  # parameters of a tier and a seed
+PER_FOLD = frozenset({"train", "encode", "meta_train", "adapt"})  # of these, a part runs for each fold of the people
 PER_DATASET = frozenset({"preprocess", "oracle"})
 SHARED = frozenset({"synthesise", "preprocess", "estimator", "oracle"})  # outputs are the same in every ablation

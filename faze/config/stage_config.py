@@ -14,8 +14,8 @@ from typing import Any, get_origin
 
 from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
-from faze.config.datasets import data_sets
-from faze.config.parameters import CONTROLS, SHARED, STAGES
+from faze.config.datasets import data_sets, training_folds
+from faze.config.parameters import CONTROLS, SHARED, STAGES, Fold
 from faze.config.tiers import at_point, leave_one_out, points, resolve_tier, tier_bases
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
@@ -31,6 +31,7 @@ def resolve(
     tier: str | None = None,
     seed: int | None = None,
     dataset: str | None = None,
+    fold: int = 0,
 ) -> dict[str, Any]:
     """Return all values on which a stage may depend, by dotted key: its input, provenance and MLflow params.
 
@@ -61,6 +62,8 @@ def resolve(
         elif section == "dataset":
             assert dataset is not None, f"stage {stage} needs a data set"
             known = data_sets(config)[dataset]
+        elif section == "fold":
+            known = Fold(fold, folds) if (folds := training_folds(config)) else None
         elif section == "datasets":
             known = list(data_sets(config))
         else:

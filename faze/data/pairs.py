@@ -26,6 +26,7 @@ from torch.utils.data import Dataset
 from faze.base.cgroup import memory_bytes
 from faze.base.errors import UserError
 from faze.base.files import named
+from faze.config.parameters import Fold
 from faze.data.network_input import shrink, shrink_factor, spread
 from faze.data.store.strips import StripStore
 
@@ -248,7 +249,9 @@ class PeopleStrips:
         return found
 
 
-def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: int) -> tuple[PeopleStrips, list[str]]:
+def load_people(
+    path: Path, split: str, size: tuple[int, int], *, min_entries: int, fold: Fold | None = None
+) -> tuple[PeopleStrips, list[str]]:
     """Return the people of a split with enough entries, and the names of the others; strips are read when needed.
 
     Args:
@@ -256,16 +259,17 @@ def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: i
         split: train, val or test.
         size: height and width to which strips are shrunk, px.
         min_entries: smallest number of entries that a person must have.
+        fold: determines the splits instead of the store.
 
     Raises:
         UserError: no person has enough entries, or strips cannot be shrunk to the size.
     """
-    strips = StripStore(path)
+    strips = StripStore(path, fold=fold)
     everyone = strips.persons(split)
     if not everyone:
         raise UserError(
-            f"{path}: has no person in split {split!r}; assign people to it when the store is made "
-            "(preprocess.gazecapture_split, or synthetic.gazecapture_val_people for synthetic data)"
+            f"{path}: has no person in split {split!r}: assign people to it (`splits` of this data set under "
+            "preprocess.datasets, or synthetic.gazecapture_val_people for rendered people)"
         )
     names = [name for name in everyone if strips.count(name) >= min_entries]
     left_out = [name for name in everyone if name not in names]

@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
     head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
     fast = for_inference(dted)
     for data, out in stores:
-        with output_lock(out), StripStore(data) as strips, exact(dted):
+        with output_lock(out), StripStore(data, fold=config.fold) as strips, exact(dted):
             codes = encode_people(fast, strips, config.encode.batch)
             write_codes(out, strips.dataset, codes, head, strips.pixel_source)
 

@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
         for path in stores:
             with StripStore(path) as strips:
                 strips.check(strips.persons())
-        people = cache(load_people(args.data, "train", size, min_entries=1)[0])
+        people = cache(load_people(args.data, "train", size, min_entries=1, fold=config.fold)[0])
         progress = Progress("estimator", config.estimator.strips, "strips")
         network = train_estimator(people, config.estimator, device, progress)
         errors = []
@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
         # Not by the engine, whose changes would re-run this. Without `enabled`, cuDNN would be off.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             for path in stores:
-                with StripStore(path) as strips:
+                with StripStore(path, fold=config.fold) as strips:
                     errors += measure_errors(network, strips)
         save_estimator(args.out, TrainedEstimator(network, trained_on))
         with whole_file(args.errors) as temporary:

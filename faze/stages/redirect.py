@@ -58,7 +58,7 @@ def main(args: Namespace) -> None:
             oracles = {store.dataset: store for store in map(stack.enter_context, map(StripStore, args.oracle))}
             fast, tables = for_inference(dted), []
             for path in args.data:
-                with StripStore(path) as strips:
+                with StripStore(path, fold=config.fold) as strips:
                     oracle = oracles.get(strips.dataset)
                     tables.append(redirect_store(fast, estimator, strips, oracle, config.redirect, path))
         written = [pd.concat(parts) for parts in zip(*tables, strict=True)]

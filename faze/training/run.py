@@ -115,10 +115,10 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         perturb_weight(bare_model(step))
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)  # before strips are read
     size = (config.model.image_height_px, config.model.image_width_px)
-    people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries)
-    validation, _ = load_people(data, "val", size, min_entries=1)
+    people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries, fold=config.fold)
+    validation, _ = load_people(data, "val", size, min_entries=1, fold=config.fold)
     fingerprint = code_hash.fingerprint("faze.stages.train")
-    with StripStore(data) as strips:
+    with StripStore(data, fold=config.fold) as strips:
         content, pixel_source = strips.identity("train", "val"), strips.pixel_source
         if world.rank == 0:
             strips.check([*people.names, *validation.names])

@@ -75,7 +75,7 @@ def check_data(datasets):
 
 def splits_file(data):
     """Return the path of a data set's list of splits, or "" if it has none."""
-    return "" if data.splits in (faze.config.datasets.STATED, faze.config.datasets.ALL_TEST) else data.splits
+    return "" if data.splits in faze.config.datasets.WORDS else data.splits
 
 
 def check_cluster():
@@ -160,6 +160,9 @@ in_one_sentence(check_name, config["name"])
 # All data sets by name, the name of the one with training people, and the paths of all stores of strips.
 DATASETS = faze.config.datasets.data_sets(config)
 TRAINING_SET = faze.config.datasets.training_set(config)
+# With leave-one-person-out, each run has folders of its folds, whose results the rule `join` combines.
+FOLDS = [f"/fold{number}" for number in range(faze.config.datasets.training_folds(config))]
+FIRST_FOLD = FOLDS[0] if FOLDS else ""
 STORES = [f"results/{{name}}/data/{dataset}.h5" for dataset in DATASETS]
 in_one_sentence(check_data, DATASETS)
 check_storage(config["name"])
@@ -178,6 +181,7 @@ wildcard_constraints:
     name=re.escape(config["name"]),
     tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS, *POINTS])),
     seed=r"\d+",
+    fold=r"/fold\d+" if FOLDS else "(?:)",
     dataset="|".join(DATASETS),
 
 
@@ -230,9 +234,9 @@ def every(path, **chosen):
     return paths + marks(paths)
 
 
-def each_learner(path):
-    """Expand a path with every learner; keep the run's wildcards."""
-    return expand(path, learner=config["fewshot"]["learners"], allow_missing=True)
+def each_learner(path, **chosen):
+    """Expand a path with every learner, and the chosen values; keep the run's wildcards."""
+    return expand(path, learner=config["fewshot"]["learners"], **chosen, allow_missing=True)
 
 
 def every_run(path, **chosen):
@@ -247,15 +251,17 @@ def code(stage):
 
 
 @functools.cache
-def own_config(stage, tier=None, seed=None, dataset=None):
+def own_config(stage, tier=None, seed=None, dataset=None, fold=""):
     """Return the lines of a stage's own configuration, as `faze resolve` prints it."""
-    flat = faze.config.stage_config.resolve(config, stage, tier, seed and int(seed), dataset)
+    number = int(fold.removeprefix("/fold") or 0)
+    flat = faze.config.stage_config.resolve(config, stage, tier, seed and int(seed), dataset, number)
     return faze.config.stage_config.to_lines(flat)
 
 
 def keys_of(stage):
     """Return the wildcards that a stage's own configuration depends on, each with any valid value."""
     run = {"tier": TIERS[0], "seed": "0"} if stage in faze.config.parameters.PER_RUN else {}
+    run |= {"fold": FIRST_FOLD} if stage in faze.config.parameters.PER_FOLD else {}
     return run | ({"dataset": TRAINING_SET} if stage in faze.config.parameters.PER_DATASET else {})
 
 
@@ -276,7 +282,8 @@ def config_file(stage):
         keys = {key: wildcards[key] for key in keys_of(stage)}
         file = f"{stage}_{keys['dataset']}" if "dataset" in keys else stage
         if "tier" in keys:
-            return f"results/{config['name']}/{keys['tier']}/seed{keys['seed']}/configs/{file}.yaml"
+            fold = keys.get("fold", "")
+            return f"results/{config['name']}/{keys['tier']}/seed{keys['seed']}{fold}/configs/{file}.yaml"
         return f"results/{config['name']}/configs/{file}.yaml"
 
     return path

@@ -37,12 +37,12 @@ rule train:
     input:
         data=f"results/{{name}}/data/{TRAINING_SET}.h5",
     output:
-        checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
-        run_log="results/{name}/{tier}/seed{seed}/run.jsonl",
+        checkpoint="results/{name}/{tier}/seed{seed}{fold}/checkpoint.pt",
+        run_log="results/{name}/{tier}/seed{seed}{fold}/run.jsonl",
     log:
-        "results/{name}/{tier}/seed{seed}/logs/train.log",
+        "results/{name}/{tier}/seed{seed}{fold}/logs/train.log",
     benchmark:
-        "results/{name}/{tier}/seed{seed}/benchmarks/train.tsv"
+        "results/{name}/{tier}/seed{seed}{fold}/benchmarks/train.tsv"
     priority: order_of_training
     conda:
         "../../envs/faze.yaml"

@@ -3,7 +3,7 @@
 
 rule walk:
     input:
-        checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
+        checkpoint=f"results/{{name}}/{{tier}}/seed{{seed}}{FIRST_FOLD}/checkpoint.pt",
         estimator="results/{name}/estimator/estimator.pt",
         pairs=f"results/{{name}}/{config['run']['tiers'][0]}/seed{config['run']['seeds'][0]}/redirected_pairs.parquet",
         data=STORES,
@@ -115,7 +115,7 @@ def oracles(wildcards):
 
 rule redirect:
     input:
-        checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
+        checkpoint=f"results/{{name}}/{{tier}}/seed{{seed}}{FIRST_FOLD}/checkpoint.pt",
         estimator="results/{name}/estimator/estimator.pt",
         data=STORES,
         oracle=oracles,

@@ -8,7 +8,7 @@ from pathlib import Path
 from faze.base.errors import UserError
 from faze.base.files import parse_json
 from faze.base.untrusted import read_untrusted
-from faze.config.datasets import ALL_TEST, STATED
+from faze.config.datasets import ALL_TEST, LEAVE_ONE_OUT, WORDS
 from faze.data.store.layout import SPLITS
 
 UNLISTED = "not in the list of splits"  # reason to leave a person out
@@ -28,7 +28,7 @@ class Splits:
         Raises:
             UserError: It is the path of a file that is missing or invalid, or contains a person twice.
         """
-        return cls(splits == ALL_TEST, {} if splits in (ALL_TEST, STATED) else read_splits(Path(splits)))
+        return cls(splits in (ALL_TEST, LEAVE_ONE_OUT), {} if splits in WORDS else read_splits(Path(splits)))
 
     def split(self, person: str, stated: str) -> str:
         """Return a person's split, given the one that the data state, if any; "" if it is unknown."""

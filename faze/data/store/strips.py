@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from faze.base.errors import DamagedFile, UserError
 from faze.base.output_cache import content
 from faze.base.untrusted import untrusted
+from faze.config.parameters import Fold
 from faze.data.store.layout import (
     DAMAGED,
     LABEL_SOURCES,
@@ -167,18 +168,19 @@ def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArra
 class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     """A file of strips, open for reading. Loader processes may inherit it (HDF5 reads by position) or unpickle it."""
 
-    def __init__(self, path: Path | str, tolerant: bool = False) -> None:
+    def __init__(self, path: Path | str, tolerant: bool = False, fold: Fold | None = None) -> None:
         """Open and check a file.
 
         Args:
             path: Path of the file, written by faze or by the released code.
             tolerant: Omit people whose data are not in this layout; `faults` contains the reasons.
+            fold: Take the splits from this fold instead of the file.
 
         Raises:
             UserError: The file is missing, truncated or in another layout; the message names the file and the person.
         """
         super().__init__(path, "train")
-        self._tolerant = tolerant
+        self._tolerant, self._fold = tolerant, fold
         self.faults: dict[str, str] = {}  # by person
         self._file = open_file(self._path)
         try:
@@ -187,6 +189,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
                 self.pixel_source = text_attribute(self._file.attrs, "pixel_source", UNKNOWN_SOURCE)
                 for person in self._file:
                     self._add_person(person)
+            self._assign_splits()
         except UserError:
             self._file.close()
             raise
@@ -204,6 +207,17 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             self.faults[person.encode("utf-8", "backslashreplace").decode()] = fault
         else:
             self._read_split(person, self._file[person])
+
+    def _assign_splits(self) -> None:
+        """Replace the splits by those of the fold, if there is one: people are in the folds in turn, sorted by name."""
+        self._stored_splits = dict(self._splits)
+        if not self._fold:
+            return
+        number, folds = self._fold.number, self._fold.folds
+        if len(self._splits) < folds:
+            raise UserError(f"{self._path}: {len(self._splits)} people cannot be in {folds} folds: lower `folds`")
+        of_fold = {number: "test", (number + 1) % folds: "val"}
+        self._splits = {p: of_fold.get(i % folds, "train") for i, p in enumerate(sorted(self._splits))}
 
     def count(self, person: str) -> int:
         """Count the strips of a person."""
@@ -331,7 +345,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         for piece in itertools.chain(self.pieces(person), [self.labels(person)]):
             checksum = zlib.crc32(np.ascontiguousarray(piece), checksum)
         by_sample = sorted((name, group[name][:]) for name in BY_SAMPLE if name in group)
-        found = checksum_of([person, self.split(person), self.device(person)], by_sample)
+        found = checksum_of([person, self._stored_splits[person], self.device(person)], by_sample)
         return stated == as_text(checksum) and text_attribute(group.attrs, "checksum_of_samples", found) == found
 
     def check(self, persons: Iterable[str]) -> None:
@@ -359,5 +373,5 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, bool]]:
-        return StripStore, (self._path, self._tolerant)
+    def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, bool, Fold | None]]:
+        return StripStore, (self._path, self._tolerant, self._fold)
