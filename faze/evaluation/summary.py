@@ -81,6 +81,7 @@ def summarize(
         "same_steps": dict(tables["performance"][["tier", "same_as"]].itertuples(index=False)),
         "recommended_learners": recommended_learners(read_val_errors(ablation)),
         "learner_times": read_learner_times(ablation),
+        "folds": trainings[baseline, seed].start["config"].get("fold.folds", 0),
         "pixel_sources": {dataset: store.pixel_source for dataset, store in _code_stores(ablation).items()},
         "left_out": left_out(ablation, tables["persons"]),
         "left_out_reasons": read_left_out(ablation),

@@ -42,12 +42,18 @@ def main(args: Namespace) -> None:
     for path in inputs:
         if not path.is_file():
             raise UserError(f"{path} is missing; run this tier first: snakemake --cores all tier_{args.tier}")
+    start = read_ended_run(paths.run_log(*run)).start
+    if "fold.folds" in start["config"]:
+        raise UserError(
+            f"{args.results}: has a network for each fold of the people: train one on all of them to publish it, with a "
+            "JSON of splits instead of leave_one_person_out"
+        )
     datasets = list(dict.fromkeys(read_table(inputs[-1], {"dataset": TEXT}, AGAIN)["dataset"]))
     ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0, datasets=datasets)
     people = {dataset: _people(paths, dataset) for dataset in datasets}
     sources = {dataset: _pixel_source(paths, dataset) for dataset in datasets}
     card = write_card(
-        start=read_ended_run(paths.run_log(*run)).start,
+        start=start,
         pixel_sources=sources,
         people=count_people(people),
         errors=read_errors(ablation),

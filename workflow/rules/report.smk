@@ -107,21 +107,24 @@ rule report:
         """
 
 
+def files_to_publish(wildcards):
+    """List the files of the baseline's run that the model card reads."""
+    if FOLDS:
+        raise WorkflowError(
+            "weights: leave_one_person_out trains a network for each fold of the people. To publish one network, train it"
+            " on all of them, with a JSON file of splits"
+        )
+    files = ["checkpoint.pt", "run.jsonl", "redirection.parquet"]
+    files += ["fewshot/{learner}.pt", "fewshot/{learner}_errors.parquet"]
+    run = {"tier": TIERS[0], "seed": config["run"]["seeds"][0]}
+    return every([f"results/{{name}}/{{tier}}/seed{{seed}}/{file}" for file in files], **run)
+
+
 # Publish the baseline; for any other run, use `faze weights`. No wildcards, like `report`.
 rule weights:
     input:
         data=every("results/{name}/data/{dataset}.h5"),
-        run=every(
-            [
-                "results/{name}/{tier}/seed{seed}/checkpoint.pt",
-                "results/{name}/{tier}/seed{seed}/run.jsonl",
-                "results/{name}/{tier}/seed{seed}/redirection.parquet",
-                "results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt",
-                "results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet",
-            ],
-            tier=TIERS[0],
-            seed=config["run"]["seeds"][0],
-        ),
+        run=files_to_publish,
     output:
         directory(f"results/{config['name']}/weights"),
         mark(f"results/{config['name']}/weights"),
