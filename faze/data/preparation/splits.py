@@ -1,4 +1,4 @@
-"""Who is a train, val or test person: as the data state, everyone a test person, or listed in a JSON file."""
+"""Assign people to train, val and test: as the data state, everyone to test, or as listed in a JSON file."""
 
 import unicodedata
 from collections.abc import Mapping
