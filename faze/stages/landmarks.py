@@ -1,8 +1,10 @@
 """Rule `landmarks`: raw GazeCapture -> a supplementary annotation with estimated head pose and camera.
 
-It runs in a separate environment (envs/landmarks.yaml). A killed run resumes at the first unfinished recording.
+MediaPipe may be in a separate environment (envs/landmarks.yaml). A killed run resumes at the first unfinished
+recording.
 """
 
+import functools
 import shutil
 import sys
 from argparse import Namespace
@@ -12,7 +14,9 @@ from pathlib import Path
 from faze.base.command_line import argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.locks import output_lock
-from faze.data.landmarks import annotate_everybody, identity_of, open_detector, read_parts
+from faze.data.landmarks.detector import open_detector
+from faze.data.landmarks.gazecapture import annotate
+from faze.data.landmarks.parts import annotate_everybody, identity_of, read_parts
 from faze.data.preparation.shards import stamp_of
 from faze.data.readers.gazecapture import list_recordings
 from faze.data.store.supplementary import write_supplementary
@@ -40,7 +44,7 @@ def main(args: Namespace) -> None:
             shutil.rmtree(old)
         folder.mkdir(parents=True, exist_ok=True)
         parts = {person: folder / f"{person}.{stamp_of(args.raw / person)}.h5" for person in people}
-        annotate_everybody(args.raw, parts, args.model, args.threads)
+        annotate_everybody(functools.partial(annotate, args.raw), parts, args.model, args.threads)
         counts: Counter[str] = Counter()
         try:
             write_supplementary(args.out, read_parts(parts, counts))

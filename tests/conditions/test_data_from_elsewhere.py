@@ -20,7 +20,7 @@ from PIL import Image
 
 from faze.base.errors import DamagedFile, UserError
 from faze.config.yaml_files import read_yaml
-from faze.data.landmarks import open_detector
+from faze.data.landmarks.detector import open_detector
 from faze.data.normalization.images import FrameReader, UnusableFrame, read_image
 from faze.data.preparation.stored import read_splits
 from faze.data.readers import Frame, Reader

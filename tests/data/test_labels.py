@@ -15,14 +15,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from fake_mediapipe import with_open_eyes
 from numpy.typing import NDArray
 from truth import read_truth
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
-from faze.data import landmarks
-from faze.data.landmarks import FACE_MODEL_MM, annotate
+from faze.data.landmarks import gazecapture as landmarks
+from faze.data.landmarks.gazecapture import annotate
+from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.stages import preprocess, synthesise
@@ -164,11 +166,12 @@ def test_gazecapture_s_own_files_with_exact_landmarks(
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:
-    """Return the pixel positions (13, 2) of the face model's points in each frame."""
+    """Return the landmarks of each frame, (12, 2) px."""
     points = []
     for (fx, fy, cx, cy), lens, pose in zip(
         true.camera_parameters, true.distortion_parameters, true.head_pose, strict=True
     ):
         matrix = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
-        points.append(cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, lens)[0].reshape(-1, 2))
+        seen = cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, lens)[0].reshape(-1, 2)
+        points.append(with_open_eyes(seen))
     return points

@@ -6,6 +6,7 @@ accepted as a face; landmarks were half a frame off; the origin was not written.
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import sys
@@ -16,14 +17,17 @@ import fake_mediapipe
 import numpy as np
 import pytest
 import raw_data
+from fake_mediapipe import with_open_eyes
 from numpy.typing import NDArray
 from one_frame import normalize_pose
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data import landmarks
-from faze.data.landmarks import FACE_MODEL_MM, VERTICES, annotate, estimate_camera, estimate_pose
+from faze.data.landmarks import estimate_head_poses, gazecapture, parts
+from faze.data.landmarks.detector import average_mirrored
+from faze.data.landmarks.gazecapture import annotate, estimate_camera
+from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, VERTICES, check_landmarks, estimate_pose
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.preparation.shards import stamp_of
@@ -33,31 +37,40 @@ from faze.data.store.supplementary import Supplementary, read_supplementary, wri
 from faze.data.synthetic.people import annotation_of, cast, write_person
 from faze.stages import landmarks as stage
 
-CAMERA = np.array([573.0, 590.0, 239.5, 319.5])
 LENS = np.array([[573.0, 0, 239.5], [0, 590.0, 319.5], [0, 0, 1]])
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
 DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 
 
 def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = None) -> NDArray:
-    """Return the pixel positions (13, 2) of the face model in a pose."""
-    return cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, distortion)[0].reshape(-1, 2)
+    """Return the landmarks (12, 2) of the face model in a pose."""
+    return with_open_eyes(cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, distortion)[0].reshape(-1, 2))
 
 
 def random_pose(rng: np.random.Generator) -> NDArray:
     return np.array([*rng.uniform(-0.6, 0.6, 3), *rng.uniform(-60, 60, 2), rng.uniform(220, 500)])
 
 
+STRAIGHT = np.zeros(5)
+
+
 def test_exact_landmarks_give_the_pose() -> None:
     rng = np.random.default_rng(0)
     for pose in (random_pose(rng) for _ in range(50)):
-        np.testing.assert_allclose(estimate_pose(project(pose), CAMERA), pose, atol=1e-3)
+        np.testing.assert_allclose(estimate_pose(project(pose), LENS, STRAIGHT), pose, atol=1e-3)
+
+
+def test_the_lens_distortion_is_taken_into_account() -> None:
+    rng, distortion = np.random.default_rng(0), np.array([-0.2, 0.05, 0.001, -0.001, 0])
+    for pose in (random_pose(rng) for _ in range(50)):
+        found = estimate_pose(project(pose, LENS, distortion), LENS, distortion)
+        np.testing.assert_allclose(found, pose, atol=1e-3)
 
 
 def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:
     rng = np.random.default_rng(1)
     for pose in (random_pose(rng) for _ in range(50)):
-        found = estimate_pose(project(pose) + rng.normal(0, 1, (13, 2)), CAMERA)
+        found = estimate_pose(project(pose) + rng.normal(0, 1, (12, 2)), LENS, STRAIGHT)
         turned = cv2.Rodrigues(found[:3])[0] @ cv2.Rodrigues(pose[:3])[0].T
         assert np.degrees(np.linalg.norm(cv2.Rodrigues(turned)[0])) < 8
         assert abs(found[5] / pose[5] - 1) < 0.06
@@ -66,16 +79,83 @@ def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda points: points[:12], "expected 13 finite landmark positions"),
-        (lambda points: np.full((13, 2), np.nan), "expected 13 finite landmark positions"),
+        (lambda points: points[:7], "expected 8 finite landmark positions"),
+        (lambda points: np.full((12, 2), np.nan), "expected 8 finite landmark positions"),
         (lambda points: points[::-1], "not those of a face|behind the camera"),
-        (lambda points: np.random.default_rng(0).uniform(0, 400, (13, 2)), "not those of a face|behind the camera"),
+        (lambda points: np.random.default_rng(0).uniform(0, 400, (12, 2)), "not those of a face|behind the camera"),
+        (
+            lambda points: points + 20 * (np.arange(12)[:, None] == 5),
+            r"not those of a face: .* px from the face model",
+        ),
     ],
 )
 def test_landmarks_that_are_no_face_are_refused(spoil, reason: str) -> None:
     points = project(np.array([0.1, 0.2, 0, 5, -10, 350.0]))
     with pytest.raises(UnusableFrame, match=reason):
-        estimate_pose(spoil(points), CAMERA)
+        estimate_pose(spoil(points), LENS, STRAIGHT)
+
+
+@pytest.mark.parametrize("rotation", [(0, 0.95, 0), (0, -0.95, 0), (0.95, 0, 0), (-0.95, 0, 0)])
+def test_a_face_that_is_turned_away_is_refused(rotation: tuple[float, ...]) -> None:
+    """The limit applies to the angle between the face and the camera: 54 degrees here."""
+    with pytest.raises(UnusableFrame, match="face is turned away from the camera by 5[345] degrees"):
+        estimate_pose(project(np.array([*rotation, 0, 0, 350.0])), LENS, STRAIGHT)
+    estimate_pose(project(np.array([*np.multiply(rotation, 0.85), 0, 0, 350.0])), LENS, STRAIGHT)
+
+
+def closed(points: NDArray, eyes: int) -> NDArray:
+    """Move the lids of one or two eyes together."""
+    points = points.copy()
+    for upper, lower in ((8, 9), (10, 11))[:eyes]:
+        points[[upper, lower]] = points[[upper, lower]].mean(axis=0) + [[0, -1], [0, 1]]
+    return points
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda points: points, ""),
+        (lambda points: closed(points, eyes=1), ""),
+        (lambda points: closed(points, eyes=2), "both eyes are closed"),
+        (lambda points: points - [points[:, 0].min() - 1, 0], ""),
+        (lambda points: points - [points[:, 0].min() + 1, 0], "the frame's edge cuts off the eyes or the nose"),
+        (lambda points: points + [0, 641 - points[:, 1].max()], "the frame's edge cuts off the eyes or the nose"),
+        (lambda points: points * 0.27 + 200, ""),
+        (lambda points: points * 0.25 + 200, "face is too small: 37 px between the outer eye corners"),
+        (lambda points: points[:11], "expected 12 finite landmark positions"),
+        (lambda points: points * np.nan, "expected 12 finite landmark positions"),
+    ],
+)
+def test_faces_that_are_not_visible_enough_are_refused(spoil, reason: str) -> None:
+    points = spoil(project(np.array([0.1, 0, 0, 5, -10, 350.0])))
+    if reason:
+        with pytest.raises(UnusableFrame, match=reason):
+            check_landmarks(points, (480, 640))
+    else:
+        check_landmarks(points, (480, 640))
+
+
+def test_landmarks_of_the_mirrored_frame_are_averaged_unless_they_differ() -> None:
+    """A covered face is noticed by them: MediaPipe guesses differently in the mirrored frame."""
+    points = project(np.array([0.1, 0.2, 0.1, 5, -10, 350.0]))
+    mirrored = ([479, 0] - points * [1, -1])[list(MIRRORED)]
+    np.testing.assert_allclose(average_mirrored(points, mirrored, 480), points)
+    np.testing.assert_allclose(average_mirrored(points, mirrored + 2, 480), points + [-1, 1])
+    for wrong in (mirrored + 5, mirrored[list(MIRRORED)], mirrored * np.nan):
+        with pytest.raises(UnusableFrame, match="covered or unclear: landmarks of the mirrored frame differ by"):
+            average_mirrored(points, wrong, 480)
+
+
+def test_frames_of_any_camera_have_a_head_pose_or_a_reason(tmp_path: Path) -> None:
+    pose, distortion = np.array([0.1, 0.2, 0, 5, -10, 350.0]), np.array([-0.1, 0.02, 0, 0])
+    paths = [tmp_path / f"{index}.png" for index in range(4)]
+    for path in paths[:3]:
+        cv2.imwrite(str(path), np.zeros((640, 480, 3), np.uint8))
+    seen = iter([project(pose, LENS, distortion), None, project(pose) - 400])
+    found = list(estimate_head_poses(paths, [LENS] * 4, [distortion] * 4, lambda image: next(seen)))
+    np.testing.assert_allclose(found[0], pose, atol=1e-3)
+    assert found[1:3] == ["no face found", "the frame's edge cuts off the eyes or the nose"]
+    assert found[3].startswith("cannot read the file")
 
 
 def test_a_camera_is_known_by_its_device_whichever_way_it_is_held() -> None:
@@ -99,7 +179,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:
-    """Return the landmarks of each frame, (13, 2) px, projected through the true camera with its distortion."""
+    """Return the landmarks of each frame, (12, 2) px, projected through the true camera with its distortion."""
     cameras = (np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in true.camera_parameters)
     return [project(*row) for row in zip(true.head_pose, cameras, true.distortion_parameters, strict=True)]
 
@@ -155,7 +235,7 @@ def test_exact_landmarks_and_camera_give_the_annotated_gaze(
     entries = {}
     for person, own in true.items():
         cameras = iter(own.camera_parameters)
-        monkeypatch.setattr(landmarks, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
+        monkeypatch.setattr(gazecapture, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
         straight = dataclasses.replace(own, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(straight))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))
@@ -230,18 +310,18 @@ def test_a_killed_run_goes_on_after_its_last_recording(
     raw, true = rendered
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
 
-    def parts() -> dict[str, Path]:
+    def files() -> dict[str, Path]:
         return {person: tmp_path / f"{person}.{stamp_of(raw / person)}.h5" for person in sorted(true)}
 
     marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), label_source="estimated")
-    done = parts()
+    done = files()
     write_supplementary(done["00001"], [("00001", marked)])
-    landmarks.annotate_everybody(raw, done, None, 1)
+    parts.annotate_everybody(functools.partial(annotate, raw), done, None, 1)
     assert (read_supplementary(done["00001"], "00001").gaze_target_mm == 1).all()
     assert read_supplementary(done["60001"], "60001").label_source == "estimated"
     os.utime(raw / "00001" / "info.json", (1, 1))  # fetched again
-    landmarks.annotate_everybody(raw, parts(), None, 1)
-    assert (read_supplementary(parts()["00001"], "00001").gaze_target_mm != 1).all()
+    parts.annotate_everybody(functools.partial(annotate, raw), files(), None, 1)
+    assert (read_supplementary(files()["00001"], "00001").gaze_target_mm != 1).all()
 
 
 def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(

@@ -20,7 +20,7 @@ from test_landmarks import exact_landmarks
 from faze.config.parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
-from faze.data.landmarks import VERTICES
+from faze.data.landmarks.pose import VERTICES
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.store.strips import StripStore

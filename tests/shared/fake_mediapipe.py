@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.data.landmarks.pose import MIRRORED
+
 _PACKAGE = """
 import hashlib, pathlib, types
 import numpy as np
@@ -14,15 +16,19 @@ __version__ = "0"
 known = np.load(pathlib.Path(__file__).with_name("known.npz"))
 
 class FaceMesh:
-    def __init__(self, static_image_mode, max_num_faces):
-        assert static_image_mode and max_num_faces == 1
+    def __init__(self, static_image_mode, max_num_faces, refine_landmarks):
+        assert static_image_mode and max_num_faces == 1 and refine_landmarks
 
     def process(self, rgb):
-        key = hashlib.sha1(rgb.tobytes()).hexdigest()
-        if key not in known:
-            return types.SimpleNamespace(multi_face_landmarks=None)
-        landmark = {int(vertex): types.SimpleNamespace(x=x, y=y) for vertex, x, y in known[key]}
-        return types.SimpleNamespace(multi_face_landmarks=[types.SimpleNamespace(landmark=landmark)])
+        for mirrored, image in enumerate((rgb, rgb[:, ::-1])):
+            key = hashlib.sha1(np.ascontiguousarray(image).tobytes()).hexdigest()
+            if key in known:
+                vertices, x, y = known[key].T
+                if mirrored:
+                    vertices, x = vertices[known["order"]], 1 - x
+                landmark = {int(v): types.SimpleNamespace(x=a, y=b) for v, a, b in zip(vertices, x, y)}
+                return types.SimpleNamespace(multi_face_landmarks=[types.SimpleNamespace(landmark=landmark)])
+        return types.SimpleNamespace(multi_face_landmarks=None)
 
 solutions = types.SimpleNamespace(face_mesh=types.SimpleNamespace(FaceMesh=FaceMesh))
 """
@@ -34,8 +40,17 @@ def key_of(image: NDArray[np.uint8]) -> str:
 
 
 def install(folder: Path, known: dict[str, NDArray]) -> Path:
-    """Write the package; known: key -> (n, 3) vertex, x, y as fractions of the sides. Return the PYTHONPATH."""
+    """Write the package; known: key -> (12, 3) vertex, x, y as fractions of the sides. Return the PYTHONPATH."""
     (folder / "mediapipe").mkdir(parents=True)
     (folder / "mediapipe" / "__init__.py").write_text(_PACKAGE)
-    np.savez(folder / "mediapipe" / "known.npz", **known)
+    np.savez(folder / "mediapipe" / "known.npz", order=np.array(MIRRORED), **known)
     return folder
+
+
+def with_open_eyes(points_px: NDArray) -> NDArray:
+    """Append lids to the (8, 2) positions of the face model's points: (12, 2), in the order of VERTICES."""
+    lids = []
+    for outer, inner in (points_px[[4, 5]], points_px[[7, 6]]):
+        half_height = 0.15 * np.array([0, np.linalg.norm(outer - inner)])
+        lids += [(outer + inner) / 2 - half_height, (outer + inner) / 2 + half_height]
+    return np.vstack([points_px, lids])

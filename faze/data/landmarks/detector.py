@@ -1,0 +1,113 @@
+"""Detect landmarks with MediaPipe, which is not among faze's dependencies: see docs/how-to/real-data.md."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.data.landmarks.pose import MIRRORED, VERTICES, face_width_px
+from faze.data.normalization.pose import UnusableFrame
+
+# (H, W, 3) uint8 BGR frame -> (12, 2) px of VERTICES, pixel centres at integers; None: no face. It may raise
+# UnusableFrame.
+Detector = Callable[[NDArray[np.uint8]], NDArray | None]
+# Largest root mean square distance from the landmarks of the mirrored frame, as a fraction of the face's width.
+_MAX_MIRROR_ERROR = 0.04
+
+
+def open_detector(model: Path | None) -> Detector:
+    """Create a detector, which averages the landmarks of a frame and of the mirrored frame.
+
+    MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
+    frames with UnusableFrame.
+
+    Args:
+        model: Face Landmarker task file; None: the face mesh in the package.
+
+    Raises:
+        UserError: MediaPipe is not installed, does not work, or lacks the model; the message contains the remedy.
+    """
+    try:
+        find = _open_mesh() if model is None else _open_task(model)
+        find(np.zeros((64, 64, 3), np.uint8))  # some errors occur only at the first frame
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # with other versions of protobuf or numpy, MediaPipe may raise any error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise UserError(
+            f"MediaPipe cannot be used in this environment ({reason}): run `faze landmarks` with the Python of the "
+            "environment envs/landmarks.yaml (set landmarks.python to its path)"
+        ) from None
+
+    def detect(image: NDArray[np.uint8]) -> NDArray | None:
+        found, mirrored = find(image), find(image[:, ::-1])
+        return None if found is None or mirrored is None else average_mirrored(found, mirrored, image.shape[1])
+
+    return detect
+
+
+def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int) -> NDArray:
+    """Average the (12, 2) landmarks of a frame and of its mirror image.
+
+    Raises:
+        UnusableFrame: They disagree.
+    """
+    unmirrored = mirrored_px[list(MIRRORED)] * [-1, 1] + [width_px - 1, 0]
+    error_px = np.sqrt(np.mean(np.sum((unmirrored - landmarks_px) ** 2, axis=1)))
+    if not error_px <= _MAX_MIRROR_ERROR * face_width_px(landmarks_px):
+        raise UnusableFrame(f"face is covered or unclear: landmarks of the mirrored frame differ by {error_px:.1f} px")
+    return (landmarks_px + unmirrored) / 2
+
+
+def _open_mesh() -> Detector:
+    import mediapipe  # only this command needs it
+
+    if not hasattr(mediapipe, "solutions"):
+        raise UserError(
+            f"MediaPipe {mediapipe.__version__} contains no face mesh: install the version pinned in "
+            "envs/landmarks.yaml, or set landmarks.model to a Face Landmarker file"
+        )
+    # The refined mesh locates the eye corners about twice as precisely, and is the one of the Face Landmarker.
+    mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=1, refine_landmarks=True)
+
+    def find(image: NDArray[np.uint8]) -> NDArray | None:
+        found = mesh.process(_rgb(image)).multi_face_landmarks or ()
+        return _in_px([face.landmark for face in found], image)
+
+    return find
+
+
+def _open_task(model: Path) -> Detector:
+    import mediapipe
+    from mediapipe.tasks.python import BaseOptions, vision
+
+    if not model.is_file():
+        raise UserError(f"{model}: no such file; landmarks.model is a MediaPipe Face Landmarker file")
+    options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)))
+    try:
+        landmarker = vision.FaceLandmarker.create_from_options(options)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
+
+    def find(image: NDArray[np.uint8]) -> NDArray | None:
+        rgb = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=_rgb(image))
+        return _in_px(landmarker.detect(rgb).face_landmarks, image)
+
+    return find
+
+
+def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(image[:, :, ::-1])
+
+
+def _in_px(faces: Sequence, image: NDArray[np.uint8]) -> NDArray | None:
+    """Compute the first face's landmarks, (12, 2) px from the centre of the first pixel; None if there is no face.
+
+    MediaPipe's coordinates are fractions of width and height, relative to the frame's corner.
+    """
+    if not faces:
+        return None
+    shares = np.array([[faces[0][vertex].x, faces[0][vertex].y] for vertex in VERTICES])
+    return shares * [image.shape[1], image.shape[0]] - 0.5

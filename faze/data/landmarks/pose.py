@@ -1,0 +1,114 @@
+"""Compute the head pose from landmarks, and refuse landmarks from which it would be unreliable.
+
+The pose is computed by PnP from 8 of the 14 points of FAZE's face model. The other points (the bridge of the nose, the
+wings of the nose, and a point without a counterpart) are not used, because no vertex of MediaPipe's mesh is at the same
+place on the face: see docs/decisions/0004-labels.md.
+"""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame
+
+# Points of FAZE's face model, head frame, mm, from faze_preprocess (swook/faze_preprocess, MIT licence): tip of the
+# nose, below the nose from the image's left to right (3), eye corners from left to right (4).
+FACE_MODEL_MM = np.array(
+    [
+        [-0.37655398, 35.09374356, -36.40296197],
+        [-7.14245749, 49.0878067, -18.29475546],
+        [-0.20381828, 50.27907181, -19.5088048],
+        [6.80970144, 49.12047958, -18.35101175],
+        [-46.25580263, -1.64848328, 2.87227488],
+        *INNER_EYE_CORNERS_14_MM,
+        [46.10241652, -1.37859726, 3.06603861],
+    ]
+)
+# Vertices of MediaPipe's mesh that are used, in the order of all (12, 2) arrays of landmarks: those that correspond to
+# FACE_MODEL_MM, then the middle of the upper and lower lid of the eye on the image's left, and on its right.
+VERTICES = (4, 97, 2, 326, 33, 133, 362, 263, 159, 145, 386, 374)
+MIRRORED = (0, 3, 2, 1, 7, 6, 5, 4, 10, 11, 8, 9)  # index of the landmark that each becomes in the mirrored frame
+_OUTER_EYE_CORNERS = (4, 7)
+_EYES = (4, 5, 8, 9), (7, 6, 10, 11)  # outer and inner corner, upper and lower lid
+
+# Limits, which decision 4 explains; a face's width is the distance of the outer eye corners.
+_MIN_WIDTH_PX = 40
+_MAX_ERROR = 0.04  # root mean square distance from the projected face model, as a fraction of the width
+_MAX_TURN_DEG = 50  # between the face's direction and that from the face to the camera
+_MIN_OPENING = 0.12  # of the wider eye: distance of the lids as a fraction of that of the corners
+
+
+def face_width_px(landmarks_px: NDArray) -> float:
+    """Return the distance of the outer eye corners among (12, 2) landmarks."""
+    left, right = landmarks_px[list(_OUTER_EYE_CORNERS)]
+    return float(np.linalg.norm(right - left))
+
+
+def check_landmarks(landmarks_px: NDArray, size_px: tuple[int, int]) -> None:
+    """Refuse a face that is cut off or too small, or whose eyes are closed.
+
+    Args:
+        landmarks_px: (12, 2) positions of VERTICES, from the centre of the first pixel.
+        size_px: Width and height of the frame.
+
+    Raises:
+        UnusableFrame: The message contains the reason.
+    """
+    if landmarks_px.shape != (len(VERTICES), 2) or not np.isfinite(landmarks_px).all():
+        raise UnusableFrame(f"expected {len(VERTICES)} finite landmark positions")
+    if (landmarks_px < -0.5).any() or (landmarks_px >= np.array(size_px) - 0.5).any():
+        raise UnusableFrame("the frame's edge cuts off the eyes or the nose")
+    if (width_px := face_width_px(landmarks_px)) < _MIN_WIDTH_PX:
+        raise UnusableFrame(f"face is too small: {width_px:.0f} px between the outer eye corners")
+    if max(_opening(landmarks_px[list(eye)]) for eye in _EYES) < _MIN_OPENING:
+        raise UnusableFrame("both eyes are closed")
+
+
+def _opening(eye_px: NDArray) -> float:
+    outer, inner, upper, lower = eye_px
+    return float(np.linalg.norm(upper - lower) / max(np.linalg.norm(outer - inner), 1e-9))
+
+
+def estimate_pose(landmarks_px: NDArray, camera_matrix: NDArray, distortion: NDArray) -> NDArray:
+    """Find the head pose that projects the face model onto the landmarks.
+
+    Args:
+        landmarks_px: (8, 2) positions of the points of FACE_MODEL_MM; further rows are ignored.
+        camera_matrix: (3, 3), px.
+        distortion: (d,) in OpenCV's order.
+
+    Returns:
+        (6,) rotation vector (rad) and translation (mm), head -> camera.
+
+    Raises:
+        UnusableFrame: No pose in front of the camera fits, or the face is turned away.
+    """
+    points = np.asarray(landmarks_px[: len(FACE_MODEL_MM)], np.float64)
+    if points.shape != FACE_MODEL_MM.shape[:1] + (2,) or not np.isfinite(points).all():
+        raise UnusableFrame(f"expected {len(FACE_MODEL_MM)} finite landmark positions")
+    pose = _solve(points, camera_matrix, distortion)
+    forward = cv2.Rodrigues(pose[:3])[0][2]  # z in the camera frame of the head's axes
+    if (FACE_MODEL_MM @ forward + pose[5] <= 0).any():
+        raise UnusableFrame("head pose is behind the camera")
+    seen = cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], camera_matrix, distortion)[0].reshape(-1, 2)
+    error_px = np.sqrt(np.mean(np.sum((seen - points) ** 2, axis=1)))
+    if error_px > _MAX_ERROR * face_width_px(points):
+        raise UnusableFrame(f"landmarks are not those of a face: {error_px:.1f} px from the face model")
+    along = cv2.Rodrigues(pose[:3])[0][:, 2] @ pose[3:] / np.linalg.norm(pose[3:])
+    if (turn_deg := np.degrees(np.arccos(np.clip(along, -1, 1)))) > _MAX_TURN_DEG:
+        raise UnusableFrame(f"face is turned away from the camera by {turn_deg:.0f} degrees")
+    return pose
+
+
+def _solve(points: NDArray, camera_matrix: NDArray, distortion: NDArray) -> NDArray:
+    lens = np.asarray(camera_matrix, np.float64), np.asarray(distortion, np.float64)
+    try:
+        found, rotation, translation = cv2.solvePnP(FACE_MODEL_MM, points, *lens, flags=cv2.SOLVEPNP_SQPNP)
+        if found:
+            rotation, translation = cv2.solvePnPRefineLM(FACE_MODEL_MM, points, *lens, rotation, translation)
+    except cv2.error:
+        found = False
+    pose = np.concatenate([rotation.ravel(), translation.ravel()]) if found else np.full(6, np.nan)
+    if not np.isfinite(pose).all():
+        raise UnusableFrame("no head pose fits the landmarks")
+    return pose
