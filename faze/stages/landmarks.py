@@ -36,7 +36,8 @@ def main(args: Namespace) -> None:
         raise UserError(
             f"{args.raw}: contains no folder 00002, ...; set the path of this data set to the folder that does"
         )
-    open_detector(args.model)  # fails early if something is missing
+    with open_detector(args.model):
+        pass  # fails early if something is missing
     folder = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")
     with output_lock(args.out):
         for old in set(args.out.parent.glob(f"{args.out.stem}.*.parts")) - {folder}:

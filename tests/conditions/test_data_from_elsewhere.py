@@ -332,5 +332,5 @@ def test_a_mediapipe_that_does_not_work_is_one_sentence(
     monkeypatch.delitem(sys.modules, "mediapipe", raising=False)
     (tmp_path / "fake" / "mediapipe" / "__init__.py").write_text(BROKEN[kind])
     with pytest.raises(UserError, match=r"MediaPipe cannot be used .*(TypeError|AttributeError).*envs/landmarks\.yaml"):
-        open_detector(None)
+        open_detector(None).__enter__()
     sys.modules.pop("mediapipe", None)  # monkeypatch would restore it

@@ -19,6 +19,9 @@ class FaceMesh:
     def __init__(self, static_image_mode, max_num_faces, refine_landmarks):
         assert static_image_mode and max_num_faces == 1 and refine_landmarks
 
+    def close(self):
+        pass
+
     def process(self, rgb):
         for mirrored, image in enumerate((rgb, rgb[:, ::-1])):
             key = hashlib.sha1(np.ascontiguousarray(image).tobytes()).hexdigest()

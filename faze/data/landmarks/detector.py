@@ -1,6 +1,7 @@
 """Detect landmarks with MediaPipe, which is not among faze's dependencies: see docs/how-to/real-data.md."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ Detector = Callable[[NDArray[np.uint8]], NDArray | None]
 _MAX_MIRROR_ERROR = 0.04
 
 
-def open_detector(model: Path | None) -> Detector:
-    """Create a detector, which averages the landmarks of a frame and of the mirrored frame.
+@contextlib.contextmanager
+def open_detector(model: Path | None) -> Iterator[Detector]:
+    """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
     frames with UnusableFrame.
@@ -29,23 +31,24 @@ def open_detector(model: Path | None) -> Detector:
     Raises:
         UserError: MediaPipe is not installed, does not work, or lacks the model; the message contains the remedy.
     """
-    try:
-        find = _open_mesh() if model is None else _open_task(model)
-        find(np.zeros((64, 64, 3), np.uint8))  # some errors occur only at the first frame
-    except (UserError, MemoryError):
-        raise
-    except Exception as error:  # with other versions of protobuf or numpy, MediaPipe may raise any error
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise UserError(
-            f"MediaPipe cannot be used in this environment ({reason}): run `faze landmarks` with the Python of the "
-            "environment envs/landmarks.yaml (set landmarks.python to its path)"
-        ) from None
+    with contextlib.ExitStack() as stack:
+        try:
+            find = _open_mesh(stack) if model is None else _open_task(model, stack)
+            find(np.zeros((64, 64, 3), np.uint8))  # some errors occur only at the first frame
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # with other versions of protobuf or numpy, MediaPipe may raise any error
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise UserError(
+                f"MediaPipe cannot be used in this environment ({reason}): run `faze landmarks` with the Python of the "
+                "environment envs/landmarks.yaml (set landmarks.python to its path)"
+            ) from None
 
-    def detect(image: NDArray[np.uint8]) -> NDArray | None:
-        found, mirrored = find(image), find(image[:, ::-1])
-        return None if found is None or mirrored is None else average_mirrored(found, mirrored, image.shape[1])
+        def detect(image: NDArray[np.uint8]) -> NDArray | None:
+            found, mirrored = find(image), find(image[:, ::-1])
+            return None if found is None or mirrored is None else average_mirrored(found, mirrored, image.shape[1])
 
-    return detect
+        yield detect
 
 
 def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int) -> NDArray:
@@ -61,7 +64,7 @@ def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int)
     return (landmarks_px + unmirrored) / 2
 
 
-def _open_mesh() -> Detector:
+def _open_mesh(stack: contextlib.ExitStack) -> Detector:
     import mediapipe  # only this command needs it
 
     if not hasattr(mediapipe, "solutions"):
@@ -71,6 +74,7 @@ def _open_mesh() -> Detector:
         )
     # The refined mesh locates the eye corners about twice as precisely, and is the one of the Face Landmarker.
     mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=1, refine_landmarks=True)
+    stack.callback(mesh.close)
 
     def find(image: NDArray[np.uint8]) -> NDArray | None:
         found = mesh.process(_rgb(image)).multi_face_landmarks or ()
@@ -79,7 +83,7 @@ def _open_mesh() -> Detector:
     return find
 
 
-def _open_task(model: Path) -> Detector:
+def _open_task(model: Path, stack: contextlib.ExitStack) -> Detector:
     import mediapipe
     from mediapipe.tasks.python import BaseOptions, vision
 
@@ -90,6 +94,7 @@ def _open_task(model: Path) -> Detector:
         landmarker = vision.FaceLandmarker.create_from_options(options)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
+    stack.callback(landmarker.close)
 
     def find(image: NDArray[np.uint8]) -> NDArray | None:
         rgb = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=_rgb(image))

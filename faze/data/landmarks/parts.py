@@ -1,5 +1,6 @@
 """Annotate many people in parallel, each into a file of its own, so that a killed run can resume."""
 
+import contextlib
 import functools
 import hashlib
 import sys
@@ -65,9 +66,12 @@ def read_parts(parts: Mapping[str, Path], counts: Counter[str]) -> Iterator[tupl
         raise UserError(f"no frame of any recording has a head pose ({counts['without']} entries)")
 
 
+_stack = contextlib.ExitStack()  # keeps the detector of this process open
+
+
 def _start_process(model: Path | None) -> None:
     global _detector
-    _detector = functools.cache(lambda: open_detector(model))
+    _detector = functools.cache(lambda: _stack.enter_context(open_detector(model)))
     cv2.setNumThreads(1)
 
 
