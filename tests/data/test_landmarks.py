@@ -136,13 +136,13 @@ def test_faces_that_are_not_visible_enough_are_refused(spoil, reason: str) -> No
 
 
 def test_landmarks_of_the_mirrored_frame_are_averaged_unless_they_differ() -> None:
-    """A covered face is noticed by them: MediaPipe guesses differently in the mirrored frame."""
+    """Covered eyes are detected by them: MediaPipe guesses differently in the mirrored frame."""
     points = project(np.array([0.1, 0.2, 0.1, 5, -10, 350.0]))
     mirrored = ([479, 0] - points * [1, -1])[list(MIRRORED)]
     np.testing.assert_allclose(average_mirrored(points, mirrored, 480), points)
     np.testing.assert_allclose(average_mirrored(points, mirrored + 2, 480), points + [-1, 1])
     for wrong in (mirrored + 5, mirrored[list(MIRRORED)], mirrored * np.nan):
-        with pytest.raises(UnusableFrame, match="covered or unclear: landmarks of the mirrored frame differ by"):
+        with pytest.raises(UnusableFrame, match="eyes are covered or unclear: in the mirrored frame"):
             average_mirrored(points, wrong, 480)
 
 

@@ -70,7 +70,8 @@ rule synthesise:
         """
 
 
-# In a separate environment, because MediaPipe installs a second cv2: conda's, or that of landmarks.python.
+# In a separate environment, because MediaPipe installs a second cv2: conda's, or that of landmarks.python. Without
+# either, faze's own.
 rule landmarks:
     input:
         raw=raw_data,

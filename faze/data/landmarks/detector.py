@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.landmarks.pose import MIRRORED, VERTICES, face_width_px
+from faze.data.landmarks.pose import EYE_LANDMARKS, MIRRORED, VERTICES, face_width_px
 from faze.data.normalization.pose import UnusableFrame
 
 # (H, W, 3) uint8 BGR frame -> (12, 2) px of VERTICES, pixel centres at integers; None: no face. It may raise
 # UnusableFrame.
 Detector = Callable[[NDArray[np.uint8]], NDArray | None]
-# Largest root mean square distance from the landmarks of the mirrored frame, as a fraction of the face's width.
-_MAX_MIRROR_ERROR = 0.04
+# Largest root mean square distance of the eyes' landmarks from those in the mirrored frame, as a fraction of the face's
+# width; see decision 4.
+_MAX_MIRROR_ERROR = 0.03
 
 
 @contextlib.contextmanager
@@ -55,12 +56,15 @@ def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int)
     """Average the (12, 2) landmarks of a frame and of its mirror image.
 
     Raises:
-        UnusableFrame: They disagree.
+        UnusableFrame: Those of the eyes disagree.
     """
     unmirrored = mirrored_px[list(MIRRORED)] * [-1, 1] + [width_px - 1, 0]
-    error_px = np.sqrt(np.mean(np.sum((unmirrored - landmarks_px) ** 2, axis=1)))
+    differences = (unmirrored - landmarks_px)[EYE_LANDMARKS]
+    error_px = np.sqrt(np.mean(np.sum(differences**2, axis=1)))
     if not error_px <= _MAX_MIRROR_ERROR * face_width_px(landmarks_px):
-        raise UnusableFrame(f"face is covered or unclear: landmarks of the mirrored frame differ by {error_px:.1f} px")
+        raise UnusableFrame(
+            f"eyes are covered or unclear: in the mirrored frame, they are found {error_px:.1f} px away"
+        )
     return (landmarks_px + unmirrored) / 2
 
 

@@ -28,6 +28,7 @@ FACE_MODEL_MM = np.array(
 # FACE_MODEL_MM, then the middle of the upper and lower lid of the eye on the image's left, and on its right.
 VERTICES = (4, 97, 2, 326, 33, 133, 362, 263, 159, 145, 386, 374)
 MIRRORED = (0, 3, 2, 1, 7, 6, 5, 4, 10, 11, 8, 9)  # index of the landmark that each becomes in the mirrored frame
+EYE_LANDMARKS = slice(4, 12)
 _OUTER_EYE_CORNERS = (4, 7)
 _EYES = (4, 5, 8, 9), (7, 6, 10, 11)  # outer and inner corner, upper and lower lid
 
