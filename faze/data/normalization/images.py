@@ -42,6 +42,7 @@ class JpegHeader:
     restart_interval: int = 0  # minimum coded units between restart markers; 0: there are none
     can_be_cut: bool = False  # baseline, all components in the first scan, upright by its EXIF orientation
     stated_px: tuple[int, int] = (0, 0)  # width and height, for any kind of JPEG
+    is_upright: bool = True  # whether the EXIF orientation certainly does not rotate the image
 
     @property
     def end(self) -> int:
@@ -65,7 +66,7 @@ def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
             header = (
                 _read_baseline(data, min(end, length), position, frame_at, interval) if plain else JpegHeader(position)
             )
-            return dataclasses.replace(header, stated_px=stated)
+            return dataclasses.replace(header, stated_px=stated, is_upright=upright)
         if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
             if end < contents + 6 or end > length:
                 return None

@@ -67,7 +67,7 @@ def normalize_poses(
     """
     with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
-        origins = (heads @ inner_eye_corners_mm.mean(axis=1)[:, :, None])[:, :, 0] + translations_mm
+        origins = _origins(heads, translations_mm, inner_eye_corners_mm)
         gazes = gaze_targets_mm - origins
         rotations, across = _look_at(origins, heads[:, :, 0])
         reasons = {
@@ -83,6 +83,15 @@ def normalize_poses(
         labels = pitchyaw_from_vector(directions).reshape(-1, 4)
     first = np.select(list(reasons.values()), list(range(1, 1 + len(reasons))), 0)
     return NormalizedPose(rotations, origins, labels), [("", *reasons)[number] for number in first]
+
+
+def gaze_origins_mm(rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
+    """Compute the (n, 3) gaze origins of n frames in the camera frame; arguments as in `normalize_poses`."""
+    return _origins(_rotations(rotation_vectors), translations_mm, inner_eye_corners_mm)
+
+
+def _origins(heads: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
+    return (heads @ inner_eye_corners_mm.mean(axis=1)[:, :, None])[:, :, 0] + translations_mm
 
 
 def _rotations(vectors: NDArray) -> NDArray:

@@ -25,15 +25,7 @@ class Calibrations:
     def __init__(self, people: Path, persons: Sequence[str]) -> None:
         """Read the files of `persons`, whose folders are in `people`; a damaged file is refused when it is needed."""
         files = [str(path) for person in persons for name in _MATRICES if (path := people / person / name).is_file()]
-        self._found: dict[str, Sequence[list] | str] = {}  # matrices, or why there are none, by path
-        try:
-            self._found = read_isolated(people, read_matrices, files) if files else {}
-        except UserError:  # one of the files crashes scipy
-            for path in files:
-                try:
-                    self._found |= read_isolated(path, read_matrices, [path])
-                except UserError as error:
-                    self._found[path] = str(error)
+        self._found = read_matrix_files(people, files)
 
     def _matrices(self, path: Path) -> list[NDArray[np.float64]]:
         found = self._found[str(path)]
@@ -53,11 +45,7 @@ class Calibrations:
                 f"{path}: no such file; person {folder.name} cannot be normalised without the camera's intrinsics"
             )
         matrix, distortion = self._matrices(path)
-        distortion = distortion.ravel()
-        if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or matrix[0, 0] <= 0 or matrix[1, 1] <= 0:
-            raise UserError(f"{path}: cameraMatrix is not the 3 x 3 matrix of a camera")
-        check_distortion(len(distortion), str(path))
-        return matrix, distortion
+        return check_camera(matrix, distortion, path)
 
     def screen_px(self, folder: Path) -> tuple[float, float] | None:
         """Return the width and height of a person's screen in px; None if no file contains them.
@@ -74,6 +62,28 @@ class Calibrations:
         return float(width[0]), float(height[0])
 
 
+def read_matrix_files(folder: Path, files: Sequence[str]) -> dict[str, Sequence[list] | str]:
+    """Read the matrices of MATLAB files in an isolated process.
+
+    Args:
+        folder: Folder that contains the files, for messages.
+        files: Paths of the files.
+
+    Returns:
+        By path, the matrices as nested lists, or the reason why there are none.
+    """
+    found: dict[str, Sequence[list] | str] = {}
+    try:
+        found = read_isolated(folder, read_matrices, files) if files else {}
+    except UserError:  # one of the files crashes scipy
+        for path in files:
+            try:
+                found |= read_isolated(path, read_matrices, [path])
+            except UserError as error:
+                found[path] = str(error)
+    return found
+
+
 def read_matrices(_: str, files: Sequence[str]) -> dict[str, Sequence[list] | str]:
     """Read the matrices of each file as nested lists, or return the reason why it cannot be read."""
     found: dict[str, Sequence[list] | str] = {}
@@ -88,7 +98,7 @@ def read_matrices(_: str, files: Sequence[str]) -> dict[str, Sequence[list] | st
 def _parse(content: bytes, path: Path) -> list[list]:
     from scipy.io import loadmat  # slow to import, and needed by the isolated process only
 
-    names = _MATRICES[Path(path.parent.name, path.name)]
+    names = _MATRICES.get(Path(path.parent.name, path.name), _MATRICES[CAMERA])
     found = loadmat(io.BytesIO(content), variable_names=names)
     for name in names:
         if name not in found:
@@ -96,6 +106,19 @@ def _parse(content: bytes, path: Path) -> list[list]:
         if found[name].dtype.kind not in "iuf" or found[name].size > _MOST_NUMBERS:
             raise UserError(f"{path}: {name} is not a small matrix of real numbers")
     return [found[name].astype(np.float64).tolist() for name in names]
+
+
+def check_camera(matrix: NDArray, distortion: NDArray, path: Path) -> tuple[NDArray, NDArray]:
+    """Return the (3, 3) camera matrix in px, and the distortion coefficients as (d,).
+
+    Raises:
+        UserError: They are not those of a camera; the message names the file.
+    """
+    distortion = distortion.ravel()
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or matrix[0, 0] <= 0 or matrix[1, 1] <= 0:
+        raise UserError(f"{path}: cameraMatrix is not the 3 x 3 matrix of a camera")
+    check_distortion(len(distortion), str(path))
+    return matrix, distortion
 
 
 def describe_unknown_screens(folders: Sequence[Path]) -> str:

@@ -1,0 +1,141 @@
+"""The cameras of a manifest: calibration files of OpenCV and MATLAB, or a field of view."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.data.normalization.image_size import read_upright_size
+from faze.data.readers import OUTSIDE, is_inside
+from faze.data.readers.calibration import check_camera, read_matrix_files
+from faze.data.readers.manifest_columns import CAMERA_COLUMNS, CAMERA_FILE, FIELD_OF_VIEW, INTRINSICS
+from faze.data.readers.manifest_table import Table
+from faze.data.readers.small_yaml import read_small_yaml
+
+Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in OpenCV's order
+_MATRIX, _DISTORTION = ("camera_matrix", "cameraMatrix"), ("distortion_coefficients", "distCoeffs")
+FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
+
+
+class Cameras:
+    """The camera of each line of a manifest."""
+
+    def __init__(self, table: Table, folder: Path, images: Sequence[str]) -> None:
+        """Read the cameras' files, or check the columns that describe the cameras.
+
+        Args:
+            table: The manifest.
+            folder: Folder to which the names of files are relative.
+            images: Name of each line's image.
+        """
+        self._table, self._folder, self._images = table, folder, images
+        self.faults: dict[int, tuple[str, str]] = {}  # by row: column and reason
+        self._known: dict[str | bytes, Camera | str] = {}
+        self._numbers = np.empty((len(table), 0))
+        if table.layout.camera == CAMERA_FILE:
+            self._known |= read_cameras(folder, table.texts["camera"])
+            for row, name in enumerate(table.texts["camera"]):
+                if isinstance(camera := self._known[name], str):
+                    self.faults[row] = "camera", camera
+        elif table.layout.camera == CAMERA_COLUMNS:
+            self._numbers = table.array(*INTRINSICS, *table.layout.lens)
+            for name in INTRINSICS[:2]:
+                for row in np.flatnonzero(table.numbers[name] <= 0).tolist():
+                    self.faults[row] = name, "a focal length must be positive"
+        else:
+            self._check_fields_of_view(table.numbers[FIELD_OF_VIEW])
+
+    def _check_fields_of_view(self, degrees: NDArray) -> None:
+        least, most = FIELD_OF_VIEW_DEG
+        for row in np.flatnonzero((degrees < least) | (degrees > most)).tolist():
+            hint = ": is it in radians?" if degrees[row] < np.pi else ""
+            reason = f"{degrees[row]:g} is not between {least:g} and {most:g} degrees{hint}"
+            self.faults[row] = FIELD_OF_VIEW, reason
+
+    def of(self, row: int) -> Camera:
+        """Return the camera of a row without a fault; equal cameras are the same arrays.
+
+        Raises:
+            UnusableFrame: The camera depends on the size of the image, which cannot be read.
+        """
+        if self._table.layout.camera == CAMERA_FILE:
+            return self._known[self._table.texts["camera"][row]]
+        if self._table.layout.camera == FIELD_OF_VIEW:
+            size = read_upright_size(self._folder / self._images[row])
+            return assume_camera(self._table.numbers[FIELD_OF_VIEW][row], *size)
+        key = self._numbers[row].tobytes()
+        if key not in self._known:
+            fx, fy, cx, cy, *distortion = self._numbers[row].tolist()
+            matrix = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+            self._known[key] = matrix, np.array(distortion or [0.0] * 5)
+        return self._known[key]
+
+
+def read_cameras(folder: Path, names: Iterable[str]) -> dict[str, Camera | str]:
+    """Read calibration files: YAML as OpenCV and ROS write it, or MATLAB files like MPIIFaceGaze's Camera.mat.
+
+    Args:
+        folder: Folder to which the names are relative.
+        names: Names of the files.
+
+    Returns:
+        For each name, the camera, or the reason why there is none.
+    """
+    names = sorted(set(names))
+    matlab = [str(folder / name) for name in names if is_inside(name) and _is_matlab(name)]
+    matrices = read_matrix_files(folder, matlab)
+    found: dict[str, Camera | str] = {}
+    for name in names:
+        try:
+            found[name] = _read_camera(folder, name, matrices)
+        except UserError as error:
+            found[name] = str(error)
+    return found
+
+
+def _is_matlab(name: str) -> bool:
+    return name.lower().endswith(".mat")
+
+
+def _read_camera(folder: Path, name: str, matlab: Mapping[str, Sequence[list] | str]) -> Camera:
+    path = folder / name
+    if not is_inside(name):
+        raise UserError(f"camera {name[:100]!r}: {OUTSIDE}" if name else "column camera is empty")
+    if _is_matlab(name):
+        matrices = matlab[str(path)]
+        if isinstance(matrices, str):
+            raise UserError(matrices)
+        matrix, distortion = (np.array(values, np.float64) for values in matrices)
+        return check_camera(matrix, distortion, path)
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
+    content = read_small_yaml(path)
+    return check_camera(_find_array(content, _MATRIX, path), _find_array(content, _DISTORTION, path), path)
+
+
+def _find_array(content: Mapping[str, object], names: Sequence[str], path: Path) -> NDArray:
+    """Convert a matrix of OpenCV or ROS (rows, cols and data), or a list, to an array."""
+    name = next((name for name in names if name in content), None)
+    if name is None:
+        raise UserError(f"{path}: has no {names[0]}")
+    value = content[name]
+    try:
+        if isinstance(value, Mapping):
+            shape = value["sizes"] if "sizes" in value else (value["rows"], value["cols"])
+            return np.array(value["data"], np.float64).reshape([int(side) for side in shape])
+        return np.array(value, np.float64)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise UserError(f"{path}: {name} is not a matrix of numbers") from None
+
+
+def assume_camera(hfov_deg: float, width_px: int, height_px: int) -> Camera:
+    """Build the camera of an image from its horizontal field of view.
+
+    The principal point is the centre of the image, whose first pixel has its centre at (0, 0). The pixels are square
+    and the lens has no distortion.
+    """
+    focal_px = width_px / 2 / np.tan(np.radians(hfov_deg) / 2)
+    matrix = np.array([[focal_px, 0, (width_px - 1) / 2], [0, focal_px, (height_px - 1) / 2], [0, 0, 1]])
+    return matrix, np.zeros(5)
