@@ -19,8 +19,8 @@ LABEL_SOURCES = {
     "annotated": "from the data set's own annotation",
     "supplementary": "from the FAZE supplementary file",
     "estimated": "estimated from detected landmarks",
-    "stored": "from the store, of unknown origin",
     "assumed_camera": "with a camera that is only known by its field of view",
+    "stored": "from the store, of unknown origin",
 }
 VALIDITIES = {"valid": "on the screen", "off_screen": "off the screen", "unknown_screen": "with unknown screen size"}
 MOST_LISTED = 12  # devices or people in a line

@@ -140,7 +140,8 @@ def test_what_cannot_be_cut_safely_stays_whole(kind: str) -> None:
     header = header_of(data)
     stated = (0, 0) if kind == "height said later" else (320, 240)
     # Nothing is half known, and what the decoder may be asked for is.
-    assert header == JpegHeader(header.scan_at, 0, 0, 0, 0, 0, 0, can_be_cut=False, stated_px=stated)
+    known = {"stated_px": stated, "is_upright": header.is_upright}
+    assert header == JpegHeader(header.scan_at, 0, 0, 0, 0, 0, 0, can_be_cut=False, **known)
     work = bytearray(data + bytes(len(PADDING)))
     assert cut(work, len(data), header, 16) == len(data)
     assert work[: len(data)] == data

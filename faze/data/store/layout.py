@@ -24,9 +24,9 @@ from faze.base.untrusted import untrusted
 
 SPLITS = ("train", "val", "test")
 # Sources of a sample's labels. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head pose by
-# PnP from detected landmarks, intrinsics estimated per device; stored: already in the HDF5 file that was given;
-# assumed_camera: intrinsics from a field of view in a manifest, whatever the source of the head pose.
-LABEL_SOURCES = ("annotated", "supplementary", "estimated", "stored", "assumed_camera")
+# PnP from detected landmarks, intrinsics estimated per device; assumed_camera: intrinsics from a field of view in a
+# manifest, whatever the source of the head pose; stored: already in the HDF5 file that was given, the default.
+LABEL_SOURCES = ("annotated", "supplementary", "estimated", "assumed_camera", "stored")
 # Sources of the pixels of a file. A store that does not state its source is of unknown origin; we cannot license it.
 RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"
 DAMAGED = "is corrupt (checksum mismatch): delete the file and run the same command again, or download it again"
