@@ -161,8 +161,8 @@ def describe(summary: Mapping[str, Any]) -> str:
     ranges = [(r["label"], *(f"{v:.1f}" for k, v in r.items() if k.endswith("_deg"))) for r in summary["ranges"]]
     blocks = [
         [f"{title(summary)}, {summary['store']}: {counted(summary['people'], 'person', 'people')}"],
-        _table(("split", "people", "strips", "per person: minimum", "median", "maximum"), splits),
-        _table(("degrees", "minimum", "1 %", "median", "99 %", "maximum"), ranges),
+        text_table(("split", "people", "strips", "per person: minimum", "median", "maximum"), splits),
+        text_table(("degrees", "minimum", "1 %", "median", "99 %", "maximum"), ranges),
         [f"{name + ':':<17}{text}" for name, text in facts(summary)],
         _describe_rejects(summary["rejects"]),
     ]
@@ -180,7 +180,7 @@ def _describe_rejects(rejects: Mapping[str, Any] | None) -> list[str]:
     return lines
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def text_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     """Format a table; the first column is left-aligned and the other columns are right-aligned."""
     if not rows:
         return []

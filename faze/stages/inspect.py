@@ -1,9 +1,10 @@
-"""Rule `inspect`, also a user command: describe a store of eye strips, as text and as a page.
+"""Rule `inspect`, also a user command: describe a store of eye strips, as text and as a page, or a manifest.
 
 faze inspect results/default/data/mpiigaze.h5
 faze inspect STORE --verify --out FOLDER       verifies all checksums, and writes a page with figures
+faze inspect frames.csv                        checks a manifest before preprocessing; exit code 1 if it has faults
 
-It reads faze's stores and those of the released code (only pixels and labels).
+It reads faze's stores, those of the released code (only pixels and labels), and manifests (.csv, .tsv, .parquet).
 """
 
 import os
@@ -11,28 +12,37 @@ from argparse import Namespace
 from pathlib import Path
 from urllib.parse import quote
 
-from faze.base.command_line import argument, command
+from faze.base.command_line import argument, command, printable
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
 from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
+from faze.data.manifest_inspection import inspect_manifest
+from faze.data.readers.manifest import SUFFIXES
 from faze.data.rejects import read_rejects, sidecar_of
 from faze.data.store.strips import StripStore
 from faze.data.store.untrusted_file import check_untrusted
 from faze.report.dataset_figures import pick_strips
 from faze.report.dataset_page import PAGE, describe, write_page
+from faze.report.manifest_text import describe_manifest
 
 
 @command(
     __doc__,
-    argument("store", type=Path, help="HDF5 of strips"),
+    argument("store", type=Path, help="HDF5 of strips, or a manifest of frames"),
     argument("--rejects", type=Path, help="CSV of the rejected frames (default: STORE_rejects.csv, if any)"),
     argument("--verify", action="store_true", help="check every checksum; reads all pixels"),
     argument("--out", type=Path, help="folder of the page to write"),
+    argument("--supplementary", type=Path, help="HDF5 that `faze landmarks` wrote for the manifest"),
 )
 def main(args: Namespace) -> None:
-    """Describe the store, and write its page if --out is given."""
+    """Describe the store or manifest, and write the store's page if --out is given."""
+    if args.store.suffix.lower() in SUFFIXES:
+        look_at_manifest(args)
+        return
+    if args.supplementary:
+        raise UserError("--supplementary belongs to a manifest; a store contains its labels")
     if args.out:
         check_replaceable(args.out, PAGE)
     check_untrusted(args.store, "strips")
@@ -49,6 +59,20 @@ def main(args: Namespace) -> None:
         raise UserError(
             f"{args.store}: the strips of {', '.join(damaged)} are corrupt (checksum mismatch): run preprocess again"
         )
+
+
+def look_at_manifest(args: Namespace) -> None:
+    """Describe a manifest.
+
+    Raises:
+        UserError: It has lines that cannot be used.
+    """
+    if args.out or args.rejects or args.verify:
+        raise UserError("--out, --rejects and --verify describe a store, not a manifest")
+    found = inspect_manifest(args.store, args.supplementary)
+    print(printable(describe_manifest(found)))
+    if rejects := sum(len(person.rejects) for person in found.people):
+        raise UserError(f"{args.store}: {rejects} of {found.lines} lines cannot be used: correct or remove them")
 
 
 def address(path: str) -> str:

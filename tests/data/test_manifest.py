@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import re
 from pathlib import Path
 
 import cv2
@@ -34,6 +35,7 @@ from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.readers.plausibility import find_impossible, find_unusual
 from faze.data.readers.screen import read_screen
 from faze.data.store.supplementary import read_supplementary, write_supplementary
+from faze.stages import inspect as stage
 
 SCREEN = "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, 0]\n"
 CALIBRATED = """%YAML:1.0
@@ -600,3 +602,56 @@ def test_unusual_labels() -> None:
     assert "the yaw of gaze and head have opposite signs" in found
     assert any("degrees from the camera" in words for words in find_unusual(usual + np.radians([0, 70, 0, 70])))
     assert any("degrees from the head" in words for words in find_unusual(usual + np.radians([0, 25, 0, -25])))
+
+
+def inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, *arguments: object) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["faze inspect", *map(str, arguments)])
+    code = stage.main()
+    return code, *capsys.readouterr()
+
+
+def test_inspect_describes_a_manifest(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    raw_data.write_file(path.parent / "screen.yaml", SCREEN)
+    rows = lines(3, **without(*TARGET), comment="")
+    for row, x in zip(rows, (100, 1800, 1930), strict=True):
+        row |= {"target_x_px": x, "target_y_px": 100}
+    code, text, errors = inspect(monkeypatch, capsys, write_table(path, rows))
+    assert (code, errors) == (0, "")
+    head, _, _, anna, _, verdict, _, ignored = text.splitlines()
+    assert head == "frames.csv: 1 person, 3 lines, 3 usable" and verdict == "No line is rejected."
+    cells = ["anna", "test", "3", "3", "f 300 px", "x 100 to 1930, y 100 to 100 px", "66.7 %"]
+    assert re.split("  +", anna) == cells and ignored == "Ignored columns: comment."
+
+
+def test_inspect_lists_faults_and_exits_with_1(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    rows = lines(6)
+    write_images(path.parent, 5)
+    rows[1]["fx_px"] = rows[2]["fx_px"] = ""
+    rows[4]["image"] = rows[0]["image"]
+    (path.parent / "img/0003.jpg").write_bytes(cv2.imencode(".jpg", np.zeros((120, 160, 3), np.uint8))[1].tobytes())
+    code, text, errors = inspect(monkeypatch, capsys, write_table(path, rows))
+    assert code == 1 and f"{path}: 5 of 6 lines cannot be used: correct or remove them" in errors
+    assert "  2 lines (3, 4): column fx_px is empty\n" in text
+    assert "  1 line (5): column image: the 160 x 120 frame does not match its camera" in text
+    assert "  1 line (6): column image: already in line 2\n" in text
+    assert "  1 line (7): column image: no such file\n" in text
+    write_table(path, lines(slpit="test"))
+    code, text, errors = inspect(monkeypatch, capsys, path)
+    assert (code, text) == (1, "") and "did you mean 'split'" in errors
+    assert inspect(monkeypatch, capsys, path, "--verify")[0] == 1
+
+
+def test_inspect_warns_and_knows_missing_poses(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    camera = {"hfov_deg": 60, **without(*manifests.CAMERA)}
+    code, text, _ = inspect(monkeypatch, capsys, write_table(path, lines(target_z_mm=-700, **without(*HEAD), **camera)))
+    assert code == 0 and "No head poses: `faze landmarks` estimates them." in text and "60° assumed" in text
+    assert "Warning: person anna: 3 targets are up to 700 mm behind the camera" in text
+    assert "unknown" in text
+    code, text, _ = inspect(monkeypatch, capsys, write_table(path, lines(target_x_mm=3000, target_z_mm=0)))
+    assert code == 0 and "Warning: person anna: the gaze is typically" in text

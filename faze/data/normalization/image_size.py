@@ -17,6 +17,20 @@ def read_upright_size(path: Path) -> tuple[int, int]:
         UnusableFrame: The file is missing, has no header of a JPEG or PNG, or its EXIF orientation may rotate it, so
             that its width and height may be exchanged.
     """
+    size = read_size(path)
+    if size is None:
+        raise UnusableFrame(
+            "the image is rotated by its EXIF orientation, so its field of view is ambiguous: save it upright"
+        )
+    return size
+
+
+def read_size(path: Path) -> tuple[int, int] | None:
+    """Return the width and height of a JPEG or PNG in px, or None if its EXIF orientation may rotate it.
+
+    Raises:
+        UnusableFrame: The file is missing, or has no header of a JPEG or PNG.
+    """
     try:
         with named(path), open_plain(path) as file:
             data = file.read(_BEGINNING_BYTES)
@@ -29,7 +43,7 @@ def read_upright_size(path: Path) -> tuple[int, int]:
     if not data:
         raise UnusableFrame("empty file")
     if header is not None and not header.is_upright:
-        raise UnusableFrame("the image is rotated by its EXIF orientation: save it upright, or give fx_px to cy_px")
+        return None
     size = header.stated_px if header else (0, 0)
     if data.startswith(_PNG):
         size = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])

@@ -81,7 +81,7 @@ class ManifestLines:
         self.cameras = Cameras(self.table, self.folder, self.names)
         for row, (column, reason) in self.cameras.faults.items():
             self.fault(row, reason, column)
-        self._targets_mm, self._gazes = self._find_targets()
+        self.targets_mm, self._gazes = self._find_targets()  # (N, 3) each; one of them is None
         if self.layout.has_pose:
             check_angles(self.table)
 
@@ -122,7 +122,7 @@ class ManifestLines:
             frame_index=position,
             line=line,
             on_screen=self.on_screen[row],
-            target_mm=None if self._targets_mm is None else self._targets_mm[row],
+            target_mm=None if self.targets_mm is None else self.targets_mm[row],
             gaze=None if self._gazes is None else self._gazes[row],
         )
 
