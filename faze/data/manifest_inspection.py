@@ -1,16 +1,17 @@
 """Check a manifest before preprocessing: lines, images, cameras, targets and labels of each person."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import DamagedFile, UserError
 from faze.data.normalization.image_size import read_size
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers import Frame, Reject, check_size
+from faze.data.readers import Reject, check_size
 from faze.data.readers.manifest import Manifest, needs_landmarks
 from faze.data.readers.manifest_columns import CAMERA_COLUMNS, CAMERA_FILE, GAZE_DEG, GAZE_RAD, TARGETS
 from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
@@ -19,7 +20,7 @@ from faze.data.readers.plausibility import find_unusual
 _SAMPLED = 50  # images per person whose headers are read
 _BEHIND_MM, _FAR_MM = 100.0, 10_000.0
 
-Labelled = Iterator[tuple[Frame | UnposedFrame | Reject, NDArray | None]]
+Entries = Sequence[UnposedFrame | Reject]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +70,19 @@ def inspect_manifest(path: Path, supplementary: Path | None = None) -> ManifestI
         UserError: The manifest has a fault that concerns all of its lines.
     """
     has_poses = supplementary is not None or not needs_landmarks(path)
-    if has_poses:
-        reader = Manifest(path, supplementary)
-        lines, labelled = reader.lines, reader.labelled
-    else:
-        lines = ManifestLines(path)
-
-        def labelled(person: str) -> Labelled:
-            return ((entry, None) for entry in lines.unposed(person))
-
+    reader = Manifest(path, supplementary) if has_poses else None
+    lines = reader.lines if reader else ManifestLines(path)
     exists = _existing(lines)
-    people = [_look(lines, person, labelled(person), exists) for person in lines.persons()]
+    people = []
+    for person in lines.persons():
+        labels = np.empty((lines.count(person), 0))
+        try:
+            entries, labels = reader.labels(person) if reader else (list(lines.unposed(person)), labels)
+        except DamagedFile:
+            raise
+        except UserError as error:
+            entries = [Reject(person, lines.names[row], str(error)) for row in lines.rows[person]]
+        people.append(_look(lines, person, entries, labels, exists))
     return ManifestInspection(path, people, has_poses, lines.layout.ignored)
 
 
@@ -99,17 +102,18 @@ def _existing(lines: ManifestLines) -> Callable[[str], bool]:
     return exists
 
 
-def _look(lines: ManifestLines, person: str, entries: Labelled, exists: Callable[[str], bool]) -> ManifestPerson:
+def _look(
+    lines: ManifestLines, person: str, entries: Entries, labels: NDArray, exists: Callable[[str], bool]
+) -> ManifestPerson:
+    """Check a person's images, and summarise the n entries with their (n, 4) or (n, 0) labels."""
     rows = lines.rows[person]
     sampled = set(np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLED)).astype(int).tolist())
     seen: dict[str, int] = {}
-    rejects, used, labels = [], [], []
-    for position, (entry, its_labels) in enumerate(entries):
-        line = int(lines.table.lines[rows[position]])
+    numbers, rejects, used = lines.table.lines[rows].tolist(), [], []
+    for position, (entry, line) in enumerate(zip(entries, numbers, strict=True)):
         reason = ""
         if isinstance(entry, Reject):
-            names = [entry.file_name] if entry.file_name else [lines.names[row] for row in rows]
-            rejects += [Reject(person, name, entry.reason) for name in names]
+            rejects.append(entry)
             continue
         if not exists(entry.file_name):
             reason = "column image: no such file"
@@ -120,11 +124,11 @@ def _look(lines: ManifestLines, person: str, entries: Labelled, exists: Callable
         seen.setdefault(entry.file_name, line)
         if reason:
             rejects.append(Reject(person, entry.file_name, f"line {line}, {reason}"))
-            continue
-        used.append(rows[position])
-        labels += [] if its_labels is None else [its_labels]
-    values = np.array(used, np.int64)
-    on_screen = [lines.on_screen[row] for row in used]
+        else:
+            used.append(position)
+    values = rows[used]
+    on_screen = [lines.on_screen[row] for row in values]
+    unusual = find_unusual(labels[used]) if labels.shape[1] else []
     return ManifestPerson(
         person_id=person,
         split=lines.splits[person],
@@ -134,11 +138,11 @@ def _look(lines: ManifestLines, person: str, entries: Labelled, exists: Callable
         ranges=_ranges(lines, values),
         on_screen=on_screen.count(True),
         off_screen=on_screen.count(False),
-        warnings=[*find_unusual(np.array(labels).reshape(-1, 4)), *_find_distant(lines, values)],
+        warnings=[*unusual, *_find_distant(lines, values)],
     )
 
 
-def _explain_image(entry: Frame | UnposedFrame) -> str:
+def _explain_image(entry: UnposedFrame) -> str:
     """Explain why an image cannot be used with its camera, from its header only; return "" if it can."""
     try:
         if size := read_size(entry.image_path):

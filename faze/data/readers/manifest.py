@@ -5,6 +5,7 @@ away from the camera, in mm and px.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,18 @@ def needs_landmarks(path: Path) -> bool:
         UserError: The file cannot be read, or its columns are incomplete or ambiguous.
     """
     return not read_layout(path).has_pose
+
+
+@dataclass(frozen=True, eq=False)
+class _Poses:
+    """Head poses, targets and labels of n lines, in the camera frame."""
+
+    rotations: NDArray  # (n, 3) head -> camera, rad
+    translations_mm: NDArray  # (n, 3)
+    corners_mm: NDArray  # (n, 2, 3) inner eye corners in the head frame
+    targets_mm: NDArray  # (n, 3)
+    labels: NDArray  # (n, 4)
+    label_source: str
 
 
 class Manifest:
@@ -88,34 +101,47 @@ class Manifest:
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
         """See Reader; yields one record a line, in the order of `session` and `time_s` if these columns exist."""
-        for entry, _ in self.labelled(person):
-            yield entry
-
-    def labelled(self, person: str) -> Iterator[tuple[Frame | Reject, NDArray | None]]:
-        """Read a person's records like `entries`, each with its (4,) labels in rad, or None for a Reject."""
-        lines = list(self.lines.unposed(person))
         try:
-            poses = self._column_poses(lines, person) if self.lines.layout.has_pose else self._read_poses(lines, person)
+            lines, poses = self._read(person)
         except DamagedFile:
             raise
         except UserError as error:
-            yield Reject(person, "", str(error)), None
+            yield Reject(person, "", str(error))
             return
-        numbers, corners, reasons, source = poses
+        for row, line in enumerate(lines):
+            pose = poses.rotations[row], poses.translations_mm[row], poses.corners_mm[row]
+            yield line if isinstance(line, Reject) else as_frame(line, *pose, poses.targets_mm[row], poses.label_source)
+
+    def labels(self, person: str) -> tuple[list[UnposedFrame | Reject], NDArray]:
+        """Return a person's lines, in the order of `entries`, and their labels.
+
+        Returns:
+            The lines, and (n, 4) gaze pitch, yaw, head pitch, yaw in rad in the normalised camera; the labels of a
+            Reject are undefined.
+
+        Raises:
+            UserError: The annotation does not contain the person, or cannot be read.
+        """
+        lines, poses = self._read(person)
+        return lines, poses.labels
+
+    def _read(self, person: str) -> tuple[list[UnposedFrame | Reject], "_Poses"]:
+        """Read a person's lines and poses; replace lines without valid labels with rejects."""
+        lines = list(self.lines.unposed(person))
+        numbers, corners, reasons, source = (self._column_poses if self.lines.layout.has_pose else self._read_poses)(
+            lines, person
+        )
         rotations, translations = numbers[:, :3], numbers[:, 3:]
         targets = np.full((len(lines), 3), np.nan)
         for row, origin in enumerate(gaze_origins_mm(rotations, translations, corners)):
             if isinstance(line := lines[row], UnposedFrame):
                 targets[row] = line.target_from(origin)
         labels, faults = _find_labels(rotations, translations, corners, targets)
-        for row, line in enumerate(lines):
-            if isinstance(line, Reject):
-                yield line, None
-            elif reason := reasons[row] or faults[row]:
-                yield Reject(person, line.file_name, f"line {line.line}: {reason}"), None
-            else:
-                pose = rotations[row], translations[row], corners[row]
-                yield as_frame(line, *pose, targets[row], source), labels[row]
+        for row, reason in enumerate(reasons):
+            line, reason = lines[row], reason or faults[row]
+            if reason and isinstance(line, UnposedFrame):
+                lines[row] = Reject(person, line.file_name, f"line {line.line}: {reason}")
+        return lines, _Poses(rotations, translations, corners, targets, labels, source)
 
     def _column_poses(
         self, lines: Sequence[UnposedFrame | Reject], person: str

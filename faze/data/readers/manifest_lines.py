@@ -39,8 +39,8 @@ class UnposedFrame:
     """A line of a manifest without its head pose. All coordinates are in the camera frame."""
 
     person_id: str
-    image_path: Path
-    file_name: str  # relative to the manifest's folder
+    folder: Path  # of the manifest
+    file_name: str  # of the image, relative to the folder
     camera_matrix: NDArray  # (3, 3), px
     distortion: NDArray  # (d,), OpenCV's order
     assumed_camera: bool  # whether the camera is only known by its field of view
@@ -50,6 +50,11 @@ class UnposedFrame:
     on_screen: bool | None  # None if the screen is unknown
     target_mm: NDArray | None  # (3,); None if the line has a gaze direction
     gaze: NDArray | None  # (3,) faze's gaze vector, which points from the target to the eyes; None if it has a target
+
+    @property
+    def image_path(self) -> Path:
+        """Path of the image."""
+        return self.folder / self.file_name
 
     def target_from(self, gaze_origin_mm: NDArray) -> NDArray:
         """Return the gaze target (3,) in mm: the line's, or a point 1 m from the gaze origin (3,) along the gaze."""
@@ -113,7 +118,7 @@ class ManifestLines:
             return Reject(person, name or f"line {line}", str(unusable))
         return UnposedFrame(
             person_id=person,
-            image_path=self.folder / name,
+            folder=self.folder,
             file_name=name,
             camera_matrix=camera_matrix,
             distortion=distortion,
