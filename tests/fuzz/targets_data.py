@@ -291,10 +291,10 @@ def _make_annotation(draw: Draw, folder: Path) -> None:
 
 
 def _parse_annotation(folder: Path) -> None:
-    _check_people(by_supplementary.SupplementaryReader(folder, folder / "given.h5", "test", "MPIIGaze"))
+    check_people(by_supplementary.SupplementaryReader(folder, folder / "given.h5", "test", "MPIIGaze"))
 
 
-def _check_people(reader: object) -> None:
+def check_people(reader: object) -> None:
     """Read all people; a person who is rejected entirely is an error here."""
     for person in reader.persons():
         assert reader.count(person) > 0 or not list(reader.entries(person))
@@ -368,7 +368,7 @@ def _make_mpiifacegaze(draw: Draw, folder: Path) -> None:
 
 def _parse_mpiifacegaze(folder: Path) -> None:
     for kind in (MPIIFaceGaze, MPIIGaze):
-        _check_people(kind(folder, folder))
+        check_people(kind(folder, folder))
 
 
 def _text(content: bytes, name: str = "p00.txt") -> Callable[[Path], object]:
@@ -521,7 +521,7 @@ TARGETS = (
     _target(
         "recording",
         _make_recording,
-        lambda folder: _check_people(GazeCapture(folder, folder / "annotation.h5")),
+        lambda folder: check_people(GazeCapture(folder, folder / "annotation.h5")),
         _write_recording,
         _RECORDING_CASES,
     ),

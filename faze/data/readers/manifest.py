@@ -140,7 +140,8 @@ class Manifest:
         for row, reason in enumerate(reasons):
             line, reason = lines[row], reason or faults[row]
             if reason and isinstance(line, UnposedFrame):
-                lines[row] = Reject(person, line.file_name, f"line {line.line}: {reason}")
+                words = f"line {line.line}: {reason}"
+                lines[row] = Reject(person, line.file_name, words)
         return lines, _Poses(rotations, translations, corners, targets, labels, source)
 
     def _column_poses(

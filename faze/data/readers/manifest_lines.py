@@ -115,7 +115,8 @@ class ManifestLines:
                 raise UnusableFrame(self.faults[row])
             camera_matrix, distortion = self.cameras.of(row)
         except UnusableFrame as unusable:
-            return Reject(person, name or f"line {line}", str(unusable))
+            name = name or f"line {line}"  # an empty name would reject the person
+            return Reject(person, name, str(unusable))
         return UnposedFrame(
             person_id=person,
             folder=self.folder,
