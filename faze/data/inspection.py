@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.data.readers import Reject
+from faze.data.readers.plausibility import find_unusual
 from faze.data.rejects import by_person, kinds, left_out
 from faze.data.store.layout import LABEL_SOURCES, SPLITS
 from faze.data.store.strips import VALIDITIES, StripStore
@@ -153,6 +154,11 @@ def summarise(inspection: Inspection) -> dict:
         "devices": dict(Counter(person.device for person in people if person.device).most_common()),
         "ranges": [_range(name, column) for name, column in zip(LABELS, labels.T, strict=True)] if len(labels) else [],
         "unusable_labels": inspection.strips - len(labels),
+        "unusual": [
+            f"person {person.person_id}: {words}"
+            for person in people
+            for words in find_unusual(np.radians(person.labels_deg[_usable(person.labels_deg)]))
+        ],
         "checksums": _checksums(people) if inspection.verified else None,
         "rejects": _count_rejects(inspection) if inspection.sidecar else None,
     }

@@ -164,6 +164,7 @@ def describe(summary: Mapping[str, Any]) -> str:
         text_table(("split", "people", "strips", "per person: minimum", "median", "maximum"), splits),
         text_table(("degrees", "minimum", "1 %", "median", "99 %", "maximum"), ranges),
         [f"{name + ':':<17}{text}" for name, text in facts(summary)],
+        [f"Warning: {words}." for words in summary["unusual"]],
         _describe_rejects(summary["rejects"]),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)

@@ -96,6 +96,17 @@ def test_counts_of_our_store(store):
     json.dumps(summary)
 
 
+def test_possible_but_unusual_labels_are_a_warning(store):
+    assert summarise(look(store))["unusual"] == []
+    with h5py.File(store, "a") as file:
+        file["p03/labels"][:, 1] = file["p03/labels"][:, 3] = np.radians(70)
+    summary = summarise(look(store))
+    assert summary["unusual"] == [
+        "person p03: the gaze is typically 70 degrees from the camera: check the signs of the target"
+    ]
+    assert "Warning: person p03: the gaze is typically 70 degrees" in describe(summary)
+
+
 def test_released_layout_needs_pixels_and_labels_only(tmp_path, monkeypatch, capsys):
     path = write_store(tmp_path / "published.h5", full=False, counts=(9, 3, 4, 2))
     summary = summarise(look(path))

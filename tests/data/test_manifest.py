@@ -542,14 +542,16 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     ("old", "new", "words"),
     [
         ("width_mm: 345\n", "", "has no width_mm: the keys are width_mm"),
-        ("width_mm", "width", "has no width_mm and has unknown keys width"),
+        ("width_mm", "width", "has no width_mm and has unknown keys 'width'"),
         ("345", "34.5", "width_mm and height_mm are 34.5 and 194"),
         ("1920", "0", "must be at least 1"),
-        ("1920", "wide", "width_px is wide, not a number"),
+        ("1920", "wide", "width_px is 'wide', not a number"),
         ("1920", "1080", "which is not square: are width and height exchanged?"),
         ("1920", "192000", "a pixel would have 0.0018"),
         ("[172.5, 10, 0]", "[172.5, 10]", "top_left_mm is [172.5, 10], not a list of 3 numbers"),
         ("[172.5, 10, 0]", "[172500, 10, 0]", "more than 5 m from the camera: write it in mm"),
+        ("[172.5, 10, 0]", "&a [*a, *a]", "not a list of 3 numbers"),
+        ("1920", "9" * 400, "not a number"),
         (SCREEN, "- 1", "contains no keys and values"),
         (SCREEN, "a: [", "the file cannot be read"),
     ],
@@ -655,3 +657,21 @@ def test_inspect_warns_and_knows_missing_poses(
     assert "unknown" in text
     code, text, _ = inspect(monkeypatch, capsys, write_table(path, lines(target_x_mm=3000, target_z_mm=0)))
     assert code == 0 and "Warning: person anna: the gaze is typically" in text
+
+
+def test_examples_of_the_page_are_read(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/own-frames.md").read_text(encoding="utf-8")
+    screen = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1]
+    raw_data.write_file(tmp_path / "screen.yaml", screen)
+    raw_data.write_file(tmp_path / "camera.yaml", CALIBRATED)
+    middle, right = read_screen(tmp_path / "screen.yaml").to_mm(np.array([[960.0, 540], [1920, 0]]))
+    np.testing.assert_allclose([middle, right], [[0, 107, 0], [-172.5, 10, 0]], atol=1e-12)
+    smallest, complete = re.findall(r"```text\n(image,.*?)```", text, re.DOTALL)
+    raw_data.write_file(tmp_path / "smallest.csv", smallest)
+    raw_data.write_file(tmp_path / "complete.csv", complete)
+    for number in (1, 2):
+        raw_data.write_file(tmp_path / f"anna/{number:04d}.jpg", raw_data.jpeg(number))
+    lines_of = list(ManifestLines(tmp_path / "smallest.csv").unposed("anna"))
+    np.testing.assert_allclose(lines_of[0].target_mm, [0, 107, 0], atol=1e-12)
+    (anna,), (ben,) = frames(tmp_path / "complete.csv"), frames(tmp_path / "complete.csv", "ben")
+    assert (anna.split, ben.split) == ("test", "train")

@@ -110,7 +110,7 @@ STRIPS: dict[str, Case] = STORE | {
     "names that are numbers": (put("p00/file_name", np.zeros(2)), "file_name is of the type float64"),
     "few sources": (put("p00/label_source", np.zeros(1, np.uint8)), "has shape (1,), not (2,)"),
     "negative positions": (put("p00/validity", np.zeros(2, np.int8) - 1), "validity is of the type int8"),
-    "unknown sources": (attribute("label_sources", ["b", "c", "d", "guessed"]), "'guessed'"),
+    "unknown sources": (attribute("label_sources", ["b", "c", "d", "e", "guessed"]), "'guessed'"),
     "no sources": (
         edited(lambda file: file.attrs.__delitem__("label_sources")),
         "label_source of person p00 has index",

@@ -182,9 +182,11 @@ def _explain_entry(entries: Supplementary, row: int, line: UnposedFrame | Reject
         return line.reason
     if entries.reasons and entries.reasons[row]:
         return entries.reasons[row]
-    camera, distortion = line.camera_matrix[[0, 1, 0, 1], [0, 1, 2, 2]], entries.distortion_parameters[row]
-    same = np.allclose(camera, entries.camera_parameters[row], rtol=1e-9, atol=0)
-    if not same or distortion.shape != line.distortion.shape or not np.allclose(distortion, line.distortion):
+    lenses = np.zeros((2, 14))  # shorter ones are completed by zeros, as OpenCV does
+    for lens, values in zip(lenses, (line.distortion, entries.distortion_parameters[row]), strict=True):
+        lens[: len(values)] = values[:14]
+    camera = line.camera_matrix[[0, 1, 0, 1], [0, 1, 2, 2]]
+    if not np.allclose(camera, entries.camera_parameters[row], rtol=1e-9) or not np.allclose(*lenses):
         return "its head pose was estimated with another camera: run `faze landmarks` again"
     return ""
 

@@ -12,7 +12,7 @@ from faze.data.readers import OUTSIDE, is_inside
 from faze.data.readers.calibration import check_camera, read_matrix_files
 from faze.data.readers.manifest_columns import CAMERA_COLUMNS, CAMERA_FILE, FIELD_OF_VIEW, INTRINSICS
 from faze.data.readers.manifest_table import Table
-from faze.data.readers.small_yaml import read_small_yaml
+from faze.data.readers.small_yaml import as_array, read_small_yaml
 
 Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in OpenCV's order
 _MATRIX, _DISTORTION = ("camera_matrix", "cameraMatrix"), ("distortion_coefficients", "distCoeffs")
@@ -123,10 +123,10 @@ def _find_array(content: Mapping[str, object], names: Sequence[str], path: Path)
     value = content[name]
     try:
         if isinstance(value, Mapping):
-            shape = value["sizes"] if "sizes" in value else (value["rows"], value["cols"])
-            return np.array(value["data"], np.float64).reshape([int(side) for side in shape])
-        return np.array(value, np.float64)
-    except (KeyError, TypeError, ValueError, OverflowError):
+            shape = value["sizes"] if "sizes" in value else [value["rows"], value["cols"]]
+            return as_array(value["data"]).reshape(as_array(shape).astype(int))
+        return as_array(value)
+    except (KeyError, ValueError):
         raise UserError(f"{path}: {name} is not a matrix of numbers") from None
 
 

@@ -205,8 +205,8 @@ class ManifestLines:
         """Compute (N, 3) targets in mm, or (N, 3) gaze vectors; the other one is None."""
         values = self.table.array(*TARGETS[self.layout.target])
         if self.layout.target == POINT_PX:
-            values = self._project_screens(values)
-        if self.layout.target in (POINT_MM, POINT_PX):
+            return self._project_screens(values), None
+        if self.layout.target == POINT_MM:
             check_targets_mm(self.table, values)
             return values, None
         if self.layout.target == GAZE_DEG:
@@ -218,8 +218,10 @@ class ManifestLines:
         """Convert targets from px to mm by the screen of each row, and find out which are on their screen."""
         texts = self.table.texts.get("screen") or [FILE] * len(self.table)
         targets_mm = np.full((len(self.table), 3), np.nan)
-        for name in dict.fromkeys(texts):
-            rows = [row for row, text in enumerate(texts) if text == name]
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for row, name in enumerate(texts):
+            by_name[name].append(row)
+        for name, rows in by_name.items():
             try:
                 if not is_inside(name):
                     raise UserError(f"screen {name[:100]!r}: {OUTSIDE}" if name else "is empty")

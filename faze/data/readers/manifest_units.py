@@ -53,8 +53,7 @@ def check_targets_mm(table: Table, targets_mm: NDArray) -> None:
         raise UserError(
             f"{table.where(row)}: the gaze target is {most / 1000:,.0f} m from the camera: write targets in mm"
         )
-    several = len(np.unique(targets_mm[known], axis=0)) >= _FEWEST
-    if 0 < most < _M_MM or (several and 0 < most < _CM_MM):
+    if 0 < most < _M_MM or (0 < most < _CM_MM and len(np.unique(targets_mm[known], axis=0)) >= _FEWEST):
         unit, factor = ("m", 1000) if most < _M_MM else ("cm", 10)
         raise UserError(
             f"{table.where(row)}: the farthest gaze target of the file is {most:.2g} mm from the camera: the targets "

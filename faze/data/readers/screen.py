@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.readers.small_yaml import read_small_yaml
+from faze.data.readers.small_yaml import as_array, read_small_yaml, shown
 
 FILE = "screen.yaml"
 _SIZES = ("width_mm", "height_mm", "width_px", "height_px")
@@ -53,7 +53,7 @@ def read_screen(path: Path) -> Screen:
             contains file, key and remedy.
     """
     content = read_small_yaml(path)
-    unknown = [str(key) for key in content if key not in _KEYS]
+    unknown = [shown(key) for key in content if key not in _KEYS]
     missing = [key for key in _KEYS[:-1] if key not in content]
     if unknown or missing:
         words = [f"has no {', '.join(missing)}"] if missing else []
@@ -75,12 +75,12 @@ def read_screen(path: Path) -> Screen:
 
 def _numbers(content: Mapping[str, Any], key: str, shape: tuple[int, ...], path: Path) -> NDArray:
     try:
-        values = np.array(content[key], np.float64)
-    except (TypeError, ValueError, OverflowError):
+        values = as_array(content[key])
+    except ValueError:
         values = np.array(np.nan)
     if values.shape != shape or not np.isfinite(values).all():
         wanted = f"a list of {shape[0]} numbers" if shape else "a number"
-        raise UserError(f"{path}: {key} is {str(content[key])[:60]}, not {wanted}")
+        raise UserError(f"{path}: {key} is {shown(content[key])}, not {wanted}")
     return values.reshape(-1)
 
 

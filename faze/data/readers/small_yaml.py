@@ -1,15 +1,19 @@
 """Read small YAML files of other programs: a screen, or a camera that OpenCV calibrated."""
 
+import reprlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.files import decode_text
 from faze.base.untrusted import read_untrusted
 
 _MOST_BYTES = 1 << 20
+_MOST_NUMBERS = 100  # of a list; a YAML file of a few lines may state billions by reference
 _REMEDY = "write it again as YAML"
 
 
@@ -30,6 +34,27 @@ def read_small_yaml(path: Path) -> dict[str, Any]:
         UserError: The file is missing, too large or not a mapping of keys.
     """
     return read_untrusted(path, lambda content: _parse(content, path), _REMEDY)
+
+
+def as_array(value: object, depth: int = 2) -> NDArray[np.float64]:
+    """Convert a number, or a list of at most 100 numbers or of such lists, to an array.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if isinstance(value, list) and depth and len(value) <= _MOST_NUMBERS:
+        return np.array([as_array(item, depth - 1) for item in value], np.float64)
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        raise ValueError("not a number")
+    try:
+        return np.array(float(value))
+    except OverflowError:
+        raise ValueError("too large") from None
+
+
+def shown(value: object) -> str:
+    """Show the beginning of a value in a message."""
+    return reprlib.repr(value)[:60]
 
 
 def _parse(content: bytes, path: Path) -> dict[str, Any]:
