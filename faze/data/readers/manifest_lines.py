@@ -111,12 +111,13 @@ class ManifestLines:
     def _read_row(self, person: str, row: int, position: int) -> UnposedFrame | Reject:
         name, line = self.names[row], int(self.table.lines[row])
         try:
-            if row in self.faults:
-                raise UnusableFrame(self.faults[row])
-            camera_matrix, distortion = self.cameras.of(row)
+            if row not in self.faults:
+                camera_matrix, distortion = self.cameras.of(row)
         except UnusableFrame as unusable:
+            self.fault(row, str(unusable), "image")
+        if row in self.faults:
             name = name or f"line {line}"  # an empty name would reject the person
-            return Reject(person, name, str(unusable))
+            return Reject(person, name, self.faults[row])
         return UnposedFrame(
             person_id=person,
             folder=self.folder,
