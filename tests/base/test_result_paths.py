@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faze.base.result_paths import DATASETS, ResultPaths
-from faze.config.parameters import RAW
+from faze.base.result_paths import ResultPaths
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = ResultPaths(Path("results/{name}"))
@@ -18,7 +17,11 @@ WORK = "train.work"  # its files are no outputs of a rule
 def declared() -> set[str]:
     """Return every output path of the rules."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk")]
-    outputs = "".join(re.findall(r"^    output:\n((?: {8}.*\n)+)", "\n".join(texts), re.MULTILINE))
+    rules = "\n".join(texts)
+    outputs = "".join(re.findall(r"^    output:\n((?: {8}.*\n)+)", rules, re.MULTILINE))
+    for name, path in re.findall(r'^([A-Z]+) = \[f"(results/[^"]+)" for ', rules, re.MULTILINE):
+        path = path.replace("{{", "{").replace("}}", "}")
+        outputs = re.sub(rf"^ +{name},$", f'"{path}"', outputs, flags=re.MULTILINE)
     return {path.replace("{config['name']}", "{name}") for path in re.findall(r'"(results/[^"]+)"', outputs)}
 
 
@@ -28,8 +31,7 @@ def declared() -> set[str]:
         PATHS.store("{dataset}"),
         PATHS.inspection("{dataset}"),
         PATHS.run_log(*RUN),
-        PATHS.codes(*RUN, "mpiigaze"),
-        PATHS.codes(*RUN, "gazecapture"),
+        PATHS.codes(*RUN, "{dataset}"),
         PATHS.errors(*RUN, "{learner}"),
         PATHS.walks(*RUN),
         PATHS.redirection(*RUN),
@@ -77,10 +79,6 @@ def test_the_test_above_covers_every_path() -> None:
 def test_a_live_log_lies_in_the_work_folder_of_its_training() -> None:
     assert PATHS.live_log(*RUN) == PATHS.run(*RUN) / WORK / PATHS.run_log(*RUN).name
     assert f'out.parent / "{WORK}"' in (ROOT / "faze/training/run.py").read_text(encoding="utf-8")
-
-
-def test_data_sets_are_those_of_the_configuration() -> None:
-    assert tuple(RAW) == DATASETS
 
 
 def test_no_other_module_spells_the_path_of_a_result() -> None:

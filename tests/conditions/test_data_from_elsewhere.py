@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import raw_data
+from data_sets import entries
 from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
 from PIL import Image
@@ -22,7 +23,7 @@ from faze.base.errors import DamagedFile, UserError
 from faze.config.yaml_files import read_yaml
 from faze.data.landmarks.detector import open_detector
 from faze.data.normalization.images import FrameReader, UnusableFrame, read_image
-from faze.data.preparation.stored import read_splits
+from faze.data.preparation.splits import read_splits
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
@@ -142,6 +143,7 @@ def test_errors_of_the_machine_do_not_advise_a_download(
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 64, 256, 3), np.uint8)
 LABELS = np.random.default_rng(1).normal(0, 0.2, (3, 4))
 Put = Callable[[h5py.Group], None]
+STRIPS = {"preprocess": {"datasets": entries(mpiigaze={"layout": "strips"})}}
 
 
 def put(pixels: NDArray = PIXELS, labels: NDArray = LABELS) -> Put:
@@ -198,7 +200,7 @@ def test_strips_of_each_kind(tmp_path: Path, run_stage: Callable) -> None:
         for person, write in people.items():
             write(file.create_group(person))
     outputs = {"raw": tmp_path / "strips.h5", "out": tmp_path / "out.h5", "rejects": tmp_path / "rejects.csv"}
-    assert run_stage("preprocess", {}, "--dataset", "mpiigaze", **outputs) == 0
+    assert run_stage("preprocess", STRIPS, dataset="mpiigaze", **outputs) == 0
     rejects = {reject.person_id: reject.reason for reject in read_rejects(tmp_path / "rejects.csv")}
     assert {person: words for person, (_, words) in REJECTED.items() if words not in rejects.get(person, "")} == {}
     with StripStore(tmp_path / "out.h5") as strips:
@@ -214,7 +216,7 @@ def test_a_store_without_people_is_one_sentence(
     """Regression: the sentence ended without a reason."""
     h5py.File(tmp_path / "strips.h5", "w").close()
     outputs = {"raw": tmp_path / "strips.h5", "out": tmp_path / "out.h5", "rejects": tmp_path / "rejects.csv"}
-    assert run_stage("preprocess", {}, "--dataset", "mpiigaze", **outputs) == 1
+    assert run_stage("preprocess", STRIPS, dataset="mpiigaze", **outputs) == 1
     assert "contains no people" in capsys.readouterr().err
 
 

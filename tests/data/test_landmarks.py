@@ -174,7 +174,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
         ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people"), 1
     )
     synthetic = dataclasses.replace(DEFAULT, people="simple", frames_per_person=6, bias_deg=0.0, **people)
-    written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.dataset == "gazecapture"]
+    written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.layout == "gazecapture"]
     return root, annotation_of(written, "gazecapture")
 
 

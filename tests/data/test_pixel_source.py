@@ -62,8 +62,9 @@ def test_strips_know_whether_their_people_are_rendered(
     assert run(tmp_path / "x", monkeypatch, "mpiifacegaze") == 0
     if not marked:  # as a data set of photographs
         (tmp_path / "x/raw/mpiifacegaze" / RENDERED_MARK).unlink()
-    for raw, out in (("x/raw/mpiifacegaze", "first.h5"), ("first.h5", "copied.h5")):
-        arguments = ["--config", write_config(tmp_path, "preprocess"), "--dataset", "mpiigaze", "--raw", tmp_path / raw]
+    for layout, raw, out in (("mpiifacegaze", "x/raw/mpiifacegaze", "first.h5"), ("strips", "first.h5", "copied.h5")):
+        config = write_config(tmp_path, "preprocess", "mpiigaze", {"layout": layout})
+        arguments = ["--config", config, "--raw", tmp_path / raw]
         arguments += ["--out", tmp_path / out, "--rejects", tmp_path / "rejects.csv"]
         monkeypatch.setattr(sys, "argv", ["preprocess", *map(str, arguments)])
         assert preprocess.main() == 0

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import raw_data
 
+from faze.config.parameters import DataSet
 from faze.data.preparation import work
 from faze.data.preparation.shards import ENTRIES, ShardFolder, join_shards
+from faze.data.preparation.splits import Splits
 from faze.data.readers import Frame, Reject
 from faze.data.store.layout import LABEL_SOURCES
 from faze.data.store.strips import VALIDITIES, StripStore, write_strips
 
 SIZE = (8, 32, 3)
+STATED = Splits(all_test=False, listed={})
 COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two shards, none, and a name that is no file's
 
 
@@ -86,7 +89,7 @@ def test_shards_in_any_order_come_together_in_the_annotations(folder: ShardFolde
     people = work.plan(Made())
     shards = [shard for shards in people.values() for shard in shards]
     assert [shard.stop - shard.start for shard in shards] == [256, 256, 88, 256, 1]
-    makers = [work.Worker(Made(), Maker(), folder) for _ in range(2)]
+    makers = [work.Worker(Made(), Maker(), folder, STATED) for _ in range(2)]
     for place in (3, 1, 4, 0, 2):
         assert makers[place % 2].make(shards[place]) == shards[place].stop - shards[place].start
     assert folder.begin(shards) == {shard.name for shard in shards}
@@ -111,7 +114,7 @@ def test_shards_in_any_order_come_together_in_the_annotations(folder: ShardFolde
 def test_a_process_goes_through_an_annotation_once_and_holds_a_shard_of_it(folder: ShardFolder, tmp_path: Path) -> None:
     """Other processes make the shards in between. Regression: each shard read the annotation again."""
     shards = [shard for shards in work.plan(Made()).values() for shard in shards]
-    worker = work.Worker(Made(), Maker(), folder)
+    worker = work.Worker(Made(), Maker(), folder, STATED)
     for place in (0, 2, 3):
         worker.make(shards[place])
     assert worker.reader.asked == ["p00", "p/../é"]
@@ -124,7 +127,7 @@ def test_a_process_goes_through_an_annotation_once_and_holds_a_shard_of_it(folde
 
 def test_a_person_without_a_strip_in_some_blocks(folder: ShardFolder, tmp_path: Path, monkeypatch: object) -> None:
     people = work.plan(Made())
-    worker = work.Worker(Made(), Maker(), folder)
+    worker = work.Worker(Made(), Maker(), folder, STATED)
     monkeypatch.setattr(Maker, "make", lambda _, frames, pixels, labels: ["dark"] * len(frames))
     worker.make(people["p00"][0])
     worker.make(people["p00"][2])
@@ -157,12 +160,47 @@ def test_a_person_is_made_anew_when_one_of_its_files_changes(tmp_path: Path, edi
     assert after["p01"] == before["p01"]
 
 
+@pytest.mark.parametrize(
+    ("splits", "split"),
+    [
+        (STATED, "val"),
+        (Splits(all_test=True, listed={}), "test"),
+        (Splits(all_test=False, listed={"p00": "train"}), "train"),
+        (Splits(all_test=False, listed={"p01": "train"}), "val"),
+    ],
+)
+def test_a_list_and_test_override_the_split_that_the_data_state(
+    folder: ShardFolder, splits: Splits, split: str
+) -> None:
+    people = work.plan(Made())
+    for shard in people["p00"]:
+        work.Worker(Made(), Maker(), folder, splits).make(shard)
+    ((found, _),) = join_shards({"p00": people["p00"]}, folder)
+    assert found.split == split
+
+
+def test_a_person_whose_split_is_unknown_is_rejected(folder: ShardFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames that the reader itself rejects keep their reason."""
+    monkeypatch.setattr(work, "check_entries", lambda entries, _: (_without_split(entry) for entry in entries))
+    people = work.plan(Made())
+    for shard in people["p00"]:
+        work.Worker(Made(), Maker(), folder, Splits(all_test=False, listed={"p01": "train"})).make(shard)
+    ((found, rejects),) = join_shards({"p00": people["p00"]}, folder)
+    assert found is None and len(rejects) == COUNTS["p00"]
+    reasons = {reject.file_name: reject.reason for reject in rejects}
+    assert (reasons["p00/5"], reasons["p00/3"]) == ("no face", "not in the list of splits")
+
+
+def _without_split(entry: Frame | Reject) -> Frame | Reject:
+    return entry if isinstance(entry, Reject) else dataclasses.replace(entry, split="")
+
+
 def test_shards_of_another_key_are_removed_and_those_of_this_kept(
     folder: ShardFolder, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     people = work.plan(Made())
     first, second, _ = people["p00"]
-    worker = work.Worker(Made(), Maker(), folder)
+    worker = work.Worker(Made(), Maker(), folder, STATED)
     for shard in (first, second, dataclasses.replace(first, stamp="older")):
         worker.make(shard)
     (folder.path / "p00.1.torn").write_bytes(b"x")
@@ -177,17 +215,20 @@ def test_shards_of_another_key_are_removed_and_those_of_this_kept(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_the_key_changes_with_settings_raw_folder_and_supplementary_file(tmp_path: Path) -> None:
+def test_the_key_changes_with_entry_splits_settings_raw_folder_and_supplementary_file(tmp_path: Path) -> None:
     @dataclasses.dataclass
     class Settings:
         width_px: int = 256
 
     (tmp_path / "s.h5").write_bytes(b"one")
-    arguments = ("mpiigaze", Settings(), tmp_path, tmp_path / "s.h5")
+    entry = DataSet("mpiigaze", "mpiifacegaze", splits="test")
+    arguments = (entry, STATED, Settings(), tmp_path, tmp_path / "s.h5")
     key = work.key_of(*arguments)
     assert key == work.key_of(*arguments)
-    others = [("gazecapture", Settings(), tmp_path, tmp_path / "s.h5"), ("mpiigaze", Settings(128), *arguments[2:])]
-    others += [(*arguments[:2], tmp_path / "x", arguments[3]), (*arguments[:3], None)]
+    others = [(dataclasses.replace(entry, layout="gazecapture"), *arguments[1:])]
+    others += [(entry, Splits(all_test=False, listed={"p00": "val"}), *arguments[2:])]
+    others += [(*arguments[:2], Settings(128), *arguments[3:])]
+    others += [(*arguments[:3], tmp_path / "x", arguments[4]), (*arguments[:4], None)]
     keys = {key, *(work.key_of(*other) for other in others)}
     (tmp_path / "s.h5").write_bytes(b"another")
-    assert len({*keys, work.key_of(*arguments)}) == 6
+    assert len({*keys, work.key_of(*arguments)}) == 7

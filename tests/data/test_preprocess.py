@@ -3,13 +3,14 @@
 import csv
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import raw_data
+from data_sets import entries
 from one_frame import normalize_pose, warp_fused
 from truth import read_truth
 
@@ -25,10 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 CAMERA = NormalizedCamera(1300, 600, 256, 64)
 
 
-def write_config(folder: Path, stage: str, **changes: dict) -> Path:
+def write_config(
+    folder: Path, stage: str, dataset: str | None = None, entry: Mapping[str, str] | None = None, **changes: dict
+) -> Path:
+    """Write the resolved config of a stage; `entry` contains changed values of the data set's entry."""
     config = merge(read_yaml(ROOT / "config" / "config.yaml"), changes)
+    config["preprocess"]["datasets"] = entries(**{dataset or "": entry or {}})
     path = folder / f"{stage}.config.yaml"
-    path.write_text("\n".join(to_lines(resolve(config, stage))))
+    path.write_text("\n".join(to_lines(resolve(config, stage, dataset=dataset))))
     return path
 
 
@@ -36,9 +41,9 @@ def write_config(folder: Path, stage: str, **changes: dict) -> Path:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return a function that runs the stage on tmp_path/raw and returns the exit code."""
 
-    def run(dataset: str, threads: int = 1, **changes: str) -> int:
-        resolved = write_config(tmp_path, "preprocess", preprocess=changes)
-        arguments = ["--dataset", dataset, "--raw", tmp_path / "raw", "--threads", threads]
+    def run(dataset: str, threads: int = 1, entry: Mapping[str, str] | None = None, **changes: str) -> int:
+        resolved = write_config(tmp_path, "preprocess", dataset, entry, preprocess=changes)
+        arguments = ["--raw", tmp_path / "raw", "--threads", threads]
         if dataset == "gazecapture":
             arguments += ["--supplementary", tmp_path / "supplementary.h5"]
         arguments += ["--out", tmp_path / "strips.h5", "--rejects", tmp_path / "rejects.csv"]
@@ -192,9 +197,8 @@ def test_wrong_arguments_are_named(tmp_path: Path, run: Callable, capsys: pytest
 def test_the_command_stands_alone(tmp_path: Path) -> None:
     """The command is a separate process, whose pool must find the stage's functions under another module name."""
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5")
-    write_config(tmp_path, "preprocess")
-    command = [sys.executable, "-m", "faze", "preprocess", "--dataset", "gazecapture"]
-    command += ["--config", "preprocess.config.yaml"]
+    write_config(tmp_path, "preprocess", "gazecapture")
+    command = [sys.executable, "-m", "faze", "preprocess", "--config", "preprocess.config.yaml"]
     command += ["--raw", "raw", "--supplementary", "supplementary.h5", "--threads", "2"]
     command += ["--out", "data/gazecapture.h5", "--rejects", "data/gazecapture_rejects.csv"]
     done = subprocess.run(

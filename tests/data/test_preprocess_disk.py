@@ -43,7 +43,7 @@ def run(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, frames: int)
 
 
 def again(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    arguments = ["--config", write_config(tmp_path, "preprocess"), "--dataset", "mpiigaze", "--raw", tmp_path / "raw"]
+    arguments = ["--config", write_config(tmp_path, "preprocess", "mpiigaze"), "--raw", tmp_path / "raw"]
     arguments += ["--threads", 1, "--out", out / "strips.h5", "--rejects", out / "rejects.csv"]
     monkeypatch.setattr(sys, "argv", ["preprocess", *map(str, arguments)])
     return preprocess.main()
@@ -89,7 +89,7 @@ def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_p
     (small_disk / "filler").write_bytes(b"\0" * 2**20)
     code = "import shutil, sys; from types import SimpleNamespace as S; shutil.disk_usage = lambda _: S(free=2**40)\n"
     code += "from faze.stages.preprocess import main; sys.exit(main())"
-    arguments = ["--config", write_config(tmp_path, "preprocess"), "--dataset", "mpiigaze", "--raw", tmp_path / "raw"]
+    arguments = ["--config", write_config(tmp_path, "preprocess", "mpiigaze"), "--raw", tmp_path / "raw"]
     arguments += ["--out", small_disk / "strips.h5", "--rejects", small_disk / "rejects.csv"]
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120

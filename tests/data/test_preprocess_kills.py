@@ -35,8 +35,8 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(raw: Path, out: Path) -> list[str]:
-    config = write_config(out, "preprocess")
-    arguments = ["--config", config, "--dataset", "mpiigaze", "--raw", raw, "--threads", 2]
+    config = write_config(out, "preprocess", "mpiigaze")
+    arguments = ["--config", config, "--raw", raw, "--threads", 2]
     arguments += ["--out", out / "strips.h5", "--rejects", out / "rejects.csv"]
     return [sys.executable, "-m", "faze", "preprocess", *map(str, arguments)]
 

@@ -34,8 +34,11 @@ def write_released(path: Path, splits: dict[str, str] | None = None) -> None:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return a function that runs the stage on tmp_path/released.h5 and returns the exit code."""
 
-    def run(dataset: str, raw: str = "released.h5", **changes: object) -> int:
-        arguments = ["--config", write_config(tmp_path, "preprocess", preprocess=changes), "--dataset", dataset]
+    def run(
+        dataset: str, raw: str = "released.h5", splits: str | None = None, layout: str = "strips", **changes: object
+    ) -> int:
+        entry = {"layout": layout} | ({"splits": splits} if splits else {})
+        arguments = ["--config", write_config(tmp_path, "preprocess", dataset, entry, preprocess=changes)]
         arguments += ["--raw", tmp_path / raw, "--out", tmp_path / "strips.h5", "--rejects", tmp_path / "rejects.csv"]
         monkeypatch.setattr(sys, "argv", ["preprocess", *map(str, arguments)])
         return preprocess.main()
@@ -75,7 +78,7 @@ def test_a_list_of_splits_tells_what_the_file_does_not(tmp_path: Path, run: Call
     write_released(tmp_path / "released.h5")
     lists = {"train": ["00002", "00009"], "val": ["00001"], "test": []}
     (tmp_path / "split.json").write_text(json.dumps(lists))
-    assert run("gazecapture", gazecapture_split=str(tmp_path / "split.json")) == 0
+    assert run("gazecapture", splits=str(tmp_path / "split.json")) == 0
     with StripStore(tmp_path / "strips.h5") as strips:
         assert [strips.persons(split) for split in ("train", "val", "test")] == [["00002"], ["00001"], []]
     assert rejects(tmp_path) == [
@@ -88,7 +91,7 @@ def test_a_list_of_splits_goes_before_the_files_own(tmp_path: Path, run: Callabl
     """Regression: the list was silently ignored, and a person from the test split was used for training."""
     write_released(tmp_path / "released.h5", {"00001": "train", "00002": "val", "00003": "test"})
     (tmp_path / "split.json").write_text(json.dumps({"train": ["00003"], "val": [], "test": ["00001"]}))
-    assert run("gazecapture", gazecapture_split=str(tmp_path / "split.json")) == 0
+    assert run("gazecapture", splits=str(tmp_path / "split.json")) == 0
     with StripStore(tmp_path / "strips.h5") as strips:
         assert [strips.persons(split) for split in ("train", "val", "test")] == [["00003"], ["00002"], ["00001"]]
 
@@ -96,7 +99,7 @@ def test_a_list_of_splits_goes_before_the_files_own(tmp_path: Path, run: Callabl
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (None, "00001.*preprocess.gazecapture_split"),
+        (None, "00001: set `splits` of this data set to test, or to a JSON file"),
         ("{", "split.json"),
     ],
 )
@@ -106,7 +109,7 @@ def test_no_way_to_know_the_splits_is_one_sentence(
     write_released(tmp_path / "released.h5")
     if text is not None:
         (tmp_path / "split.json").write_text(text)
-    assert run("gazecapture", gazecapture_split=text and str(tmp_path / "split.json")) == 1
+    assert run("gazecapture", splits=text and str(tmp_path / "split.json")) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(sentence, line), line
     assert not (tmp_path / "strips.h5").exists()
@@ -182,13 +185,11 @@ def test_a_file_that_is_no_strips_is_named(tmp_path: Path, run: Callable, capsys
     write_strips(
         tmp_path / "ours.h5", "gazecapture", [PersonStrips("1", "val", None, PIXELS["00003"], LABELS["00003"])]
     )
-    assert run("mpiigaze", raw="ours.h5") == 1
-    assert "ours.h5: contains gazecapture, but was passed as mpiigaze" in capsys.readouterr().err
     (tmp_path / "torn.h5").write_bytes((tmp_path / "ours.h5").read_bytes()[:3000])
     assert run("mpiigaze", raw="torn.h5") == 1
     assert "torn.h5: not a readable HDF5 file" in capsys.readouterr().err
     assert run("mpiigaze", raw="absent.h5") == 1
-    assert "absent.h5: no such folder or HDF5 file of strips" in capsys.readouterr().err
+    assert "absent.h5: no such folder or file" in capsys.readouterr().err
     write_released(tmp_path / "released.h5")
     assert run("mpiigaze", width_px=128, height_px=32) == 1
     reason = r"no frame is usable: strips of 64 x 256 px, not the configured 32 x 128 px (H x W) (3 times)"

@@ -57,7 +57,7 @@ def test_mpiifacegaze(mpiifacegaze: Path) -> None:
     for frame in frames:
         assert isinstance(frame, Frame)
         check_annotation(frame)
-        assert (frame.person_id, frame.split) == ("p01", "test")
+        assert (frame.person_id, frame.split) == ("p01", "")  # which the data set does not state
         np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
 
 
@@ -70,7 +70,7 @@ def test_mpiifacegaze_by_the_supplementary_annotation(mpiifacegaze: Path, tmp_pa
     assert (reader.persons(), reader.count("p00"), reader.count("p09")) == (["p00", "p09"], 3, 1)
     frame, *rejects = reader.entries("p00")
     check_annotation(frame)
-    assert (frame.file_name, frame.split) == ("p00/day01/0002.jpg", "test")
+    assert (frame.file_name, frame.split) == ("p00/day01/0002.jpg", "")
     np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_14_MM)
     assert [r.reason for r in rejects] == ["path leads out of the data folder"] * 2
     assert list(reader.entries("p09")) == [Reject("p09", "", "no folder p09")]
@@ -104,7 +104,7 @@ def test_a_folder_without_people_is_named(tmp_path: Path, gazecapture: Path) -> 
         open_mpiifacegaze(tmp_path, None)
     with pytest.raises(ValueError, match="gazecapture.h5.*00002"):
         GazeCapture(tmp_path, gazecapture.with_suffix(".h5"))
-    with pytest.raises(ValueError, match="preprocess.gazecapture_supplementary.*faze landmarks"):
+    with pytest.raises(ValueError, match="set `supplementary` of this data set.*faze landmarks"):
         GazeCapture(gazecapture, None)
     with pytest.raises(ValueError, match="absent.h5: no such file"):
         GazeCapture(gazecapture, tmp_path / "absent.h5")
@@ -192,7 +192,7 @@ def test_the_original_mpiigaze_is_recognised(mpiifacegaze: Path, tmp_path: Path,
     assert [f.frame_index for f in frames] == [0, 1, 2]
     for frame in frames:
         check_annotation(frame)
-        assert (frame.split, frame.label_source) == ("test", "annotated")
+        assert (frame.split, frame.label_source) == ("", "annotated")
         np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import fake_mediapipe
 import numpy as np
 import pytest
+from data_sets import LAYOUTS
 from planted_faults import FAULTS, Planted, damage
 from test_landmarks import exact_landmarks
 
-from faze.config.parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.landmarks.pose import VERTICES
@@ -35,7 +35,7 @@ def run_synthesise(folder: Path, patch: pytest.MonkeyPatch) -> int:
     config["synthetic"] |= {"frames_per_person": 15, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)
     (folder / "synthesise.yaml").write_text("\n".join(to_lines(resolve(config, "synthesise"))))
     arguments = ["--config", folder / "synthesise.yaml", "--threads", 1, "--truth", folder / "truth.h5"]
-    for name in RAW.values():
+    for name in LAYOUTS.values():
         arguments += [f"--{name}", folder / name, f"--{name}-supplementary", folder / f"{name}_supplementary.h5"]
     patch.setattr(sys, "argv", ["synthesise", *map(str, arguments)])
     return synthesise.main()
@@ -46,8 +46,8 @@ def run_preprocess(
 ) -> int:
     config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
     config["preprocess"] |= changes
-    (folder / "preprocess.yaml").write_text("\n".join(to_lines(resolve(config, "preprocess"))))
-    arguments = ["--config", folder / "preprocess.yaml", "--dataset", dataset, "--raw", folder / RAW[dataset]]
+    (folder / "preprocess.yaml").write_text("\n".join(to_lines(resolve(config, "preprocess", dataset=dataset))))
+    arguments = ["--config", folder / "preprocess.yaml", "--raw", folder / LAYOUTS[dataset]]
     arguments += ["--out", folder / "strips.h5", "--rejects", folder / "rejects.csv"]
     arguments += ["--supplementary", supplementary] if supplementary else []
     patch.setattr(sys, "argv", ["preprocess", *map(str, arguments)])
@@ -113,7 +113,7 @@ def test_every_fault_is_listed_once_and_every_good_frame_is_there(
     def supplementary(folder: Path) -> Path | None:
         if annotation == "estimated":
             return estimate(folder, sound, monkeypatch)
-        return folder / f"{RAW[dataset]}_supplementary.h5" if annotation == "supplementary" else None
+        return folder / f"{LAYOUTS[dataset]}_supplementary.h5" if annotation == "supplementary" else None
 
     folder, planted = spoilt[0], [vars(fault) for fault in spoilt[1] if fault.dataset == dataset]
     wanted = [f for f in planted if f["annotation"] in ("any", annotation) and f["consequence"] == "reject"]
@@ -168,7 +168,7 @@ def test_a_truncated_annotation_is_one_sentence(
     folder = copied(sound, tmp_path)
     (folder / "strips.h5").unlink(missing_ok=True)
     for fault in damage(folder, ["truncated_hdf5"]):
-        annotation = folder / f"{RAW[fault.dataset]}_supplementary.h5"
+        annotation = folder / f"{LAYOUTS[fault.dataset]}_supplementary.h5"
         assert run_preprocess(folder, monkeypatch, fault.dataset, annotation) == 1
         (sentence,) = capsys.readouterr().err.splitlines()
         assert fault.reason in sentence

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from one_frame import normalize_pose
 
-from faze.config.parameters import RAW, Synthetic
+from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.images import read_image
 from faze.data.readers import Frame, Reader
@@ -36,9 +36,9 @@ def raw(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Path, list[PersonAnnotation]]:
     root, tiny = tmp_path_factory.mktemp("raw"), dataclasses.replace(TINY, people=request.param)
-    people = [write_person(role, tiny, root / RAW[role.dataset]) for role in cast(tiny)]
-    for dataset, layout in RAW.items():
-        write_supplementary(root / f"{layout}_supplementary.h5", annotation_of(people, dataset).items())
+    people = [write_person(role, tiny, root / role.layout) for role in cast(tiny)]
+    for layout in RENDERED_LAYOUTS:
+        write_supplementary(root / f"{layout}_supplementary.h5", annotation_of(people, layout).items())
     return root, people
 
 

@@ -22,11 +22,11 @@ from faze.data.synthetic.surface import build_face
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
 DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 TINY = dataclasses.replace(DEFAULT, people="simple", frames_per_person=6)
-ROLES = [Role("mpiigaze", "test", 1), Role("gazecapture", "test", 3)]
+ROLES = [Role("mpiifacegaze", "test", 1), Role("gazecapture", "test", 3)]
 STRIP = NormalizedCamera(focal_length_px=1300.0, distance_mm=600.0, width_px=256, height_px=64)
 
 
-@pytest.fixture(params=ROLES, ids=lambda role: role.dataset)
+@pytest.fixture(params=ROLES, ids=lambda role: role.layout)
 def role(request: pytest.FixtureRequest) -> Role:
     return request.param
 
@@ -174,4 +174,4 @@ def test_speed(role: Role, capsys: pytest.CaptureFixture[str]) -> None:
     for row, room in enumerate(frames.rooms.tolist()):
         assert cv2.imencode(".jpg", renderer.render(frames.scene, row, room))[0]
     with capsys.disabled():
-        print(f"\n{role.dataset}: {24 / (time.process_time() - began):.0f} frames per second of one core")
+        print(f"\n{role.layout}: {24 / (time.process_time() - began):.0f} frames per second of one core")

@@ -75,7 +75,7 @@ def test_test_people_are_new_and_nobody_else_is(tmp_path: Path, monkeypatch: pyt
         return found
 
     now = frames("now")
-    former = {"mpiigaze_test": 0, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 3}
+    former = {"mpiifacegaze_test": 0, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 3}
     monkeypatch.setattr("faze.data.synthetic.person.DOMAINS", former)
     then = frames("then")
     for domain in former:

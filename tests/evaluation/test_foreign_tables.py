@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from damaged import cut, flip
+from data_sets import DATASETS
 from fabricated import Fabricated
 
 from faze.base.errors import UserError
@@ -43,7 +44,7 @@ def paths(tmp_path: Path) -> ResultPaths:
 
 
 def ablation(paths: ResultPaths) -> Ablation:
-    return Ablation(paths, TIERS, (0,), LEARNERS, 4)
+    return Ablation(paths, TIERS, (0,), LEARNERS, 4, DATASETS)
 
 
 @pytest.fixture

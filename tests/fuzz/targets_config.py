@@ -61,7 +61,10 @@ run:
   controls: []
 tiers:
   mine: {precision: bf16, force: true}
-preprocess: {mpiifacegaze: null, gazecapture: /x}
+preprocess:
+  datasets:
+    - {name: mine, layout: mpiigaze, path: /x, splits: test}
+    - {name: phones, layout: gazecapture}
 train: {pairs: 100, base_lr: 1.0e-3}
 fewshot: {shots: [1, 3], learners: [maml]}
 evaluate: {confidence: 0.95}

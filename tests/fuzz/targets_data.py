@@ -29,7 +29,8 @@ from faze.data.inspection import inspect, person_rows, summarise
 from faze.data.normalization.images import MOST_SCANS, FrameReader, read_header
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.pairs import stored_rows
-from faze.data.preparation.stored import copy_stored, open_stored, read_splits
+from faze.data.preparation.splits import Splits, read_splits
+from faze.data.preparation.stored import copy_stored, open_stored
 from faze.data.readers import Frame, calibration, check_entries
 from faze.data.readers import supplementary_reader as by_supplementary
 from faze.data.readers.gazecapture import GazeCapture
@@ -237,11 +238,11 @@ def _parse_store(folder: Path) -> None:
 def _copy_store(path: Path) -> None:
     """Copy a store like preprocess, which leaves out some people and states the reason."""
     try:
-        strips = open_stored(path, "gazecapture", {"p00": "train", "p09": "val"})
+        strips = open_stored(path, Splits(False, {"p00": "train", "p09": "val"}))
     except UserError:
         return
     with strips:
-        how = {"dataset": "gazecapture", "splits": {"p00": "train"}, "size": (4, 8), "exclude_off_screen": True}
+        how = {"splits": Splits(False, {"p00": "train"}), "size": (4, 8), "exclude_off_screen": True}
         for person, rejects in copy_stored(strips, progress=lambda done: None, **how):
             assert all(isinstance(reject.reason, str) for reject in rejects)
             for piece in person.pixels if person else ():

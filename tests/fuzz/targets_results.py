@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cases import Target
+from data_sets import DATASETS
 from fabricated import Fabricated
 from hostile import TEXTS, VALUES, Draw, edited_bytes, edited_json, edited_lines
 from targets_data import written
@@ -68,7 +69,7 @@ def _paths(folder: Path, *names: str) -> ResultPaths:
 
 
 def _ablation(paths: ResultPaths) -> Ablation:
-    return Ablation(paths, TIERS, (0,), LEARNERS, 4)
+    return Ablation(paths, TIERS, (0,), LEARNERS, 4, DATASETS)
 
 
 # ---- run logs

@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from data_sets import DATASETS
 from fabricated import SHOTS, Fabricated
 
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.base.tier_colors import tier_colors
 from faze.data.store.layout import RENDERED
 from faze.report import formats, media

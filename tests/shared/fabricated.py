@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from data_sets import DATASETS
 from PIL import Image, ImageDraw
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faze.base.result_paths import DATASETS, ResultPaths
+from data_sets import DATASETS
+
+from faze.base.result_paths import ResultPaths
 from faze.tracking.run_record import RunPlace, RunRecord, read_runs
 from faze.tracking.store import Store, current_runs
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import cv2
 import numpy as np
+from data_sets import LAYOUTS
 
-from faze.config.parameters import RAW
 from faze.data.store.supplementary import (
     Supplementary,
     read_supplementary,
@@ -200,8 +200,8 @@ class Planted:
 
 def damage(folder: Path, faults: Sequence[str]) -> list[Planted]:
     """Plant faults in the output folder of the rule `synthesise`: data sets and their supplementary files."""
-    roots = {dataset: folder / layout for dataset, layout in RAW.items()}
-    files = {dataset: folder / f"{layout}_supplementary.h5" for dataset, layout in RAW.items()}
+    roots = {dataset: folder / layout for dataset, layout in LAYOUTS.items()}
+    files = {dataset: folder / f"{layout}_supplementary.h5" for dataset, layout in LAYOUTS.items()}
     annotation = {
         dataset: {person: read_supplementary(path, person) for person in supplementary_persons(path)}
         for dataset, path in files.items()

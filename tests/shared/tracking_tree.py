@@ -5,7 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from faze.base.result_paths import DATASETS, ResultPaths
+from data_sets import DATASETS
+
+from faze.base.result_paths import ResultPaths
 from faze.base.run_log import RunLog
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
@@ -14,6 +16,7 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is no pl
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
+PIXEL_SOURCES = {"mpiigaze": "MPIIFaceGaze", "gazecapture": "GazeCapture"}
 SPEED = {"baseline": 96.0, "amp": 97.5, "ddp": 131.0, "fused_sgd": 138.0, "autotune": 139.0}
 
 
@@ -92,7 +95,7 @@ def write_summary(results: Path, tiers: tuple = TIERS, seeds: tuple = (0,), shif
             })  # fmt: skip
     folder = results / "evaluation"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps({"runs": runs}))
+    (folder / "summary.json").write_text(json.dumps({"runs": runs, "pixel_sources": PIXEL_SOURCES}))
 
 
 def write_data_page(paths: ResultPaths, dataset: str, digest: str = "0123456789abcdef") -> None:

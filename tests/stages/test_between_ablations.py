@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from data_sets import LAYOUTS
 
 from faze.base.output_cache import content
-from faze.config.parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.stages import preprocess, synthesise
@@ -19,13 +19,13 @@ FEW = {key: 1 for key in CONFIG["synthetic"] if key.endswith("_people")}
 FEW |= {"frames_per_person": 2, "gazecapture_train_frames": None, "people": "simple"}
 
 
-def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dict, *words: object) -> None:
+def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dict, *words: object, **of: str) -> None:
     """Run a stage for the ablation in the folder `root`, as the workflow does."""
     name = stage.__name__.rpartition(".")[2]
     values = merge(merge(CONFIG, {"name": root.name, "synthetic": FEW}), changes)
     config = root / "configs" / f"{name}.yaml"
     config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text("\n".join(to_lines(resolve(values, name))))
+    config.write_text("\n".join(to_lines(resolve(values, name, **of))))
     words = ["--config", config, *words, f"--output-cache={root.parent / 'shared'}"]
     monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
     assert stage.main() == 0
@@ -36,8 +36,8 @@ def render(root: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: object) -> 
     rendered, real = [], synthesise.render_everybody
     with monkeypatch.context() as seen:
         seen.setattr(synthesise, "render_everybody", lambda *a: (rendered.append(1), real(*a))[1])
-        layouts = [word for layout in RAW.values() for word in (f"--{layout}", root / "raw" / layout)]
-        files = [f"--{layout}-supplementary={root / 'raw' / layout}_supplementary.h5" for layout in RAW.values()]
+        layouts = [word for layout in LAYOUTS.values() for word in (f"--{layout}", root / "raw" / layout)]
+        files = [f"--{layout}-supplementary={root / 'raw' / layout}_supplementary.h5" for layout in LAYOUTS.values()]
         run(synthesise, root, seen, {"synthetic": synthetic}, *layouts, *files, "--truth", root / "raw/truth.h5")
     return bool(rendered)
 
@@ -48,9 +48,20 @@ def prepare(root: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> 
     with monkeypatch.context() as seen:
         seen.setattr(preprocess, "normalise", lambda *a: (prepared.append(1), real(*a))[1])
         raw, out = root / "raw" / "gazecapture", root / "data" / "gazecapture.h5"
-        of = ["--dataset=gazecapture", "--raw", raw, f"--supplementary={raw}_supplementary.h5"]
+        of = ["--raw", raw, f"--supplementary={raw}_supplementary.h5"]
         rejects = root / "data/gazecapture_rejects.csv"
-        run(preprocess, root, seen, {"preprocess": settings}, *of, "--out", out, "--rejects", rejects)
+        run(
+            preprocess,
+            root,
+            seen,
+            {"preprocess": settings},
+            *of,
+            "--out",
+            out,
+            "--rejects",
+            rejects,
+            dataset="gazecapture",
+        )
     return bool(prepared)
 
 

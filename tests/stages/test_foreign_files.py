@@ -13,7 +13,7 @@ from faze.commands import ledger
 from faze.config.parameters import STAGES
 from faze.config.stage_config import load
 from faze.config.validation import read_config
-from faze.data.preparation.stored import read_splits
+from faze.data.preparation.splits import read_splits
 from faze.data.rejects import read_rejects
 from faze.data.store.codes import CodeStore
 from faze.data.store.strips import StripStore
@@ -51,7 +51,7 @@ def read_measured(path: Path) -> None:
     paths = ResultPaths(path.parent)
     paths.benchmark.parent.mkdir()
     paths.benchmark.write_bytes(path.read_bytes())
-    read_benchmark(Ablation(paths, ["baseline"], [0], ["maml"], 1))
+    read_benchmark(Ablation(paths, ["baseline"], [0], ["maml"], 1, []))
 
 
 def read_inspection(path: Path) -> None:

@@ -84,7 +84,7 @@ def chain(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     outputs = ("mpiifacegaze", "gazecapture", "mpiifacegaze-supplementary", "gazecapture-supplementary", "truth")
     run(synthesise, *(word for name in outputs for word in (f"--{name}", raw / name)))
     annotation = ("--supplementary", raw / "gazecapture-supplementary", "--rejects", folder / "rejects.csv")
-    where = ("--dataset", "gazecapture", "--raw", raw / "gazecapture", "--out", data)
+    where = ("--raw", raw / "gazecapture", "--out", data)
     run(preprocess, *where, *annotation, dataset="gazecapture")
     baseline = ("baseline", 0)
     checkpoint, codes, learner = folder / "checkpoint.pt", folder / "codes.h5", folder / "maml.pt"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_sets import LAYOUTS
 
 from faze.config.check import build
-from faze.config.parameters import RAW, Preprocess, Synthetic
+from faze.config.parameters import Preprocess, Synthetic
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.preparation.strip_maker import StripMaker
@@ -29,7 +30,7 @@ CONFIG = merge(
     read_yaml(Path(__file__).parents[2] / "config" / "config.yaml"), {"synthetic": PEOPLE, "redirect": {"strips": 4}}
 )
 ROLES = {
-    "mpiigaze": [Role("mpiigaze", "test", 0)],
+    "mpiigaze": [Role("mpiifacegaze", "test", 0)],
     "gazecapture": [Role("gazecapture", "test", 0), Role("gazecapture", "test", 1)],
 }
 
@@ -47,23 +48,23 @@ def run(stage, root: Path, *words: object, dataset: str | None = None, config=CO
 def data(tmp_path_factory):
     """Create a folder with the strips of a few rendered people."""
     root = tmp_path_factory.mktemp("ablation")
-    layouts = [word for layout in RAW.values() for word in (f"--{layout}", root / layout)]
-    files = [f"--{layout}-supplementary={root / layout}_supplementary.h5" for layout in RAW.values()]
+    layouts = [word for layout in LAYOUTS.values() for word in (f"--{layout}", root / layout)]
+    files = [f"--{layout}-supplementary={root / layout}_supplementary.h5" for layout in LAYOUTS.values()]
     assert run(synthesise, root, *layouts, *files, "--truth", root / "truth.h5") == 0
-    for dataset, layout in RAW.items():
+    for dataset, layout in LAYOUTS.items():
         given = [] if dataset == "mpiigaze" else [f"--supplementary={root / layout}_supplementary.h5"]
-        words = ["--dataset", dataset, "--raw", root / layout, *given, "--rejects", root / f"{dataset}.csv"]
+        words = ["--raw", root / layout, *given, "--rejects", root / f"{dataset}.csv"]
         assert run(preprocess, root, *words, "--out", root / f"{dataset}.h5", dataset=dataset) == 0
     return root
 
 
 def rendered(role: Role, rest: list[str], turned: list[str]):
     synthetic = build(Synthetic, CONFIG["synthetic"])
-    maker = StripMaker.of(build(Preprocess, CONFIG["preprocess"]), role.dataset)
+    maker = StripMaker.of(build(Preprocess, CONFIG["preprocess"]), role.layout)
     return render_target_strips(role, synthetic, maker, rest, turned)
 
 
-@pytest.mark.parametrize("dataset", RAW)
+@pytest.mark.parametrize("dataset", LAYOUTS)
 def test_with_nothing_exchanged_it_is_the_stored_strip(data, dataset):
     for role in ROLES[dataset]:
         with StripStore(data / f"{dataset}.h5") as strips:
@@ -108,9 +109,9 @@ def test_gaze_head_and_camera_are_of_b_and_all_else_of_a(monkeypatch):
             assert (getattr(scene, name)[0] == getattr(frames.scene, name)[row_b]).all(), name
 
 
-@pytest.mark.parametrize("dataset", RAW)
+@pytest.mark.parametrize("dataset", LAYOUTS)
 def test_the_stage_renders_the_pairs_of_every_test_person(data, tmp_path, dataset):
-    words = ["--dataset", dataset, "--data", data / f"{dataset}.h5", "--out"]
+    words = ["--data", data / f"{dataset}.h5", "--out"]
     assert run(oracle, tmp_path, *words, tmp_path / "one.h5", dataset=dataset) == 0
     assert run(oracle, tmp_path, *words, tmp_path / "two.h5", "--threads", 2, dataset=dataset) == 0
     with StripStore(data / f"{dataset}.h5") as strips, StripStore(tmp_path / "one.h5") as found:
@@ -127,7 +128,7 @@ def test_the_stage_renders_the_pairs_of_every_test_person(data, tmp_path, datase
 
 def test_people_who_were_not_rendered_are_said(data, tmp_path, capfd):
     nobody = merge(CONFIG, {"synthetic": {"gazecapture_test_people": 1, "mpiigaze_people": 1}})
-    words = ["--dataset", "mpiigaze", "--data", data / "gazecapture.h5", "--out", tmp_path / "out.h5"]
+    words = ["--data", data / "gazecapture.h5", "--out", tmp_path / "out.h5"]
     assert run(oracle, tmp_path, *words, dataset="mpiigaze", config=nobody) == 1
     assert "gazecapture.h5: contains no rendered test person" in capfd.readouterr().err
     assert not (tmp_path / "out.h5").exists()

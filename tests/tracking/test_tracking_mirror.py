@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from data_sets import DATASETS
 from mirrored import artifacts, assert_mirrored
 from tracking_tree import (
     TIERS,
@@ -17,7 +18,7 @@ from tracking_tree import (
     write_summary,
 )
 
-from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.result_paths import ResultPaths
 from faze.stages import track
 from faze.tracking.mirror import Follower, mirror_run, mirror_runs
 from faze.tracking.run_record import read_run, read_runs, read_sweep, read_training, run_places

@@ -1,0 +1,13 @@
+"""The data sets of the default configuration, and their entries with other values."""
+
+from collections.abc import Mapping
+
+LAYOUTS = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}  # by name, in the order of the report
+DATASETS = tuple(LAYOUTS)
+SPLITS = {"mpiigaze": "test", "gazecapture": "stated"}
+
+
+def entries(**changes: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return `preprocess.datasets` of the default with changed values, by the name of the data set."""
+    default = [{"name": name, "layout": LAYOUTS[name], "splits": SPLITS[name]} for name in DATASETS]
+    return [entry | dict(changes.get(str(entry["name"]), {})) for entry in default]
