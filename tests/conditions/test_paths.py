@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from checkout import NOTHING, Checkout
+from data_sets import overrides
 from lacking import lacking
 
 pytestmark = pytest.mark.workflow
@@ -33,18 +34,18 @@ def test_braces_in_the_path_of_the_checkout(tmp_path):
 def test_braces_in_the_path_of_the_data(fresh, tmp_path):
     """Regression: "Wildcards in input files cannot be determined"."""
     (tmp_path / "{b}").mkdir()
-    with fresh.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: '{tmp_path}/{{b}}'"):
+    with fresh.appended("config/smoke.yaml", overrides(mpiigaze={"path": tmp_path / "{b}"})):
         text = refusal(fresh)
-    assert f"preprocess.mpiifacegaze: {tmp_path}/{{b}} contains braces" in text
+    assert f"preprocess.datasets: path of mpiigaze: {tmp_path}/{{b}} contains braces" in text
 
 
 def test_data_from_the_future(fresh, tmp_path):
     """Regression: each run made the store for hours and then removed it, since it looked older than the data."""
     os.utime(tmp_path, (time.time(), time.time() + 40 * 86400))
-    with fresh.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: '{tmp_path}'"):
-        assert f"preprocess.mpiifacegaze: {tmp_path} is dated " in refusal(fresh)
+    with fresh.appended("config/smoke.yaml", overrides(mpiigaze={"path": tmp_path})):
+        assert f"preprocess.datasets: path of mpiigaze: {tmp_path} is dated " in refusal(fresh)
     os.utime(tmp_path)
-    with fresh.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: '{tmp_path}'"):
+    with fresh.appended("config/smoke.yaml", overrides(mpiigaze={"path": tmp_path})):
         fresh.dry_run("ablation")
 
 

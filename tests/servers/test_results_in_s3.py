@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkout import NOTHING, Answer, Checkout
+from data_sets import overrides
 from raw_data import write_mpiifacegaze
 from same_results import assert_same_results
 
@@ -268,7 +269,7 @@ def test_raw_data_and_results_lie_each_where_it_is_said(checkout, s3, tmp_path: 
         ("s3://faze/shared/MPIIFaceGaze", ["--cores", "2"]),
     ):
         own = checkout("of_raw")
-        with own.appended("config/smoke.yaml", f"\npreprocess:\n  mpiifacegaze: {raw}\n"):
+        with own.appended("config/smoke.yaml", overrides(mpiigaze={"path": raw})):
             answer = own.snakemake(DATA, *options)
         assert answer.code == 0, answer.text[-8000:]
         assert "rule synthesise" not in answer.text

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from checkout import NOTHING, Answer, Checkout, environment
+from data_sets import overrides
 
 pytestmark = pytest.mark.workflow
 
@@ -199,7 +200,7 @@ def test_one_learner_more_leaves_the_others_as_they_are(done: Checkout, tmp_path
 
 
 def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> None:
-    with done.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {tmp_path}"):
+    with done.appended("config/smoke.yaml", overrides(mpiigaze={"path": tmp_path})):
         answer = done.dry_run("ablation")
     runs = len(TIERS) + CONTROLS
     after = dict.fromkeys(("encode", "meta_train", "adapt", "redirect"), runs) | {"walk": len(TIERS)} | AFTER_TRAINING
@@ -219,8 +220,8 @@ def test_predictions_train_no_learner(done: Checkout) -> None:
 def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: Path) -> None:
     supplementary = tmp_path / "supplementary.h5"
     supplementary.touch()
-    real = f"mpiifacegaze: {tmp_path}\n  gazecapture: {tmp_path}\n  gazecapture_supplementary: {supplementary}\n"
-    with fresh.appended("config/smoke.yaml", f"\npreprocess:\n  {real}"):
+    gazecapture = {"path": tmp_path, "supplementary": supplementary}
+    with fresh.appended("config/smoke.yaml", overrides(mpiigaze={"path": tmp_path}, gazecapture=gazecapture)):
         answer = fresh.dry_run("ablation")
     assert answer.jobs == everything() | {"preprocess": 2, "inspect": 2, "benchmark": 1, "estimator": 1}
 
@@ -232,8 +233,8 @@ def test_raw_gazecapture_without_annotation_gets_landmarks_by_the_python_that_is
     python.touch()
     model = tmp_path / "face.task"
     model.touch()
-    keys = f"preprocess:\n  gazecapture: {tmp_path}\nlandmarks:\n  python: {python}\n  model: {model}\n"
-    with fresh.appended("config/smoke.yaml", f"\n{keys}"):
+    keys = f"landmarks:\n  python: {python}\n  model: {model}\n"
+    with fresh.appended("config/smoke.yaml", overrides(gazecapture={"path": tmp_path}) + keys):
         answer = fresh.dry_run("ablation", "--printshellcmds")
     assert answer.jobs["landmarks"] == 1 and answer.jobs["preprocess"] == 2
     assert f"{python} -m faze landmarks" in answer.text and f"--model={model}" in answer.text

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT, Checkout, environment
+from data_sets import overrides
 
 pytestmark = pytest.mark.workflow
 
@@ -47,26 +48,27 @@ def test_default_file_that_is_not_yaml(fresh: Checkout) -> None:
 
 
 def test_data_set_that_is_not_there(fresh: Checkout) -> None:
-    with fresh.edited("config/config.yaml", "mpiifacegaze: null", "mpiifacegaze: /nowhere"):
-        assert "preprocess.mpiifacegaze: no such file or folder: /nowhere" in refusal(fresh)
+    with fresh.appended("config/smoke.yaml", overrides(mpiigaze={"path": "/nowhere"})):
+        assert "preprocess.datasets: path of mpiigaze: no such file or folder: /nowhere" in refusal(fresh)
 
 
 def test_annotation_without_its_frames(fresh: Checkout, tmp_path: Path) -> None:
     """Rendered frames have the same names, so the mistake would go unnoticed."""
     (tmp_path / "real.h5").touch()
-    given = f"mpiifacegaze_supplementary: {tmp_path / 'real.h5'}"
-    with fresh.edited("config/config.yaml", "mpiifacegaze_supplementary: null", given):
+    with fresh.appended("config/smoke.yaml", overrides(mpiigaze={"supplementary": tmp_path / "real.h5"})):
         text = refusal(fresh)
-    assert (
-        "preprocess.mpiifacegaze_supplementary: annotates the frames of a folder, but preprocess.mpiifacegaze" in text
-    )
+    assert "preprocess.datasets[0].supplementary: annotates frames, but `path` contains none" in text
 
 
-def test_a_list_of_splits_without_strips(fresh: Checkout, tmp_path: Path) -> None:
+def test_a_list_of_splits_is_an_input_of_frames_too(fresh: Checkout, tmp_path: Path) -> None:
     """Regression: for a folder of frames, the list of splits was silently ignored."""
-    (tmp_path / "split.json").touch()
-    with fresh.edited("config/config.yaml", "gazecapture_split: null", f"gazecapture_split: {tmp_path / 'split.json'}"):
-        assert "preprocess.gazecapture_split: is for an HDF5 of strips" in refusal(fresh)
+    with fresh.appended("config/smoke.yaml", overrides(gazecapture={"splits": tmp_path / "split.json"})):
+        text = refusal(fresh)
+        assert f"preprocess.datasets: splits of gazecapture: no such file or folder: {tmp_path / 'split.json'}" in text
+        (tmp_path / "split.json").touch()
+        blocks = fresh.dry_run("ablation").blocks("preprocess")
+    assert [f"{tmp_path / 'split.json'}" in block for block in blocks if "/gazecapture" in block] == [True]
+    assert [f"{tmp_path / 'split.json'}" in block for block in blocks if "/mpiifacegaze" in block] == [False]
 
 
 def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Checkout) -> None:
@@ -90,7 +92,7 @@ def test_failing_stage_says_why_and_leaves_nothing_that_looks_finished(tmp_path:
     checkout = Checkout(tmp_path / "faze", "config/smoke.yaml")
     raw = tmp_path / "MPIIFaceGaze"
     raw.mkdir()
-    with checkout.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {raw}"):
+    with checkout.appended("config/smoke.yaml", overrides(mpiigaze={"path": raw})):
         answer = checkout.snakemake("--cores", "all", "results/smoke/data/mpiigaze.h5")
     assert answer.code == 1
     assert str(raw) in next(line for line in answer.text.splitlines() if line.startswith("faze preprocess"))

@@ -8,24 +8,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from checkout import Answer, Checkout
+from data_sets import DATASETS, overrides
 
 pytestmark = pytest.mark.workflow
-
-DATASETS = ("mpiigaze", "gazecapture")
-
 
 ERRORS = "results/real/baseline/seed0/fewshot/maml_errors.parquet"
 
 
-def run_with(folder: Path, paths: dict[str, Path], target: str) -> tuple[Checkout, Answer]:
+def run_with(folder: Path, changes: dict[str, dict], target: str) -> tuple[Checkout, Answer]:
     """Run a target of the smoke ablation's first tier on these data, with one file of overrides."""
     checkout = Checkout(folder / "faze", "real.yaml")
-    overrides = (checkout.folder / "config/smoke.yaml").read_text(encoding="utf-8")
+    smoke = (checkout.folder / "config/smoke.yaml").read_text(encoding="utf-8")
     tiers = "[baseline, amp, ddp, recompute on baseline]"
-    assert tiers in overrides
-    overrides = overrides.replace("name: smoke", "name: real").replace(tiers, "[baseline]")
-    keys = "".join(f"  {key}: {path}\n" for key, path in paths.items())
-    (checkout.folder / "real.yaml").write_text(f"{overrides}\npreprocess:\n{keys}", encoding="utf-8")
+    assert tiers in smoke
+    smoke = smoke.replace("name: smoke", "name: real").replace(tiers, "[baseline]")
+    (checkout.folder / "real.yaml").write_text(smoke + overrides(**changes), encoding="utf-8")
     answer = checkout.snakemake("--cores", "all", target)
     assert answer.code == 0, answer.text[-8000:]
     assert "rule synthesise" not in answer.text
@@ -40,12 +37,12 @@ def errors(checkout: Checkout) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Run the ablation on raw folders: MPIIFaceGaze with its own annotation, GazeCapture with supplementary file."""
-    paths = {
-        "mpiifacegaze": done_raw / "mpiifacegaze",
-        "gazecapture": done_raw / "gazecapture",
-        "gazecapture_supplementary": done_raw / "gazecapture_supplementary.h5",
+    supplementary = done_raw / "gazecapture_supplementary.h5"
+    changes = {
+        "mpiigaze": {"path": done_raw / "mpiifacegaze"},
+        "gazecapture": {"path": done_raw / "gazecapture", "supplementary": supplementary},
     }
-    return run_with(tmp_path_factory.mktemp("raw"), paths, "ablation")[0]
+    return run_with(tmp_path_factory.mktemp("raw"), changes, "ablation")[0]
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +69,12 @@ def test_raw_folders_make_the_ablation(from_raw: Checkout, done_raw: Path) -> No
 def test_strips_in_the_released_layout_give_the_same_errors(from_raw: Checkout, tmp_path: Path) -> None:
     """There are no frames, only pixels and labels, in compressed chunks of one strip, and a separate file of splits."""
     split: dict[str, list[str]] = {"train": [], "val": [], "test": []}
-    paths = {}
-    for dataset, key in zip(DATASETS, ("mpiifacegaze", "gazecapture"), strict=True):
-        paths[key] = tmp_path / f"{dataset}.h5"
+    changes = {}
+    for dataset in DATASETS:
+        changes[dataset] = {"layout": "strips", "path": tmp_path / f"{dataset}.h5"}
         with (
             h5py.File(from_raw.folder / f"results/real/data/{dataset}.h5") as ours,
-            h5py.File(paths[key], "w", libver="latest") as released,
+            h5py.File(changes[dataset]["path"], "w", libver="latest") as released,
         ):
             for person, group in ours.items():
                 pixels, labels = group["pixels"][:], group["labels"][:]
@@ -86,9 +83,9 @@ def test_strips_in_the_released_layout_give_the_same_errors(from_raw: Checkout, 
                 released.create_dataset(f"{person}/labels", data=labels, chunks=(1, 4), compression="lzf")
                 if dataset == "gazecapture":
                     split[group.attrs["split"].decode()].append(person)
-    paths["gazecapture_split"] = tmp_path / "gazecapture_split.json"
-    paths["gazecapture_split"].write_text(json.dumps(split), encoding="utf-8")
-    again = errors(run_with(tmp_path, paths, ERRORS)[0])
+    changes["gazecapture"]["splits"] = tmp_path / "gazecapture_split.json"
+    changes["gazecapture"]["splits"].write_text(json.dumps(split), encoding="utf-8")
+    again = errors(run_with(tmp_path, changes, ERRORS)[0])
     before = errors(from_raw)
     assert list(again.columns) == list(before.columns)
     assert np.array_equal(again["error_deg"], before["error_deg"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout, environment
+from data_sets import overrides
 
 pytestmark = pytest.mark.workflow
 RUN = ("--tier", "recompute", "--seed", "0")
@@ -25,8 +26,9 @@ WANTED = {
 def test_every_stage_is_told_the_same_by_the_command_and_by_the_workflow(tmp_path: Path) -> None:
     work = Checkout(tmp_path / "project", "mine.yaml")
     (work.folder / "strips.h5").touch()
-    own = "name: mine\nrun: {tiers: [baseline, recompute]}\npreprocess: {gazecapture: strips.h5}\n"
-    (work.folder / "mine.yaml").write_text(own + "benchmark: {leave_one_out: true}\ntrain: {base_lr: 1.0e-5}\n")
+    own = "name: mine\nrun: {tiers: [baseline, recompute]}\ntrain: {base_lr: 1.0e-5}\n"
+    own += "benchmark: {leave_one_out: true}" + overrides(gazecapture={"layout": "strips", "path": "strips.h5"})
+    (work.folder / "mine.yaml").write_text(own)
     written = {
         name: f"results/mine/{'recompute/seed0/' if options == RUN else ''}configs/{name}.yaml"
         for name, options in WANTED.items()
