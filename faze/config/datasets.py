@@ -1,7 +1,7 @@
 """The data sets of a configuration, `preprocess.datasets`: their entries, and which of them trains the networks."""
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from faze.config.check import Fault, build, folded, names_a_folder, shown
@@ -11,6 +11,7 @@ ALL_TEST = "test"  # splits: all people are test people
 STATED = "stated"  # splits: as the data state them
 LEAVE_ONE_OUT = "leave_one_person_out"  # splits: everyone is a test person of the network of one fold
 WORDS = (ALL_TEST, STATED, LEAVE_ONE_OUT)  # any other value of splits is the path of a file
+_OTHERS = re.compile(r"_(oracle|k\d+)$", re.IGNORECASE)  # ends of the names of other files and metrics of a data set
 WITHOUT_SPLITS = ("mpiifacegaze", "mpiigaze")  # layouts that state no splits
 
 
@@ -33,20 +34,22 @@ def training_folds(config: Mapping[str, Any]) -> int:
 def check_datasets(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Check each entry, that names differ, and that exactly one data set has training people."""
     key, taken, rendered, training = "preprocess.datasets", set(), set(), []
-    entries = [asdict(build(DataSet, entry)) for entry in config["preprocess"]["datasets"]]
-    for position, entry in enumerate(entries):
-        data, here = DataSet(**entry), f"{key}[{position}]"
-        if not names_a_folder(data.name) or data.name.endswith("_oracle"):
+    entries = [build(DataSet, entry) for entry in config["preprocess"]["datasets"]]
+    for position, data in enumerate(entries):
+        here = f"{key}[{position}]"
+        if not names_a_folder(data.name):
             yield Fault(f"{here}.name", f"{shown(data.name)} must be letters, digits, - and _: it names files")
+        elif _OTHERS.search(data.name):
+            yield Fault(f"{here}.name", f"{data.name}: must not end with _oracle, or with _k and a number")
         elif folded(data.name) in taken:
             yield Fault(f"{here}.name", f"{data.name}: another data set has this name: choose another one")
         taken.add(folded(data.name))
         yield from _check_entry(here, data)
-        if data.path is None and data.layout in rendered:
+        if not data.path and data.layout in rendered:
             yield Fault(f"{here}.path", f"people are already rendered in the layout {data.layout}: give a path")
-        rendered |= {data.layout} if data.path is None else set()
+        rendered |= {data.layout} if not data.path else set()
         training += [data.name] if data.splits != ALL_TEST else []
-    if any(entry["splits"] == LEAVE_ONE_OUT for entry in entries) and len(entries) > 1:
+    if any(entry.splits == LEAVE_ONE_OUT for entry in entries) and len(entries) > 1:
         yield Fault(key, f"with `splits: {LEAVE_ONE_OUT}`, no other data set can be tested: list only one")
     elif len(training) != 1:
         found = f"{', '.join(training)} have" if training else "none has"
@@ -54,9 +57,9 @@ def check_datasets(config: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _check_entry(key: str, data: DataSet) -> Iterator[Fault]:
-    if data.path is None and data.layout not in RENDERED_LAYOUTS:
+    if not data.path and data.layout not in RENDERED_LAYOUTS:
         yield Fault(f"{key}.path", f"missing; faze renders people only in the layouts {', '.join(RENDERED_LAYOUTS)}")
-    if data.supplementary and (data.path is None or data.layout == "strips"):
+    if data.supplementary and (not data.path or data.layout == "strips"):
         # It would annotate rendered frames, whose names are the same, or be ignored silently.
         yield Fault(f"{key}.supplementary", "annotates frames, but `path` contains none")
     if (data.splits == LEAVE_ONE_OUT) != (data.folds is not None):

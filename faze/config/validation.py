@@ -135,8 +135,8 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     faults = list(check_datasets(c))
     yield from faults
     paths = {} if faults else {name: entry.path for name, entry in data_sets(c).items()}
-    if None in paths.values():
-        yield from _check_people(c["synthetic"], c["fewshot"], c["data"], rendered=paths[training_set(c)] is None)
+    if not all(paths.values()):
+        yield from _check_people(c["synthetic"], c["fewshot"], c["data"], rendered=not paths[training_set(c)])
     yield from check_steps(c["fewshot"])
 
 
