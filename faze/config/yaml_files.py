@@ -1,7 +1,7 @@
 """Read YAML files of parameters; each overrides the previous ones."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,10 @@ def _keys_below(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]
             yield from _keys_below(value, f"{prefix}{key.value}.")
     elif isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
-            yield from _keys_below(item, f"{prefix.removesuffix('.')}[{position}].")
+            if isinstance(item, yaml.MappingNode):
+                key = f"{prefix.removesuffix('.')}[{position}]"
+                yield key, item.start_mark.line + 1
+                yield from _keys_below(item, f"{key}.")
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,13 +92,19 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
     """Raise a ConfigError if there are errors: one line for each, with the file and line of its key."""
     if faults:
-        places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
-        elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # a missing key has no line
-        raise ConfigError(
-            "\n".join(
-                f"{places.get(fault.key) or places.get(fault.key.split('[')[0], elsewhere)}{fault}" for fault in faults
-            )
-        )
+        places: dict[str, str] = {}
+        for path in paths:
+            found = {key: f"{path}:{line}: " for key, line in keys_of(Path(path).read_text("utf-8"))}
+            # A list replaces that of an earlier file.
+            places = {key: place for key, place in places.items() if key.split("[")[0] not in found} | found
+        places[""] = f"{paths[0]}: " if len(paths) == 1 else ""  # a missing key has no line
+        raise ConfigError("\n".join(f"{places[_stated(fault.key, places)]}{fault}" for fault in faults))
+
+
+def _stated(key: str, places: Container[str]) -> str:
+    """Return a key that a file contains: the key itself, the entry of a list that contains it, the list, or ""."""
+    entry = key.rpartition("]")[0] + "]"
+    return next((known for known in (key, entry, key.split("[")[0]) if known in places), "")
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
