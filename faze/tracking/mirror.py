@@ -216,9 +216,10 @@ def _metric(value: MetricValue, record: RunRecord, model: "LoggedModel | None") 
     fields = {"key": value.key, "value": value.value, "timestamp": value.time_ms, "step": value.step}
     if model and not value.key.startswith("curve/"):
         fields["model_id"] = model.model_id
-        for dataset in record.datasets:
-            if f"/{dataset.name}_" in value.key:
-                fields |= {"dataset_name": dataset.name, "dataset_digest": dataset.digest}
+        measured_on = [dataset for dataset in record.datasets if f"/{dataset.name}_" in value.key]
+        if measured_on:  # a name may begin with another one
+            dataset = max(measured_on, key=lambda dataset: len(dataset.name))
+            fields |= {"dataset_name": dataset.name, "dataset_digest": dataset.digest}
     return Metric(**fields)
 
 

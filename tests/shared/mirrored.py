@@ -76,7 +76,7 @@ def assert_model(model: "LoggedModel", run: "Run", record: RunRecord) -> None:
     assert sorted((m.key, m.value) for m in model.metrics) == sorted(scalars)
     digests = {d.name: d.digest for d in record.datasets}
     for metric in model.metrics:
-        named = [name for name in digests if f"/{name}_" in metric.key]
+        named = sorted((name for name in digests if f"/{name}_" in metric.key), key=len, reverse=True)
         assert [metric.dataset_name, metric.dataset_digest] == (
             [named[0], digests[named[0]]] if named else [None, None]
         )
