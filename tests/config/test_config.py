@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from data_sets import entries
 from hypothesis import given
 from hypothesis import strategies as st
 
 from faze.config.check import ConfigError, fields_of, yaml_number
-from faze.config.parameters import SECTIONS, STAGES, Engine
+from faze.config.parameters import PER_DATASET, SECTIONS, STAGES, Engine
 from faze.config.stage_config import load, resolve, to_lines
 from faze.config.tiers import DEVICE, resolve_tier, tier_bases
 from faze.config.validation import validate
@@ -81,7 +82,7 @@ def test_number_that_yaml_reads_as_text_is_named_with_its_remedy(tmp_path: Path)
         ("train", "momentum", 1.5, ["1.5", "between 0 and 1"]),
         ("model", "backprop_gaze", 1, ["1", "true", "false"]),
         ("preprocess", "compatibility", "twostep", ["'twostep'", "none", "did you mean two_step"]),
-        ("preprocess", "mpiifacegaze", 3, ["3", "text"]),
+        ("landmarks", "model", 3, ["3", "text"]),
         ("fewshot", "shots", 9, ["9", "list", "[9]"]),
         ("fewshot", "learners", [], ["empty"]),
         ("run", "seeds", [0, 0], ["[0, 0]", "twice"]),
@@ -202,7 +203,7 @@ def test_who_is_not_rendered_needs_no_rendered_frames(defaults: dict) -> None:
     """Regression: real people were refused for lacking something that only rendered people have."""
     defaults["synthetic"] |= {"gazecapture_train_people": 1, "gazecapture_train_frames": 2}
     assert len(faults(defaults)) == 2
-    defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
+    defaults["preprocess"]["datasets"] = entries(gazecapture={"path": "/data/gazecapture"})
     validate(defaults)
 
 
@@ -250,9 +251,7 @@ def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, words: str)
 
 def test_raw_gazecapture_needs_no_supplementary_file(defaults: dict) -> None:
     """The rule `landmarks` creates such a file."""
-    defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
-    validate(defaults, [])
-    defaults["preprocess"]["gazecapture"] = "/data/GazeCapture.h5"  # strips, and so labels, already
+    defaults["preprocess"]["datasets"] = entries(gazecapture={"path": "/data/gazecapture"})
     validate(defaults, [])
 
 
@@ -358,7 +357,8 @@ def needs_tier(stage: str) -> bool:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Path, stage: str) -> None:
-    flat = resolve(defaults, stage, "ddp", 3) if needs_tier(stage) else resolve(defaults, stage)
+    dataset = "mpiigaze" if stage in PER_DATASET else None
+    flat = resolve(defaults, stage, *(("ddp", 3) if needs_tier(stage) else ()), dataset=dataset)
     path = tmp_path / "stage.yaml"
     path.write_text("\n".join(to_lines(flat)) + "\n")
     loaded = load(path, stage)

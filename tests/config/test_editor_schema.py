@@ -66,7 +66,7 @@ def test_unknown_section_and_unknown_switch_are_refused(generated: editor_schema
 
 
 def test_null_is_allowed_only_where_it_means_something(generated: editor_schema.Schema) -> None:
-    jsonschema.validate({"preprocess": {"mpiifacegaze": None}}, generated)
+    jsonschema.validate({"landmarks": {"model": None}}, generated)
 
 
 def test_comments_become_descriptions(generated: editor_schema.Schema) -> None:
