@@ -1,6 +1,7 @@
 """The stage: from raw folders to strips, equal for any number of processes; bad frames and files are reported."""
 
 import csv
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -83,6 +84,71 @@ def test_gazecapture_becomes_strips_by_split(tmp_path: Path, run: Callable) -> N
         splits = {split: strips.persons(split) for split in ("train", "val", "test")}
         assert splits == {"train": ["00002"], "val": ["00003"], "test": ["00004"]}
         assert [strips.count(person) for person in strips.persons()] == [3, 3, 3]
+
+
+def splits_of(folder: Path) -> dict[str, str]:
+    with StripStore(folder / "strips.h5") as strips:
+        return {person: strips.split(person) for person in strips.persons()}
+
+
+def test_mpiifacegaze_with_a_list_of_splits(tmp_path: Path, run: Callable) -> None:
+    """The data set states no splits, so a person who is not listed is left out, with each frame."""
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=3, frames=2)
+    (tmp_path / "splits.json").write_text('{"train": ["p02"], "val": ["p00"]}')
+    assert run("mpiigaze", entry={"splits": str(tmp_path / "splits.json")}) == 0
+    assert splits_of(tmp_path) == {"p00": "val", "p02": "train"}
+    told = {(reject["person"], reject["file_name"]): reject["reason"] for reject in read_rejects(tmp_path)}
+    assert told == {("p01", f"p01/day01/000{i}.jpg"): "not in the list of splits" for i in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("listed", "splits"),
+    [
+        (None, ["test", "test", "test"]),
+        ({"test": ["00002"], "train": ["00003"]}, ["test", "train", "test"]),  # 00004 states test
+        ({"val": ["00004"]}, ["train", "val", "val"]),
+    ],
+)
+def test_splits_of_gazecapture_can_be_changed(
+    tmp_path: Path, run: Callable, listed: dict[str, list[str]] | None, splits: list[str]
+) -> None:
+    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
+    path = tmp_path / "splits.json"
+    path.write_text(json.dumps(listed))
+    assert run("gazecapture", entry={"splits": str(path) if listed else "test"}) == 0
+    assert splits_of(tmp_path) == dict(zip(("00002", "00003", "00004"), splits, strict=True))
+    assert read_rejects(tmp_path) == []
+
+
+def test_another_list_of_splits_is_not_that_of_an_interrupted_run(
+    tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards of the first run have the splits of its list, in a file of the same name."""
+    raw_data.write_mpiifacegaze(tmp_path / "raw")
+    path = tmp_path / "splits.json"
+    path.write_text('{"train": ["p00"], "test": ["p01"]}')
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preprocess, "join_shards", fail)
+        assert run("mpiigaze", entry={"splits": str(path)}) == 1
+    path.write_text('{"train": ["p01"], "test": ["p00"]}')
+    assert run("mpiigaze", entry={"splits": str(path)}) == 0
+    assert splits_of(tmp_path) == {"p00": "test", "p01": "train"}
+
+
+@pytest.mark.parametrize("layout", ["mpiifacegaze", "mpiigaze", "gazecapture", "strips"])
+def test_a_layout_of_the_other_kind_is_one_sentence(
+    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, layout: str
+) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir() if layout == "strips" else raw.touch()
+    assert run("mpiigaze", entry={"layout": layout}) == 1
+    kind = "folder" if layout == "strips" else "file"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"preprocess: {raw}: is a {kind}, but the layout {layout} is not: correct one of them"
 
 
 def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path, run: Callable) -> None:

@@ -96,6 +96,23 @@ def test_a_list_of_splits_goes_before_the_files_own(tmp_path: Path, run: Callabl
         assert [strips.persons(split) for split in ("train", "val", "test")] == [["00003"], ["00002"], ["00001"]]
 
 
+def test_everyone_is_a_test_person_if_the_entry_says_so(tmp_path: Path, run: Callable) -> None:
+    write_released(tmp_path / "released.h5", {"00001": "train", "00002": "val", "00003": "test"})
+    assert run("gazecapture", splits="test") == 0
+    assert rejects(tmp_path) == []
+    with StripStore(tmp_path / "strips.h5") as strips:
+        assert strips.persons("test") == strips.persons() == list(PIXELS)
+
+
+def test_a_store_may_have_been_made_for_a_data_set_of_another_name(tmp_path: Path, run: Callable) -> None:
+    one = PersonStrips("00003", "val", None, PIXELS["00003"], LABELS["00003"])
+    write_strips(tmp_path / "ours.h5", "gazecapture", [one], pixel_source="GazeCapture")
+    assert run("mpiigaze", raw="ours.h5", splits="stated") == 0
+    with StripStore(tmp_path / "strips.h5") as strips:
+        assert (strips.dataset, strips.pixel_source) == ("mpiigaze", "GazeCapture")
+        assert strips.persons("val") == ["00003"]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
