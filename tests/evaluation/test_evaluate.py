@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,6 +96,33 @@ def test_tables_contain_every_run(seeded):
     assert [(r["tier"], r["seed"]) for r in summary["runs"]] == expected
     sentences = summary["verdict"]["sentences"]
     assert "rounding" in sentences["noise"] and "rounding" not in sentences["error"] + sentences["redirection"]
+
+
+def test_every_table_has_the_data_sets_in_the_order_of_the_list(tmp_path):
+    """Codes, errors and redirected strips of a third data set are evaluated like those of the default's two."""
+    sources = {"webcam": "frames of webcams", "gazecapture": "GazeCapture", "mpiigaze": "MPIIFaceGaze"}
+    case = Fabricated(tiers=("baseline", "amp"), people=(3, 4, 2), entries=40, query=20, pixel_sources=sources)
+    code, tables, summary = write_and_run(tmp_path, case)
+    assert code == 0 and summary["pixel_sources"] == sources and list(summary["pixel_sources"]) == list(sources)
+    of_datasets = {name: table["dataset"] for name, table in tables.items() if "dataset" in table.columns}
+    assert {"runs", "tiers", "persons", "changes", "pixel_checks", "person_variance"} < set(of_datasets)
+    assert {"redirection", "redirected", "redirection_changes", "learners", "design"} < set(of_datasets)
+    wrong = {name: list(dict.fromkeys(found)) for name, found in of_datasets.items() if len(found)}
+    assert {name: found for name, found in wrong.items() if found != list(sources)} == {}
+    people = tables["persons"].groupby("dataset")["person"].nunique()
+    assert people.to_dict() == {"webcam": 3, "gazecapture": 4, "mpiigaze": 2}
+    metrics = summary["runs"][1]["metrics"]
+    assert {f"error/{dataset}_k9_deg" for dataset in sources} | {"redirection/webcam_l1"} <= set(metrics)
+    sentence = summary["verdict"]["sentences"]["redirection"]
+    places = [sentence.index(f"° on {title}") for title in ("webcam", "GazeCapture", "MPIIGaze")]
+    assert places == sorted(places)
+
+
+def test_errors_of_a_data_set_that_is_not_in_the_list_are_refused(copied, capsys):
+    case, paths = copied
+    listed = replace(case, pixel_sources={"mpiigaze": "MPIIFaceGaze"})
+    assert run(paths.root, listed).code == 1
+    assert "contains an unknown data set, gazecapture; " in capsys.readouterr().err
 
 
 def test_run_errors_are_means_over_people_of_means_over_repeats(written, small):

@@ -36,7 +36,7 @@ def make(folder: Path, case: Fabricated, note: str = "", **of_evaluate: object) 
     """Evaluate and report a fabricated ablation with coarse pictures; return the folder of the page."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(media, "DOTS_PER_INCH", 40)
-        for dataset in DATASETS:
+        for dataset in case.pixel_sources:
             inspect_once(patch, ResultPaths(folder), dataset)
         run(patch, evaluate, folder, case, "evaluation", evaluate__resamples=100, **of_evaluate)
         run(patch, report, folder, case, "report", report__title=TITLE, report__note=note)

@@ -48,7 +48,7 @@ class Fabricated:
 
     tiers: Sequence[str] = TIERS
     seeds: Sequence[int] = (0,)
-    people: tuple[int, int] = (15, 12)  # MPIIGaze, GazeCapture test
+    people: tuple[int, ...] = (15, 12)  # test people of each data set
     entries: int = 150
     query: int = 60
     shift_deg: float = 0.0  # of every tier but the baseline
@@ -60,6 +60,7 @@ class Fabricated:
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
     one_round: bool = False  # of the benchmark
+    # Of each data set, in the order of the configuration.
     pixel_sources: Mapping[str, str] = field(default_factory=lambda: dict(zip(DATASETS, LAYOUTS, strict=True)))
     shots: Sequence[int] = SHOTS
     kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
@@ -67,7 +68,7 @@ class Fabricated:
     def write(self, root: Path) -> ResultPaths:
         """Write everything that evaluate and report read."""
         paths = ResultPaths(root)
-        for dataset, count in zip(DATASETS, self.people, strict=True):
+        for dataset, count in zip(self.pixel_sources, self.people, strict=True):
             self._write_store(paths, dataset, count)
         for tier in self.tiers:
             for seed in self.seeds:
@@ -76,7 +77,8 @@ class Fabricated:
             self._write_run(paths, control, self.seeds[0])
         self._write_benchmark(paths)
         paths.estimator_errors.parent.mkdir()
-        errors = [{"dataset": d, "split": "test", "people": 3, "gaze_deg": 3.0, "head_deg": 2.0} for d in DATASETS]
+        error = {"split": "test", "people": 3, "gaze_deg": 3.0, "head_deg": 2.0}
+        errors = [{"dataset": dataset, **error} for dataset in self.pixel_sources]
         paths.estimator_errors.write_text(json.dumps({"errors": errors}))
         return paths
 
@@ -85,6 +87,10 @@ class Fabricated:
         whole = read_yaml(ROOT / "config" / "config.yaml")
         whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
+        whole["preprocess"]["datasets"] = [
+            {"name": name, "layout": "strips", "path": f"/data/{name}.h5"} | ({"splits": "test"} if position else {})
+            for position, name in enumerate(self.pixel_sources)
+        ]
         for key, value in changed.items():
             section, _, name = key.partition("__")
             whole[section][name] = value
@@ -96,7 +102,7 @@ class Fabricated:
         moved = tier != self.tiers[0]
         step = self.shift_deg + self.seed_spread_deg * rng.normal() if moved else 0.0
         rows = []
-        for dataset, count in zip(DATASETS, self.people, strict=True):
+        for dataset, count in zip(self.pixel_sources, self.people, strict=True):
             people = []
             for i, person in _persons(dataset, count):
                 change = step + self.person_spread_deg * rng.normal() if moved else 0.0
@@ -110,8 +116,9 @@ class Fabricated:
             path.parent.mkdir(parents=True, exist_ok=True)
             table = pa.Table.from_pandas(of_learner, preserve_index=False)
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(SECONDS)}), path)
-        _write_redirection(paths.redirection(tier, seed), self.people, rng)
-        write_pairs(paths.redirected_pairs(tier, seed), self.people, rng)
+        counts = dict(zip(self.pixel_sources, self.people, strict=True))
+        _write_redirection(paths.redirection(tier, seed), counts, rng)
+        write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
         donor = self.reused_from.get(tier)
         taken = [{"event": "reused_from", "tier": donor}] if donor else []
         _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng)
@@ -273,8 +280,9 @@ def _persons(dataset: str, count: int, split: str = "test") -> list[tuple[int, s
 
 def _codes(dataset: str, person: int, seed: int, entries: int, change_deg: float = 0.0) -> dict[str, np.ndarray]:
     """Return codes whose unadapted error is `change_deg` larger than the baseline's, to first order."""
-    rng = np.random.default_rng([DATASETS.index(dataset), person, seed])
-    bias = np.random.default_rng([DATASETS.index(dataset), person]).normal(size=2) * 0.052
+    number = DATASETS.index(dataset) if dataset in DATASETS else sum(dataset.encode())
+    rng = np.random.default_rng([number, person, seed])
+    bias = np.random.default_rng([number, person]).normal(size=2) * 0.052
     head = rng.normal(size=(entries, 2)) * 0.15
     gaze = 0.35 * head + rng.normal(size=(entries, 2)) * (0.14, 0.2)
     off = bias + rng.normal(size=(entries, 2)) * 0.028
@@ -317,9 +325,9 @@ def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
     return np.asarray(strip)
 
 
-def _write_redirection(path: Path, counts: Sequence[int], rng: np.random.Generator) -> None:
+def _write_redirection(path: Path, counts: Mapping[str, int], rng: np.random.Generator) -> None:
     """Write invented measurements of redirected strips."""
-    people = [(d, name) for d, count in zip(DATASETS, counts, strict=True) for _, name in _persons(d, count)]
+    people = [(d, name) for d, count in counts.items() for _, name in _persons(d, count)]
     rows = pd.DataFrame(people, columns=["dataset", "person"]).assign(strips=30, own_mean_l1=0.31, all_mean_l1=0.4)
     rows["l1"] = 0.3 + 0.01 * rng.random(len(rows))
     rows = rows.assign(right=0.5, real_right=0.75, deviation=0.01, real_deviation=0.0625)
@@ -331,10 +339,10 @@ SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
 REDIRECTED = {"real": (3.0, 1.0), "rendered": (3.1, 1.0), "not_turned": (3.5, 0.0), "redirected": (5.0, 0.8)}
 
 
-def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pairs: int = 6) -> None:
+def write_pairs(path: Path, counts: Mapping[str, int], rng: np.random.Generator, pairs: int = 6) -> None:
     """Write invented estimates for redirected strips."""
     parts = []
-    for dataset, count in zip(DATASETS, counts, strict=True):
+    for dataset, count in counts.items():
         for _, person in _persons(dataset, count):
             own, wanted = rng.normal(0, 0.15, (2, pairs, 4))
             for variant, (error, share) in REDIRECTED.items():
