@@ -121,7 +121,11 @@ def by_angle(pairs: pd.DataFrame) -> pd.DataFrame:
         counts = people["pairs"].sum().groupby(level=keys, sort=False).agg(people="size", pairs="sum")
         part, edges = means.join(counts).reset_index().assign(factor=factor), np.array(BINS_DEG)
         parts.append(part.assign(from_deg=edges[part["bin"]], to_deg=edges[part["bin"] + 1]).drop(columns="bin"))
-    return pd.concat(parts, ignore_index=True).sort_values(["dataset", "factor", "variant", "from_deg"])
+    order = list(dict.fromkeys(pairs["dataset"]))
+    by = ["dataset", "factor", "variant", "from_deg"]
+    return pd.concat(parts, ignore_index=True).sort_values(
+        by, key=lambda column: column.map(order.index) if column.name == "dataset" else column
+    )
 
 
 def _errors(pairs: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
