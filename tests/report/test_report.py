@@ -28,6 +28,7 @@ from faze.stages import evaluate, inspect, report
 
 SMALL = {"people": (4, 3), "entries": 40, "query": 20}
 CASE = Fabricated(tiers=("baseline", "amp", "ddp"), reused_from={"amp": "baseline"}, controls=("rounding",), **SMALL)
+THREE = ("webcam", "gazecapture", "mpiigaze")  # in another order than the default's
 TITLE = "Ours & <b>theirs</b>"
 INSPECTED: dict[str, Path] = {}  # pages of data sets by the hash of the store and its sidecar
 
@@ -91,7 +92,7 @@ def single(tmp_path_factory) -> tuple[Path, str]:
     """Fabricate the results of one tier on rendered people, with a note and a person who is left out."""
     folder, case = (
         tmp_path_factory.mktemp("single"),
-        Fabricated(tiers=("baseline",), pixel_sources=dict.fromkeys(DATASETS, RENDERED), **SMALL),
+        Fabricated(tiers=("baseline",), pixel_sources=dict.fromkeys(THREE, RENDERED), **SMALL | {"people": (2, 3, 4)}),
     )
     paths = case.write(folder)
     table = pq.read_table(paths.errors("baseline", 0, "offset"))
@@ -274,6 +275,16 @@ def test_data_section_shows_every_data_set_with_its_rejects(page):
     assert text.count("unreadable image 2 1") == 2
     assert text.count("2 frames are rejected, 7.7 %") == 1  # of 24 + 2
     assert "test 4 24 6, 6, 6" in text
+
+
+def test_data_sets_are_in_the_order_of_the_configuration(single):
+    """A data set that the default does not contain keeps its name."""
+    _, html = single
+    titles = ["webcam", "GazeCapture", "MPIIGaze"]
+    headings = re.findall(r'<th colspan="\d">(webcam|GazeCapture|MPIIGaze)(?: error)?</th>', html)
+    assert headings == titles * (len(headings) // 3) and len(headings) >= 12
+    assert re.findall(r'<h3 id="data-(\w+)">([^<]+)</h3>', html) == list(zip(THREE, titles, strict=True))
+    assert "The people of webcam, GazeCapture and MPIIGaze are rendered" in text_of(html)
 
 
 def test_every_figure_and_contact_sheet_is_embedded(page):
