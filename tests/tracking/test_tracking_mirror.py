@@ -3,6 +3,7 @@
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from data_sets import DATASETS
@@ -20,8 +21,17 @@ from tracking_tree import (
 
 from faze.base.result_paths import ResultPaths
 from faze.stages import track
+from faze.tracking import mirror
 from faze.tracking.mirror import Follower, mirror_run, mirror_runs
-from faze.tracking.run_record import read_run, read_runs, read_sweep, read_training, run_places
+from faze.tracking.run_record import (
+    InputDataset,
+    MetricValue,
+    read_run,
+    read_runs,
+    read_sweep,
+    read_training,
+    run_places,
+)
 from faze.tracking.store import address, having, share_view
 
 PLACES = BASELINE, AMP = run_places(TIERS[:2], [0])
@@ -39,6 +49,16 @@ def test_run_contains_what_its_files_contain(store, paths):
         *("report/index.html", "report/table.csv", "report/figures/speed.svg"),
         *(f"data/{d}/{file}" for d in DATASETS for file in ("index.html", "summary.json", "table.csv")),
     }
+
+
+@pytest.mark.parametrize("names", [("gaze", "gaze_own"), ("gaze_own", "gaze")])
+def test_a_metric_is_linked_to_its_own_data_set_if_a_name_begins_with_another(names):
+    """Regression: the last of the matching data sets was taken."""
+    record = SimpleNamespace(datasets=[InputDataset(name, f"digest of {name}", "", "testing", {}) for name in names])
+    for name in names:
+        value = MetricValue(f"error/{name}_k9_deg", 0, 3.0, 0)
+        metric = mirror._metric(value, record, SimpleNamespace(model_id="m"))
+        assert (metric.dataset_name, metric.dataset_digest) == (name, f"digest of {name}")
 
 
 def test_data_sets_are_inputs_of_the_run(store, paths):
