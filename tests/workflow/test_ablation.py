@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from checkout import NOTHING, Answer, Checkout, environment
-from data_sets import overrides
+from data_sets import entries, overrides
 
 pytestmark = pytest.mark.workflow
 
@@ -224,6 +224,31 @@ def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: P
     with fresh.appended("config/smoke.yaml", overrides(mpiigaze={"path": tmp_path}, gazecapture=gazecapture)):
         answer = fresh.dry_run("ablation")
     assert answer.jobs == everything() | {"preprocess": 2, "inspect": 2, "benchmark": 1, "estimator": 1}
+
+
+def test_a_list_of_three_data_sets_goes_through_all_rules_in_its_order(fresh: Checkout, tmp_path: Path) -> None:
+    strips = {"name": "webcam", "layout": "strips", "path": str(tmp_path / "strips.h5"), "splits": "test"}
+    (tmp_path / "strips.h5").touch()
+    listed = json.dumps({"datasets": [strips, *entries()]})
+    with fresh.appended("config/smoke.yaml", f"\npreprocess: {listed}\n"):
+        answer = fresh.dry_run("ablation", "--printshellcmds")
+    assert (answer.jobs["preprocess"], answer.jobs["inspect"], answer.jobs["oracle"]) == (3, 3, 2)
+    stores = " ".join(f"results/smoke/data/{name}.h5" for name in ("webcam", "mpiigaze", "gazecapture"))
+    assert f"--data {stores} " in answer.text
+    evaluated = "results/smoke/data/webcam.h5 results/smoke/data/mpiigaze.h5"
+    assert re.search(rf"--data results/smoke/data/gazecapture.h5 \\\n +--evaluated {evaluated} ", answer.text)
+    codes = " ".join(f"results/smoke/baseline/seed0/codes/{name}.h5" for name in ("webcam", "mpiigaze", "gazecapture"))
+    assert f"--codes {codes} " in answer.text
+    (train,) = {line for block in answer.blocks("train") for line in block.splitlines() if "input: " in line}
+    assert "data/gazecapture.h5" in train and "webcam" not in train
+
+
+def test_one_data_set_is_enough(fresh: Checkout) -> None:
+    listed = json.dumps({"datasets": [{"name": "phones", "layout": "gazecapture"}]})
+    with fresh.appended("config/smoke.yaml", f"\npreprocess: {listed}\n"):
+        answer = fresh.dry_run("ablation", "--printshellcmds")
+    assert answer.jobs["preprocess"] == answer.jobs["inspect"] == answer.jobs["oracle"] == 1
+    assert "--mpiifacegaze" not in answer.text and "mpiigaze.h5" not in answer.text
 
 
 def test_raw_gazecapture_without_annotation_gets_landmarks_by_the_python_that_is_named(
