@@ -60,7 +60,7 @@ class Fabricated:
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
     one_round: bool = False  # of the benchmark
-    # Of each data set, in the order of the configuration.
+    # Data sets in the order of the configuration, each with the source of its pixels.
     pixel_sources: Mapping[str, str] = field(default_factory=lambda: dict(zip(DATASETS, LAYOUTS, strict=True)))
     shots: Sequence[int] = SHOTS
     kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
