@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from faze.config.datasets import data_sets
+from faze.config.parameters import PER_DATASET
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import read_config
 from faze.report.formats import machine
@@ -38,7 +40,9 @@ STAGES = ("synthesise", "preprocess", "train", "encode", "meta_train", "adapt", 
 def recipe() -> str:
     """Return a hash of all values that determine the numbers: 12 hex digits."""
     config = read_config([FOLDER / "config.yaml"])
-    lines = [line for stage in STAGES for line in to_lines(resolve(config, stage, "baseline", 0))]
+    of = {stage: list(data_sets(config)) if stage in PER_DATASET else [None] for stage in STAGES}
+    values = [resolve(config, stage, "baseline", 0, data) for stage in STAGES for data in of[stage]]
+    lines = [line for flat in values for line in to_lines(flat)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
