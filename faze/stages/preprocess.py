@@ -38,6 +38,7 @@ from faze.data.preparation.strip_maker import StripMaker
 from faze.data.preparation.work import Worker, key_of, make_shards, plan
 from faze.data.readers import RENDERED_MARK, Reader
 from faze.data.readers.gazecapture import GazeCapture
+from faze.data.readers.manifest import Manifest
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.layout import RENDERED
 from faze.data.store.strips import size_of, write_strips
@@ -48,6 +49,7 @@ READERS: dict[str, Callable[[Path, Path | None], Reader]] = {
     "mpiifacegaze": open_mpiifacegaze,
     "mpiigaze": open_mpiifacegaze,
     "gazecapture": GazeCapture,
+    "manifest": Manifest,
 }
 FILES = ("manifest", "strips")  # layouts that are a file, not a folder
 # Imported by the server of the worker processes. It cannot import this module, the main module of each process.
@@ -90,12 +92,18 @@ def main(args: Namespace) -> None:
 
 def cache_key(args: Namespace, config: Resolved) -> str | None:
     """Hash everything that determines the outputs; return None if the inputs are too large to be read twice."""
-    inputs, splits = [path for path in (args.raw, args.supplementary) if path], Splits.of(config.dataset.splits)
+    frames = args.raw if config.dataset.layout == "strips" else folder_of(args.raw)
+    inputs, splits = [path for path in (frames, args.supplementary) if path], Splits.of(config.dataset.splits)
     contents = [content_within(path, MOST_BYTES) for path in inputs]
     if None in contents:
         return None
     of = (bool(args.supplementary), splits, contents, processor_features(), cv2.__version__)
     return made_key("preprocess", config.values, *of)
+
+
+def folder_of(raw: Path) -> Path:
+    """Return the folder that contains the frames of a data set: that of a manifest, or the given one."""
+    return raw.absolute().parent if raw.is_file() else raw
 
 
 def normalise(args: Namespace, config: Resolved) -> RejectWriter:
@@ -119,7 +127,7 @@ def normalise(args: Namespace, config: Resolved) -> RejectWriter:
     worker = Worker(reader, maker, folder, splits, settings.off_screen == "exclude")
     make_shards(missing, worker, args.threads, lambda done: progress(total - left + done))
     size = size_of(folder.size(), folder.size() // strip_bytes, len(people))
-    source = RENDERED if (args.raw / RENDERED_MARK).is_file() else reader.layout
+    source = RENDERED if (folder_of(args.raw) / RENDERED_MARK).is_file() else reader.layout
     try:
         counts = write(args, entry.name, join_shards(people, folder), size, source)
     except NothingUsable:

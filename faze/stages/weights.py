@@ -45,8 +45,8 @@ def main(args: Namespace) -> None:
     start = read_ended_run(paths.run_log(*run)).start
     if "fold.folds" in start["config"]:
         raise UserError(
-            f"{args.results}: has a network for each fold of the people: train one on all of them to publish it, with a "
-            "JSON of splits instead of leave_one_person_out"
+            f"{args.results}: has a network for each fold of the people: to publish one, train it on all of them with "
+            "a JSON of splits instead of leave_one_person_out"
         )
     datasets = list(dict.fromkeys(read_table(inputs[-1], {"dataset": TEXT}, AGAIN)["dataset"]))
     ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0, datasets=datasets)

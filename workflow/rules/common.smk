@@ -35,7 +35,7 @@ def in_one_sentence(check, *args):
     """Call a check; report an error in one sentence, without a traceback, before anything starts."""
     try:
         return check(*args)
-    except faze.config.check.ConfigError as error:
+    except faze.base.errors.UserError as error:
         raise WorkflowError(f"the configuration cannot be used:\n{error}") from None
 
 

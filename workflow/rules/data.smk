@@ -3,6 +3,18 @@
 RENDERED = [data.layout for data in DATASETS.values() if not data.path]  # their layouts
 
 
+def without_poses(name, data):
+    """Return whether a data set is a manifest without head poses, by its header."""
+    if data.layout != "manifest" or data.supplementary or in_storage(data.path):
+        return False
+    from faze.data.readers.manifest import needs_landmarks  # imports take a third of a second
+
+    return needs_landmarks(Path(data.path))
+
+
+UNPOSED = [name for name, data in DATASETS.items() if in_one_sentence(without_poses, name, data)]
+
+
 def raw_data(wildcards):
     """Return the user's data set, or rendered people in its layout."""
     data = DATASETS[wildcards.dataset]
@@ -10,11 +22,11 @@ def raw_data(wildcards):
 
 
 def supplementary(wildcards):
-    """Return the supplementary file, if any; frames of GazeCapture, rendered or real, always need one."""
+    """Return the supplementary file, if any: given, rendered, or with head poses that the data set lacks."""
     data = DATASETS[wildcards.dataset]
     if data.supplementary:
         return given(data.supplementary)
-    if data.layout != "gazecapture":
+    if data.layout != "gazecapture" and wildcards.dataset not in UNPOSED:
         return []
     made = f"{wildcards.dataset}_landmarks" if data.path else f"{data.layout}_supplementary"
     return f"results/{wildcards.name}/raw/{made}.h5"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.landmarks import estimate_head_pose
 from faze.data.landmarks.detector import Detector
+from faze.data.landmarks.parts import entries_of
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import OUTSIDE, is_inside
@@ -69,7 +70,7 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
         if not recording.names:
             raise UserError("frames.json: contains no frames")
     except UserError as error:
-        return _entries([""], np.full((1, 13), np.nan), [str(error)])
+        return entries_of([""], np.full((1, 13), np.nan), np.zeros((1, 5)), [str(error)])
     names = [f"{person}/frames/{name}" for name in recording.names]
     numbers, reasons = np.full((len(names), 13), np.nan), [""] * len(names)
     for row, name in enumerate(names):
@@ -77,7 +78,7 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
             numbers[row] = _annotate_frame(raw, name, recording, row, detect)
         except UnusableFrame as unusable:
             reasons[row] = str(unusable)
-    return _entries(names, numbers, reasons)
+    return entries_of(names, numbers, np.zeros((len(names), 5)), reasons)
 
 
 def _annotate_frame(raw: Path, name: str, recording: Recording, row: int, detect: Detector) -> NDArray:
@@ -90,16 +91,3 @@ def _annotate_frame(raw: Path, name: str, recording: Recording, row: int, detect
     fx, fy, cx, cy = camera = estimate_camera(recording.device, image.shape[1], image.shape[0])
     pose = estimate_head_pose(image, np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), np.zeros(5), detect)
     return np.concatenate([camera, pose, recording.targets_mm[row]])
-
-
-def _entries(names: list[str], table: NDArray, reasons: list[str]) -> Supplementary:
-    """Build the annotation of N frames from their (N, 13) numbers; a row of NaN is a frame without annotation."""
-    return Supplementary(
-        file_names=names,
-        camera_parameters=table[:, :4],
-        distortion_parameters=np.zeros((len(names), 5)),
-        head_pose=table[:, 4:10],
-        gaze_target_mm=table[:, 10:],
-        reasons=reasons,
-        label_source="estimated",
-    )

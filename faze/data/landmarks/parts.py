@@ -10,6 +10,7 @@ from concurrent.futures import as_completed
 from pathlib import Path
 
 import cv2
+from numpy.typing import NDArray
 
 from faze.base.code_hash import fingerprint
 from faze.base.errors import UserError
@@ -17,6 +18,26 @@ from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.data.landmarks.detector import Detector, open_detector
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
+
+
+def entries_of(names: list[str], table: NDArray, distortion: NDArray, reasons: list[str]) -> Supplementary:
+    """Build the estimated annotation of N frames.
+
+    Args:
+        names: File names.
+        table: (N, 13) camera (4), head pose (6) and gaze target (3); a row of NaN is a frame without annotation.
+        distortion: (N, d) distortion coefficients.
+        reasons: For each frame, why it has no annotation; "" if it has one.
+    """
+    return Supplementary(
+        file_names=names,
+        camera_parameters=table[:, :4],
+        distortion_parameters=distortion,
+        head_pose=table[:, 4:10],
+        gaze_target_mm=table[:, 10:],
+        reasons=reasons,
+        label_source="estimated",
+    )
 
 
 def identity_of(raw: Path, model: Path | None) -> str:

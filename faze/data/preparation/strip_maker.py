@@ -12,6 +12,7 @@ from faze.data.normalization.images import EncodedFrame, FrameReader
 from faze.data.normalization.pose import NormalizedCamera, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, Undistorted, check_in_frame, look_up, warp_two_step
 from faze.data.readers import Frame, check_size
+from faze.data.readers.plausibility import find_impossible
 
 RECENTRED = ("mpiifacegaze", "mpiigaze")  # layouts whose frames the released procedure undistorts with a centred camera
 
@@ -47,6 +48,7 @@ class StripMaker:
             np.array([frame.gaze_target_mm for frame in frames], np.float64),
         )
         labels[:] = poses.labels
+        reasons = [reason or fault for reason, fault in zip(reasons, find_impossible(poses.labels), strict=True)]
         reader, lookup = FrameReader(), None
         if self.released is None:
             matrices, distortions = zip(*((frame.camera_matrix, frame.distortion) for frame in frames), strict=True)

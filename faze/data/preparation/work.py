@@ -4,6 +4,7 @@ Each process reads, makes and writes its own shards; only their names and sizes 
 """
 
 import concurrent.futures
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -30,20 +31,20 @@ def key_of(entry: DataSet, splits: Splits, settings: Preprocess, raw: Path, supp
     """Hash everything that determines the content of shards, except each person's raw files: 16 hex digits."""
     of = (entry, sorted(splits.listed.items()), sorted(asdict(settings).items()), str(raw.resolve()))
     digest = hashlib.sha256(repr(of).encode())
-    if supplementary:
-        stat = supplementary.stat()
-        digest.update(repr((str(supplementary.resolve()), stat.st_size, stat.st_mtime_ns)).encode())
+    for file in filter(None, (supplementary, raw if raw.is_file() else None)):
+        stat = file.stat()
+        digest.update(repr((str(file.resolve()), stat.st_size, stat.st_mtime_ns)).encode())
     digest.update(fingerprint("faze.stages.preprocess").encode())  # with its readers and warps
     return digest.hexdigest()[:16]
 
 
 def plan(reader: Reader) -> dict[str, list[Shard]]:
     """Divide each person's annotation into shards."""
-    shards = {}
+    shards, stamp = {}, functools.cache(stamp_of)  # the people of a manifest have the same folder
     for person in reader.persons():
-        count, stamp = reader.count(person), stamp_of(reader.folder(person))
+        count, of_person = reader.count(person), stamp(reader.folder(person))
         shards[person] = [
-            Shard(person, start, min(start + ENTRIES, count), stamp) for start in range(0, count, ENTRIES)
+            Shard(person, start, min(start + ENTRIES, count), of_person) for start in range(0, count, ENTRIES)
         ]
     return shards
 
