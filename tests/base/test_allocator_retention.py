@@ -10,7 +10,7 @@ import pytest
 
 from faze import __main__
 from faze.base import allocator_retention
-from faze.base.allocator_retention import SETTINGS, VARIABLE, keeps_memory, with_allocator_retention
+from faze.base.allocator_retention import SETTINGS, VARIABLE, keeps_memory
 
 PROGRAM = """
 import json, os, sys
@@ -23,6 +23,12 @@ print(json.dumps(told))
 """
 
 
+WANTED = (
+    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:"
+    "glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456"
+)
+
+
 def started(**environment: str) -> tuple[dict, int]:
     whole = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "STARTS")} | environment
     words = [sys.executable, "-X", "dev", "-c", PROGRAM, "a b", "--c"]
@@ -32,19 +38,19 @@ def started(**environment: str) -> tuple[dict, int]:
 
 def test_a_process_starts_itself_once_more_with_the_same_words_and_number() -> None:
     found, process = started()
-    assert found == {"starts": 2, "tunables": with_allocator_retention(""), "process": process, "words": ["a b", "--c"]}
+    assert found == {"starts": 2, "tunables": WANTED, "process": process, "words": ["a b", "--c"]}
 
 
 def test_one_that_has_the_settings_goes_on() -> None:
-    assert started(**{VARIABLE: with_allocator_retention("")})[0]["starts"] == 1
+    assert started(**{VARIABLE: WANTED})[0]["starts"] == 1
 
 
-@pytest.mark.parametrize("start", ["", "glibc.malloc.trim_threshold=1"])
+@pytest.mark.parametrize("start", ["", "glibc.malloc.mmap_max=0", WANTED.replace("hugetlb=1", "hugetlb=0")])
 def test_whether_memory_is_kept_is_said_by_the_settings(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setenv(VARIABLE, start)
     assert not keeps_memory()
-    monkeypatch.setenv(VARIABLE, with_allocator_retention(""))
+    monkeypatch.setenv(VARIABLE, f"glibc.malloc.check=0:{WANTED}")
     assert keeps_memory()
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert not keeps_memory()
@@ -56,7 +62,9 @@ def test_what_somebody_set_stays() -> None:
     assert told == SETTINGS | {"glibc.malloc.hugetlb": "0", "glibc.cpu.hwcaps": "-AVX512F"}
 
 
-@pytest.mark.parametrize(("command", "starts"), [("train", 1), ("encode", 1), ("walk", 1), ("benchmark", 0)])
+@pytest.mark.parametrize(
+    ("command", "starts"), [("train", 1), ("encode", 1), ("walk", 1), ("redirect", 1), ("benchmark", 0), ("adapt", 0)]
+)
 def test_what_computes_networks_keeps_memory_and_what_measures_does_not(
     command: str, starts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from faze.config.parameters import STAGES
 ROOT = Path(__file__).resolve().parents[2]
 ALL = (*STAGES, "inspect", "landmarks")
 CODE = '"""Doc."""\n\nimport math\n\n\ndef area(r):\n    """Say."""\n    return math.pi * r**2\n'
+CODE += '\n\nclass A:\n    """Kind."""\n\n    async def f(self):\n        """Wait."""\n        return 1\n'
 
 
 def hash_of(folder: Path, text: str) -> str:
@@ -29,9 +30,11 @@ def hash_of(folder: Path, text: str) -> str:
         CODE.replace("\n\n\ndef", "\n\n\n\n# why\ndef"),
         CODE.replace("Say.", "Say more."),
         CODE.replace('"""Doc."""\n\n', ""),
+        CODE.replace("Kind.", "Kinds."),
+        CODE.replace("Wait.", "Wait for it."),
         CODE.replace("math.pi * r**2", "(math.pi * r ** 2)  # m2"),
     ],
-    ids=["comment", "blank lines", "docstring", "no docstring", "layout"],
+    ids=["comment", "blank lines", "docstring", "no docstring", "class", "coroutine", "layout"],
 )
 def test_what_python_does_not_run_changes_nothing(tmp_path: Path, text: str) -> None:
     assert text != CODE
@@ -65,6 +68,7 @@ def package(tmp_path: Path) -> Path:
         "faze/base/progress.py": "import faze.art.unused\n",
         "faze/config/__init__.py": "",
         "faze/config/stage_config.py": "A = 1\n",
+        "faze/configured.py": "",
         "faze/redirection/__init__.py": "",
         "faze/redirection/walk.py": "from faze.art import line\n\ndef main():\n    from faze.art.late import PAINT\n",
         "faze/art/__init__.py": "from faze.art import paper\n",
@@ -73,9 +77,11 @@ def package(tmp_path: Path) -> Path:
         "faze/art/paper.py": "",
         "faze/art/unused.py": "",
         "faze/art/page.j2": "<p>",
+        "faze/art/notes.md": "Words.",
         "faze/stages/__init__.py": "",
         "faze/stages/draw.py": "import faze.config.stage_config\n\ndef main():\n    import faze.redirection.walk\n",
-        "faze/stages/weigh.py": "from faze.base.progress import Progress\nfrom faze.config import stage_config\n",
+        "faze/stages/weigh.py": "from faze.base.progress import Progress\nfrom faze.config import stage_config\n"
+        "import faze.configured\n",
     }
     for name, text in texts.items():
         path = tmp_path / name
@@ -112,6 +118,7 @@ def test_closure_is_transitive_with_packages_and_late_imports(package: Path) -> 
 def test_closure_holds_neither_what_is_not_imported_nor_what_is_neutral(package: Path) -> None:
     assert closure(package, "faze.stages.weigh") == [
         "faze/__init__.py",
+        "faze/configured.py",  # its name only begins like that of a neutral package
         "faze/stages/__init__.py",
         "faze/stages/weigh.py",
     ]
@@ -150,6 +157,7 @@ def test_closure_of_each_stage_covers_what_importing_it_loads() -> None:
 
 @pytest.mark.parametrize("stage", ALL)
 def test_every_source_is_a_file_with_its_hash(stage: str) -> None:
+    assert f"faze/stages/{stage}.py" in paths(stage)
     for source in sources(f"faze.stages.{stage}"):
         path, _, found = source.partition("@")
         assert found == module_hash(ROOT / path)

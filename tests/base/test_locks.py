@@ -86,8 +86,8 @@ def test_the_second_waits_and_names_the_first(lock, waiter, hold, tmp_path, caps
     holder = hold(lock, 1, *path)
     with waiter(*path):
         assert holder.wait() == 0
-    message = capsys.readouterr().err
-    assert f"process {holder.pid})" in message and all(str(part) in message for part in path)
+    reason = f"waiting to write {path[0]}" if path else "waiting for a benchmark to end"
+    assert capsys.readouterr().err == f"{reason} (held by process {holder.pid})\n"
 
 
 def test_the_output_of_a_killed_or_failed_writer_is_free(hold, tmp_path, capsys):
@@ -185,11 +185,17 @@ def test_what_is_no_file_is_refused_in_one_sentence(make, machine):
         pass
 
 
-@pytest.mark.parametrize("text", ["", "not a number\n", "9" * 5000, "\x1b[2J"])
-def test_what_others_wrote_into_it_breaks_nothing(text, hold, machine):
+@pytest.mark.parametrize(
+    ("text", "holder"),
+    [
+        *(("", "another process"), ("not a number\n", "another process"), ("\x1b[2J", "another process")),
+        ("9" * 5000, f"process {'9' * 20}"),
+    ],
+)
+def test_what_others_wrote_into_it_breaks_nothing(text, holder, hold, machine):
     hold("machine_exclusive")
     machine.write_text(text)
-    assert "process" in refusal() and "\x1b" not in refusal()
+    assert f"{machine} is held by {holder}): wait" in refusal() and "\x1b" not in refusal()
 
 
 @pytest.mark.parametrize("lock", ["machine_exclusive", "machine_shared", None])
@@ -245,13 +251,14 @@ def end(job: Process) -> None:
 
 def test_jobs_have_gpus_of_their_own_and_one_more_waits(job):
     jobs = [job(1) for _ in range(3)]
-    assert sorted(name for job in jobs for name in gpus_of(job)) == ["0", "1", "2"]
+    taken = [gpus_of(job) for job in jobs]
+    assert sorted(name for names in taken for name in names) == ["0", "1", "2"]
     late = job(1)
     message = line_of(late, "waiting for a free GPU (held by process ")
     assert all(f"process {job.pid}" in message for job in jobs)
-    assert all(line_of(job, "on GPU ") for job in jobs)
+    assert [{line_of(job, "on GPU ").split()[-1]} for job in jobs] == taken
     end(jobs[1])
-    assert len(gpus_of(late)) == 1
+    assert gpus_of(late) == taken[1]
 
 
 def test_the_gpus_of_a_killed_job_are_free_at_once(job):

@@ -4,6 +4,7 @@ Checked by breaking the code: no comparison of hashes (incomplete), no lock (two
 the outputs (killed), incomplete outputs kept, and outputs kept with their old time.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import multiprocessing
@@ -142,10 +143,13 @@ def test_an_output_is_kept_only_if_all_is_as_it_was(harm, existing, tmp_path):
         existing[1].unlink()
     elif harm == "note":
         (tmp_path / ".errors.parquet.inputs").write_text('{"key": "sta')
+    note = tmp_path / ".errors.parquet.inputs"
+    before = note.read_text()
     with existing_output("stage-another" if harm == "key" else KEY, outputs, keep=harm != "unwanted") as kept:
         assert not kept
         for path in outputs:
             path.write_text("again")
+    assert (note.read_text() == before) == (harm == "unwanted")
 
 
 def test_results_may_move(tmp_path):
@@ -239,7 +243,9 @@ def test_two_at_once_the_second_waits_and_takes_over(tmp_path):
 def test_a_record_is_readable(tmp_path):
     make(tmp_path, "baseline")
     record = json.loads((tmp_path / f"output_cache/{KEY}.json").read_text())
-    assert record == [{name: content(tmp_path / name) for name in ("baseline/file.pt", "baseline/folder")}]
+    file = hashlib.sha256(b"baseline").hexdigest()
+    folder = hashlib.sha256(repr([("a.txt", file)]).encode()).hexdigest()
+    assert record == [{"baseline/file.pt": file, "baseline/folder": folder}]
 
 
 def test_who_took_over_is_taken_from_when_the_first_is_gone(tmp_path):
@@ -254,7 +260,8 @@ def test_who_took_over_is_taken_from_when_the_first_is_gone(tmp_path):
 def test_only_so_many_runs_are_recorded(tmp_path):
     make(tmp_path, "0")
     assert all(make(tmp_path, str(run)) for run in range(1, 7))
-    assert len(json.loads((tmp_path / f"output_cache/{KEY}.json").read_text())) == 4
+    record = json.loads((tmp_path / f"output_cache/{KEY}.json").read_text())
+    assert [sorted(run)[0] for run in record] == ["0/file.pt", "1/file.pt", "2/file.pt", "3/file.pt"]
 
 
 @pytest.mark.parametrize("step", ["lock", "record"])
@@ -302,7 +309,10 @@ def test_a_hash_does_not_depend_on_times_and_places(tmp_path):
     (tmp_path / "baseline").rename(tmp_path / "amp")
     for path in (tmp_path / "amp").rglob("*"):
         os.utime(path, (1, 1))
+    (tmp_path / "amp/folder/.mark").write_text("changed")
     assert [content(tmp_path / name.replace("baseline", "amp")) for name in names] == before
+    (tmp_path / "amp/folder/a.txt").rename(tmp_path / "amp/folder/b.txt")
+    assert content(tmp_path / "amp/folder") != before[1]
 
 
 def test_what_is_too_large_has_no_content(tmp_path):

@@ -38,9 +38,11 @@ def test_progress_on_a_terminal_redraws_its_line(monkeypatch):
     now = [50.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     stream = Terminal()
-    progress = Progress("encode", 4, "strips", stream=stream)
-    for done in (1, 2, 3, 4):
-        now[0] += 0.5
+    progress = Progress("encode", 40, "strips", stream=stream)
+    for done, now[0] in ((10, 50.5), (20, 50.6), (30, 51.0), (40, 51.1)):  # the second is less than 0.2 s later
         progress(done, "note")
-    assert stream.getvalue().count("\r") == 4 and stream.getvalue().count("\n") == 1
-    assert stream.getvalue().endswith("encode: 4/4 strips, 2.0 strips/s, 0 s left, note\n")
+    assert stream.getvalue() == (
+        "\r\x1b[Kencode: 10/40 strips, 20.0 strips/s, 2 s left, note"
+        "\r\x1b[Kencode: 30/40 strips, 30.0 strips/s, 0 s left, note"
+        "\r\x1b[Kencode: 40/40 strips, 36.4 strips/s, 0 s left, note\n"
+    )

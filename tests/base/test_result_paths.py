@@ -22,34 +22,35 @@ def declared() -> set[str]:
     for name, path in re.findall(r'^([A-Z]+) = \[f"(results/[^"]+)" for ', rules, re.MULTILINE):
         path = path.replace("{{", "{").replace("}}", "}")
         outputs = re.sub(rf"^ +{name},$", f'"{path}"', outputs, flags=re.MULTILINE)
-    return {path.replace("{config['name']}", "{name}") for path in re.findall(r'"(results/[^"]+)"', outputs)}
+    paths = re.findall(r'"(results/[^"]+)"', outputs)
+    return {path.replace("{config['name']}", "{name}").replace("{fold}", "") for path in paths}
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "below"),
     [
-        PATHS.store("{dataset}"),
-        PATHS.inspection("{dataset}"),
-        PATHS.run_log(*RUN),
-        PATHS.codes(*RUN, "{dataset}"),
-        PATHS.errors(*RUN, "{learner}"),
-        PATHS.walks(*RUN),
-        PATHS.redirection(*RUN),
-        PATHS.redirected_pairs(*RUN),
-        PATHS.checkpoint(*RUN),
-        PATHS.learner(*RUN, "{learner}"),
-        PATHS.estimator,
-        PATHS.estimator_errors,
-        PATHS.oracle("{dataset}"),
-        PATHS.benchmark,
-        PATHS.evaluation,
-        PATHS.report,
-        PATHS.sweep,
+        (PATHS.store("{dataset}"), "data/{dataset}.h5"),
+        (PATHS.inspection("{dataset}"), "inspection/{dataset}"),
+        (PATHS.run_log(*RUN), "{tier}/seed{seed}/run.jsonl"),
+        (PATHS.codes(*RUN, "{dataset}"), "{tier}/seed{seed}/codes/{dataset}.h5"),
+        (PATHS.errors(*RUN, "{learner}"), "{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
+        (PATHS.walks(*RUN), "{tier}/seed{seed}/walks"),
+        (PATHS.redirection(*RUN), "{tier}/seed{seed}/redirection.parquet"),
+        (PATHS.redirected_pairs(*RUN), "{tier}/seed{seed}/redirected_pairs.parquet"),
+        (PATHS.checkpoint(*RUN), "{tier}/seed{seed}/checkpoint.pt"),
+        (PATHS.learner(*RUN, "{learner}"), "{tier}/seed{seed}/fewshot/{learner}.pt"),
+        (PATHS.estimator, "estimator/estimator.pt"),
+        (PATHS.estimator_errors, "estimator/errors.json"),
+        (PATHS.oracle("{dataset}"), "data/{dataset}_oracle.h5"),
+        (PATHS.benchmark, "benchmark/benchmark.json"),
+        (PATHS.evaluation, "evaluation"),
+        (PATHS.report, "report"),
+        (PATHS.sweep, "sweep"),
     ],
     ids=str,
 )
-def test_each_path_is_an_output_of_a_rule(path: Path) -> None:
-    assert str(path) in declared()
+def test_each_path_is_an_output_of_a_rule(path: Path, below: str) -> None:
+    assert str(path) == f"results/{{name}}/{below}" and str(path) in declared()
 
 
 def test_the_test_above_covers_every_path() -> None:

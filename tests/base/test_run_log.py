@@ -17,9 +17,10 @@ def test_events_come_back_in_order_with_their_time(tmp_path):
         log.metrics(16, {"train/loss": 0.1 + 0.2})
     start, metrics, end = read_events(tmp_path / "deep" / "run.jsonl")
     assert (start["event"], metrics["event"], end["event"]) == ("start", "metrics", "end")
+    assert (start["name"], start["config"]) == ("x", {"a.b": 1})
     assert before <= start["time"] <= metrics["time"] <= end["time"] <= time.time()
     assert metrics["step"] == 16 and metrics["values"] == {"train/loss": 0.1 + 0.2}
-    assert end["seconds"] >= 0
+    assert 0 <= end["seconds"] <= time.time() - before + 1
 
 
 def test_each_line_is_on_disk_at_once(tmp_path):
@@ -83,11 +84,12 @@ def test_a_switch_has_changed_where_it_wants_or_does_something_else():
         return {"switch": name, "wanted": wanted, "acted": acted, "reason": reason}
 
     before = [switch("pin", "true", "false", "no GPU"), switch("compile", "default", "inductor")]
-    before += [switch("recompute", "false", "false")]
+    before += [switch("recompute", "false", "false"), switch("processes", "2", "1")]
     after = [
         before[0],
         switch("compile", "default", "eager", "inactive with recompute"),
         switch("recompute", "true", "true"),
+        switch("processes", "4", "1"),
     ]
     assert changed_switches(before, ()) == before[:1]
     assert changed_switches(after, before) == after[1:]

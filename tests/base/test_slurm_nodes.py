@@ -20,7 +20,8 @@ g2|short|2|7000|gpu:1|30:00
 @pytest.fixture
 def sinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = tmp_path / "sinfo"
-    script.write_text(f"#!/bin/sh\ncat <<'END'\n{TWO_PARTITIONS}END\n")
+    wanted = "--noheader --Node --format=%N|%P|%c|%m|%G|%l"  # what each line below contains
+    script.write_text(f"#!/bin/sh\ntest \"$*\" = '{wanted}' || exit 1\ncat <<'END'\n{TWO_PARTITIONS}END\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return script
@@ -52,11 +53,12 @@ def test_gpus_are_counted(gres, gpus, sinfo):
 
 
 @pytest.mark.parametrize(
-    ("limit", "minutes"), [("infinite", NO_LIMIT), ("n/a", NO_LIMIT), ("2-12:00:00", 3600), ("04:30:00", 270)]
+    ("limit", "minutes"),
+    [("infinite", NO_LIMIT), ("n/a", NO_LIMIT), ("2-12:00:00", 3600), ("04:30:00", 270), ("1-02:03:30", 1563.5)],
 )
 def test_limits_are_read(limit, minutes, sinfo):
-    sinfo.write_text(f"#!/bin/sh\necho 'n|p*|1+|1+|(null)|{limit}'\n")
-    assert read_nodes()[0].minutes == minutes
+    sinfo.write_text(f"#!/bin/sh\necho 'n|p*|3+|7+|(null)|{limit}'\n")
+    assert read_nodes() == [Node("n", "p", True, 3, 7, 0, minutes)]
 
 
 @pytest.mark.parametrize(
@@ -81,15 +83,19 @@ def test_what_fits_a_node_of_its_partition_passes(request_, sinfo):
             "has 4 CPUs, 7000 MB, no GPU: the job would wait forever; request less",
         ),
         (Request("walk", None, 4, 7001), "rule walk requests 4 CPUs, 7001 MB, no GPU, but the largest node"),
-        (Request("walk", "short", 8), "the largest node of partition short, n2, has 4 CPUs, 7000 MB, no GPU"),
+        (
+            Request("walk", "short", 5),
+            "rule walk requests 5 CPUs, 0 MB, no GPU, but the largest node of partition short, n2, has 4 CPUs, "
+            "7000 MB, no GPU",
+        ),
         (Request("walk", "short", 8, 0, 1), "the largest node of partition short, g2, has 2 CPUs, 7000 MB, 1 GPU"),
         (
-            Request("train", "gpu", 8, 0, 8, 60),
-            "8 GPUs, but the largest node of partition gpu, g1, has 32 CPUs, 256000 MB, 4 GPUs",
+            Request("train", "gpu", 8, 0, 5, 60),
+            "5 GPUs, but the largest node of partition gpu, g1, has 32 CPUs, 256000 MB, 4 GPUs",
         ),
         (
-            Request("train", "gpu", 16, 64000, 1, 4320),
-            "1 GPU and 4320 minutes, but the largest node of partition gpu, g1, "
+            Request("train", "gpu", 16, 64000, 1, 1441),
+            "1 GPU and 1441 minutes, but the largest node of partition gpu, g1, "
             "has 32 CPUs, 256000 MB, 4 GPUs and 1440 minutes for a job",
         ),
         (

@@ -40,7 +40,9 @@ def test_files_are_read_whole_up_to_a_size(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abc" * 100_000)
     assert read_plain(tmp_path / "x") == b"abc" * 100_000
     with (tmp_path / "y").open("wb") as file:
-        file.truncate(2**28 + 1)
+        file.truncate(2**28)
+    open_plain(tmp_path / "y").close()
+    os.truncate(tmp_path / "y", 2**28 + 1)
     with pytest.raises(OSError, match="256 MiB is too large"):
         read_plain(tmp_path / "y")
 
@@ -94,10 +96,11 @@ def test_a_start_of_another_kind_is_one_sentence(key: str, tmp_path: Path) -> No
 
 
 def test_numbers_that_are_none_and_lines_without_end_are_left_out(tmp_path: Path) -> None:
-    lines = [json.dumps(START), DEEP, '{"event": "metrics", "time": 1.0, "step": 5, "values": {"a": NaN, "b": 1e999}}']
+    metrics = '{"event": "metrics", "time": 1.0, "step": 5, "values": {"a": NaN, "b": 1e999, "c": 2.5}}'
+    lines = [json.dumps(START), DEEP, metrics]
     (tmp_path / "run.jsonl").write_text("\n".join(lines))
     assert len(read_events(tmp_path / "run.jsonl")) == 2
-    assert read_logged_run(tmp_path / "run.jsonl").values == []
+    assert read_logged_run(tmp_path / "run.jsonl").values == [("c", 5, 2.5, 1.0)]
 
 
 def test_a_time_without_end_is_not_known(tmp_path: Path) -> None:
