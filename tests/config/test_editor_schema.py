@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from faze.config import editor_schema
+from faze.config.check import ConfigError
+from faze.config.validation import validate
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "workflow" / "schemas" / "config.schema.yaml"
@@ -40,7 +42,7 @@ def test_shipped_configs_pass(generated: editor_schema.Schema, path: Path) -> No
         ("train", "base_rl", 0.1),
         ("train", "base_lr", "1e-3"),
         ("train", "pairs", 0),
-        ("train", "momentum", 2.0),
+        ("train", "momentum", 1.01),
         ("train", "momentum", None),
         ("preprocess", "compatibility", "both"),
         ("fewshot", "shots", []),
@@ -55,6 +57,8 @@ def test_what_the_validator_refuses_the_schema_refuses(
 ) -> None:
     wrong = copy.deepcopy(defaults)
     wrong[section][key] = value
+    with pytest.raises(ConfigError, match=f"{section}.{key}"):
+        validate(wrong)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, generated)
 
@@ -67,6 +71,10 @@ def test_unknown_section_and_unknown_switch_are_refused(generated: editor_schema
 
 def test_null_is_allowed_only_where_it_means_something(generated: editor_schema.Schema) -> None:
     jsonschema.validate({"landmarks": {"model": None}}, generated)
+    jsonschema.validate({"synthetic": {"gazecapture_train_frames": None}}, generated)
+    for wrong in ({"preprocess": {"width_px": None}}, {"synthetic": {"gazecapture_train_frames": 0}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, generated)
 
 
 def test_comments_become_descriptions(generated: editor_schema.Schema) -> None:

@@ -92,4 +92,5 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_the_same_key_in_two_files_or_two_sections_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("train: {pairs: 1}\nwalk: {people: 1}\nsynthetic: {people: 2}\n")
     (tmp_path / "b.yaml").write_text("train: {pairs: 2}\n")
-    assert read_yaml(tmp_path / "a.yaml", tmp_path / "b.yaml")["train"] == {"pairs": 2}
+    merged = {"train": {"pairs": 2}, "walk": {"people": 1}, "synthetic": {"people": 2}}
+    assert read_yaml(tmp_path / "a.yaml", tmp_path / "b.yaml") == merged
