@@ -97,6 +97,7 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     )
     assert re.search(r"took \d+ ms to adapt, \d+ ms to read", said)
     held = torch.load("my.pt", weights_only=True)
+    assert held["state"]["offset_rad"].tolist() == pytest.approx([np.radians(4), 0], abs=0.005)
     assert held["support"] == list(range(9)) and held["shots"] == 9 and held["query_entries"] == 11
     person = me()
     found = load_mine()
@@ -147,7 +148,9 @@ def test_the_file_is_applied_as_its_docstring_says(run):
 def test_every_sample_may_calibrate_and_then_nothing_measures(run, capsys):
     assert run("--shots", 20) == 0
     assert "no entry is left to measure the error on" in capsys.readouterr().out
-    assert load_mine().error_deg is None
+    found = load_mine()
+    assert found.error_deg is None and found.unadapted_deg is None
+    assert (found.support, found.query_entries) == (list(range(20)), 0)
 
 
 def test_a_person_is_picked(run, tmp_path):
@@ -194,9 +197,10 @@ def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys, arg
 def test_a_learner_file_of_offset_serves_every_k(tmp_path):
     write_person(tmp_path / "mine.h5")
     person = me(str(tmp_path / "mine.h5"))
-    alone = calibrate(person, range(7), None)
-    by_file = calibrate(person, range(7), Learned("offset", [1, 4], {}))
+    alone = calibrate(person, range(2, 9), None)
+    by_file = calibrate(person, range(2, 9), Learned("offset", [1, 4], {}))
     assert torch.equal(alone.state["offset_rad"], by_file.state["offset_rad"])
+    assert alone.support == by_file.support == list(range(2, 9)) and alone.shots == by_file.shots == 7
 
 
 def write_bayes(path: Path) -> Path:

@@ -101,7 +101,9 @@ def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pyte
     arguments("x", "--data", a, "--out", c, c)
     assert copy() == 1 and "--out contains a path twice" in capsys.readouterr().err
     arguments("x", "--data", a, b, "--out", c)
-    assert copy() == 0 and len(copied) == 1
+    assert copy() == 0
+    (args,) = copied
+    assert (args.published, args.data, args.out) == (Path("x"), [Path(a), Path(b)], [Path(c)])
 
 
 @pytest.mark.parametrize("text", ["-1", "65536", "8080.0", "http"])
@@ -135,12 +137,14 @@ def test_threads_are_at_least_one(count: str, arguments: Callable, capsys: pytes
     with pytest.raises(SystemExit, match="2"):
         main()
     assert f"--threads: {count!r} is not a whole number of at least 1" in capsys.readouterr().err
+    arguments("--threads", "1")
+    assert fail_with(None) == 0 and seen[-1].threads == 1
 
 
 def test_configfiles_come_in_their_order(arguments: Callable) -> None:
-    arguments("--configfile", "a.yaml", "b.yaml")
+    arguments("--configfile", "a.yaml", "b.yaml", "--threads", "1", "--configfile", "c.yaml")
     assert fail_with(None) == 0
-    assert seen[-1].configfile == [Path("a.yaml"), Path("b.yaml")]
+    assert seen[-1].configfile == [Path("a.yaml"), Path("b.yaml"), Path("c.yaml")]
 
 
 def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None:

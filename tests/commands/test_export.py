@@ -52,7 +52,11 @@ def test_copy_is_the_rounded_weights(trained, tmp_path, monkeypatch, capsys, pre
     copy, original = load_model(out).state_dict(), load_model(trained).state_dict()
     for name, value in original.items():
         torch.testing.assert_close(copy[name], value, rtol=2.0**-bits, atol=1e-7)
-    computed = angles(capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    before, after = (path.stat().st_size / 2**20 for path in (trained, out))
+    assert f"{out}: {precision}, {after:.1f} MiB instead of {before:.1f} MiB" in printed and after < 0.7 * before
+    assert "on 3 random patterns" in printed
+    computed = angles(printed)
     rounded, low = computed
     assert rounded != low
     assert all(0 < mean <= largest < 5 for mean, largest in computed)
