@@ -4,6 +4,7 @@ Checked by breaking the code: weights left in float32, an overflow that is not r
 a fixed batch, LayerNorm with weights as large as the image, the graph of other weights reused.
 """
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def angles(printed: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize(("precision", "bits"), [("fp16", 11), ("bf16", 8)])
 def test_copy_is_the_rounded_weights(trained, tmp_path, monkeypatch, capsys, precision, bits):
+    save_weights(trained, DTED(dataclasses.replace(MODEL, z_app=256)))  # large enough for sizes in MiB
     out = tmp_path / "copies" / "copy.pt"
     assert run(monkeypatch, "--precision", precision, "--checkpoint", trained, "--out", out, "--strips", 3) == 0
     stored = torch.load(out, weights_only=True)["model"]
@@ -54,7 +56,7 @@ def test_copy_is_the_rounded_weights(trained, tmp_path, monkeypatch, capsys, pre
         torch.testing.assert_close(copy[name], value, rtol=2.0**-bits, atol=1e-7)
     printed = capsys.readouterr().out
     before, after = (path.stat().st_size / 2**20 for path in (trained, out))
-    assert f"{out}: {precision}, {after:.1f} MiB instead of {before:.1f} MiB" in printed and after < 0.7 * before
+    assert f"{out}: {precision}, {after:.1f} MiB instead of {before:.1f} MiB" in printed and 0.1 < after < 0.7 * before
     assert "on 3 random patterns" in printed
     computed = angles(printed)
     rounded, low = computed
