@@ -66,7 +66,7 @@ def prepare(root: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> 
 
 
 def test_a_second_name_renders_and_prepares_nothing_and_a_changed_section_does(tmp_path, monkeypatch, capsys):
-    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    first, second, third, fourth = (tmp_path / name for name in ("first", "second", "third", "fourth"))
     assert render(first, monkeypatch) and prepare(first, monkeypatch)
     assert not render(second, monkeypatch) and not prepare(second, monkeypatch)
     words = capsys.readouterr().err
@@ -74,7 +74,7 @@ def test_a_second_name_renders_and_prepares_nothing_and_a_changed_section_does(t
     for path in ("raw/mpiifacegaze", "raw/gazecapture", "raw/truth.h5", "data/gazecapture.h5"):
         assert content(first / path) == content(second / path)
     assert not render(third, monkeypatch) and prepare(third, monkeypatch, distance_mm=601.0)
-    assert render(third, monkeypatch, seed=1) and prepare(third, monkeypatch), "other frames are other strips"
+    assert render(fourth, monkeypatch, seed=1) and prepare(fourth, monkeypatch), "other frames are other strips"
 
 
 def test_frames_that_are_no_longer_what_was_rendered_are_not_taken(tmp_path, monkeypatch):

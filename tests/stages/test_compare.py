@@ -56,7 +56,7 @@ def stage(tmp_path, monkeypatch):
 
 def test_points_are_averaged_over_seeds_and_the_best_comes_first(stage, capsys):
     assert stage() == 0
-    assert "compare: point01 has" in capsys.readouterr().out
+    assert "compare: point01 has the smallest error on val people, 4.30°\n" in capsys.readouterr().out
     table = pd.read_csv(stage.paths.sweep / "points.csv").set_index("point")
     assert list(table.index) == ["point01", "point02", "point00", "point03"]
     assert table.loc["point01", ["model.growth", "engine.recompute"]].tolist() == [4, True]
@@ -64,7 +64,10 @@ def test_points_are_averaged_over_seeds_and_the_best_comes_first(stage, capsys):
     assert table.loc["point01", ["gaze_deg", "low", "high"]].tolist() == pytest.approx(
         [4.3, 4.3 - half, 4.3 + half], rel=1e-4
     )
-    assert table.loc["point01", "l1"] == pytest.approx(0.43) and table.loc["point03", "seeds"] == 1
+    assert table.loc["point01", "l1"] == pytest.approx(0.43)
+    assert table.loc["point02", ["spread", "right_person"]].tolist() == pytest.approx([0.1, 0.5])
+    assert table["seeds"].tolist() == [2, 2, 2, 1]
+    assert table.loc["point02", ["model.growth", "engine.recompute"]].tolist() == [8, False]
     assert np.isnan(table.loc["point03", "low"])
     assert (stage.paths.sweep / "figures" / "parallel.svg").stat().st_size > 2000
     assert (stage.paths.sweep / "figures" / "against.svg").stat().st_size > 2000

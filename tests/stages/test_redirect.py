@@ -91,15 +91,19 @@ def test_strips_of_test_people_are_redirected(stage):
         redirected = stage.dted(image, tuple(has), tuple(r[targets] for r in has))
     assert rows["l1"][1] == pytest.approx(float((redirected - image[targets]).abs().mean()), rel=1e-4)
     real = rows[rows["dataset"] == "gazecapture"]
-    assert real["real_deviation"].iloc[0] == pytest.approx(real["real_deviation"].iloc[1])  # of two people
+    means = np.stack([inputs(person, 4)[0].mean(0).numpy() for person in people()[2:]])
+    of_two = [float(np.square(mean - means.mean(0)).mean()) for mean in means]
+    assert real["real_deviation"].tolist() == pytest.approx(of_two, rel=1e-4)
+    assert (real["deviation"] != real["real_deviation"]).all()
 
 
 def test_errors_are_printed_with_those_of_the_controls(stage, capsys):
     assert stage() == 0
     rows = by_variant(pd.read_parquet(stage.folder / "redirected_pairs.parquet"))
-    means = rows[rows["dataset"] == "gazecapture"].groupby("variant")["gaze_error_deg"].mean().round(1)
+    means = rows[rows["dataset"] == "gazecapture"].groupby("variant")[["gaze_error_deg", "head_error_deg"]].mean()
     out = capsys.readouterr().out.split("gazecapture: ")[1]
-    assert re.findall(r"[0-9.]+(?=°)", out)[:3] == [f"{means[v]}" for v in ("redirected", "not_turned", "real")]
+    variants = ("redirected", "not_turned", "real")
+    assert re.findall(r"[0-9.]+(?=°)", out) == [f"{means[error][v]:.1f}" for error in means for v in variants]
 
 
 def test_every_variant_of_every_pair_is_a_row_with_what_the_estimator_sees(stage):

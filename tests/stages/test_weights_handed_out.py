@@ -3,7 +3,9 @@
 Checked by breaking the code: another tier copied, people counted as one split, rendered people called real.
 """
 
+import itertools
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -17,24 +19,32 @@ from faze.data.store.strips import PersonStrips, write_strips
 from faze.stages import weights
 
 
-@pytest.fixture
-def stage(tmp_path, monkeypatch):
-    """Fabricate an ablation with files to copy, and return a function that runs the stage on it."""
-    case = Fabricated(tiers=("baseline", "amp"), people=(3, 2), entries=40, query=20)
-    paths = case.write(tmp_path)
-    for tier in case.tiers:
-        (paths.run(tier, 0) / "checkpoint.pt").write_bytes(f"network of {tier}".encode())
+@pytest.fixture(scope="module")
+def fabricated(tmp_path_factory):
+    """Fabricate an ablation with files to copy."""
+    folder = tmp_path_factory.mktemp("ablation")
+    case = Fabricated(tiers=("baseline", "amp"), seeds=(0, 1), people=(3, 2), entries=40, query=20)
+    paths = case.write(folder)
+    for tier, seed in itertools.product(case.tiers, case.seeds):
+        (paths.run(tier, seed) / "checkpoint.pt").write_bytes(f"network of {tier} {seed}".encode())
         for learner in KEPT:
-            (paths.run(tier, 0) / "fewshot" / f"{learner}.pt").write_bytes(f"{learner} of {tier}".encode())
-    (tmp_path / "data").mkdir(exist_ok=True)
+            (paths.run(tier, seed) / "fewshot" / f"{learner}.pt").write_bytes(f"{learner} of {tier} {seed}".encode())
+    (folder / "data").mkdir(exist_ok=True)
     write_stores(paths, "MPIIFaceGaze", "GazeCapture")
+    return folder
+
+
+@pytest.fixture
+def stage(fabricated, tmp_path, monkeypatch):
+    """Return a function that runs the stage on a copy of the ablation."""
+    shutil.copytree(fabricated, tmp_path, dirs_exist_ok=True)
 
     def run(*words: str) -> int:
         common = ["--results", str(tmp_path), "--learners", *KEPT, "--out", str(tmp_path / "weights")]
         monkeypatch.setattr(sys, "argv", ["weights", *common, *words])
         return weights.main()
 
-    run.paths, run.out = paths, tmp_path / "weights"
+    run.paths, run.out = ResultPaths(tmp_path), tmp_path / "weights"
     return run
 
 
@@ -49,21 +59,21 @@ def strips(name: str, split: str) -> PersonStrips:
     return PersonStrips(
         name,
         split,
-        ["a.jpg", "b.jpg"],
-        np.zeros((2, 64, 256, 3), dtype=np.uint8),
-        np.zeros((2, 4), dtype=np.float32),
+        ["a.jpg", "b.jpg", "c.jpg"],
+        np.zeros((3, 64, 256, 3), dtype=np.uint8),
+        np.zeros((3, 4), dtype=np.float32),
     )
 
 
 def test_files_are_copied_and_the_card_says_what_they_are(stage):
-    assert stage("--tier", "amp") == 0
-    assert (stage.out / "dted.pt").read_bytes() == b"network of amp"
+    assert stage("--tier", "amp", "--seed", "1") == 0
+    assert (stage.out / "dted.pt").read_bytes() == b"network of amp 1"
     for learner in KEPT:
-        assert (stage.out / f"{learner}.pt").read_bytes() == f"{learner} of amp".encode()
+        assert (stage.out / f"{learner}.pt").read_bytes() == f"{learner} of amp 1".encode()
     card = (stage.out / "model_card.md").read_text()
-    assert "tier `amp`, seed 0" in card
-    assert "| GazeCapture | train | 2 | 4 |\n| GazeCapture | val | 1 | 2 |\n| GazeCapture | test | 1 | 2 |" in card
-    redirected = pd.read_parquet(stage.paths.redirection("amp", 0))
+    assert "tier `amp`, seed 1" in card
+    assert "| MPIIGaze | test | 1 | 3 |\n| GazeCapture | train | 2 | 6 |\n| GazeCapture | val | 1 | 3 |" in card
+    redirected = pd.read_parquet(stage.paths.redirection("amp", 1))
     found = redirected[redirected["dataset"] == "gazecapture"]["l1"].mean()
     assert f"| GazeCapture | {found:.3f} (" in card
     assert "    augment.flip: false\n" in card
@@ -127,7 +137,7 @@ def test_weights_take_the_place_of_weights_only(stage, capfd):
     assert [path.name for path in stage.out.iterdir()] == ["thesis.md"]
     (stage.out / "thesis.md").unlink()
     assert stage() == stage("--tier", "amp") == 0
-    assert (stage.out / "dted.pt").read_bytes() == b"network of amp"
+    assert (stage.out / "dted.pt").read_bytes() == b"network of amp 0"
 
 
 def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
