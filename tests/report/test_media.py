@@ -138,7 +138,15 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
     assert [len(person["codes"]["gaze"]) for person in whole["people"]] == [2, 2]
     monkeypatch.setattr("faze.report.media.ATLAS_BYTES", 1000)
     assert collect_atlas(paths, ["baseline", "ddp"], 0) == {}
-    assert len(collect_atlas(paths, ["baseline"], 0)) == 0
+    assert collect_atlas(paths, ["baseline"], 0) == {}
+    sheets = [sheet["uri"] for person in whole["people"] for code in person["codes"].values() for sheet in code]
+    total = sum(len(uri.partition(",")[2]) for uri in sheets)
+    for budget, people in (
+        (total, whole["people"]),
+        (total - 1, whole["people"][:1]),
+    ):  # the last sheet is the second's
+        monkeypatch.setattr("faze.report.media.ATLAS_BYTES", budget)
+        assert collect_atlas(paths, ["baseline", "ddp"], 0)["people"] == people
 
 
 @pytest.mark.parametrize(("sheets", "expected"), [
@@ -159,14 +167,17 @@ def test_a_manipulated_index_embeds_no_other_file(tmp_path, sheets, expected):
 def test_sheets_have_the_orientation_of_the_pad():
     angles = grid(30)
     assert angles[0, 0].tolist() == [30, 30] and angles[0, -1].tolist() == [30, -30]
+    assert angles[-1, 0].tolist() == [-30, 30]
     assert angles[LAST // 2, LAST // 2].tolist() == [0, 0]
 
 
 def test_files_beyond_the_budget_are_not_embedded(tmp_path):
     (tmp_path / "clip.mp4").write_bytes(b"x" * 300)
-    embedder = Embedder(budget_bytes=500)
-    assert embedder.file(tmp_path / "clip.mp4", "video/mp4").startswith("data:video/mp4;base64,")
-    assert embedder.file(tmp_path / "clip.mp4", "video/mp4") is None
+    uri = f"data:video/mp4;base64,{base64.b64encode(b'x' * 300).decode()}"  # 400 bytes
+    for budget, second in ((800, uri), (799, None)):
+        embedder = Embedder(budget_bytes=budget)
+        assert embedder.file(tmp_path / "clip.mp4", "video/mp4") == uri
+        assert embedder.file(tmp_path / "clip.mp4", "video/mp4") == second
     paths = ResultPaths(tmp_path)
     paths.walks("baseline", 0).mkdir(parents=True)
     (paths.walks("baseline", 0) / "a.mp4").write_bytes(b"x" * 300)
@@ -179,6 +190,8 @@ def test_wide_pictures_shrink_to_the_page(tmp_path):
     Image.fromarray(noise).save(tmp_path / "sheet.png")
     uri = Embedder().picture(tmp_path / "sheet.png")
     assert uri.startswith("data:image/jpeg;base64,") and len(uri) < (tmp_path / "sheet.png").stat().st_size
+    with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as embedded:
+        assert embedded.size == (2240, 45)
 
 
 @pytest.mark.parametrize("kind", ["drawing", "photograph"])
