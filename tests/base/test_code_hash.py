@@ -59,6 +59,9 @@ def test_hash_looks_at_content_not_at_name_or_time(tmp_path: Path) -> None:
     assert len(hash_of(tmp_path, CODE)) == 8
 
 
+DATA_FILES = ["atlas.js", "kernel.c", "page.j2", "people.csv", "shape.json", "style.css", "tiers.yaml", "words.txt"]
+
+
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """Create a package in place of faze: stages.draw -> walk -> art.line, art.late; stages.weigh -> config."""
@@ -76,7 +79,7 @@ def package(tmp_path: Path) -> Path:
         "faze/art/line.py": "",
         "faze/art/paper.py": "",
         "faze/art/unused.py": "",
-        "faze/art/page.j2": "<p>",
+        **{f"faze/art/{name}": "" for name in DATA_FILES},
         "faze/art/notes.md": "Words.",
         "faze/stages/__init__.py": "",
         "faze/stages/draw.py": "import faze.config.stage_config\n\ndef main():\n    import faze.redirection.walk\n",
@@ -104,10 +107,7 @@ def test_closure_is_transitive_with_packages_and_late_imports(package: Path) -> 
     assert closure(package, "faze.stages.draw") == [
         "faze/__init__.py",
         "faze/art/__init__.py",
-        "faze/art/late.py",
-        "faze/art/line.py",
-        "faze/art/page.j2",
-        "faze/art/paper.py",
+        *(f"faze/art/{name}" for name in sorted([*DATA_FILES, "late.py", "line.py", "paper.py"])),
         "faze/redirection/__init__.py",
         "faze/redirection/walk.py",
         "faze/stages/__init__.py",

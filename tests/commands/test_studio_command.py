@@ -71,9 +71,11 @@ def test_without_a_name_it_is_the_network_that_a_run_left(store, trained, tmp_pa
         path.parent.mkdir(parents=True)
         shutil.copyfile(trained, path)
     written = []
-    monkeypatch.setattr(studio, "write_studio", lambda out, networks, *_: written.extend(networks))
-    assert run(monkeypatch, "--data", store, "--out", tmp_path / "page") == 0
-    assert written == [shown]
+    monkeypatch.setattr(
+        studio, "write_studio", lambda out, networks, _, people: written.append((out, [*networks], people))
+    )
+    assert run(monkeypatch, "--data", store, "--out", tmp_path / "page", "--people", 3) == 0
+    assert written == [(tmp_path / "page", [shown], ["00002", "00007", "00012"])]
 
 
 def test_what_is_missing_is_one_sentence(store, trained, tmp_path, monkeypatch, capsys):

@@ -86,6 +86,7 @@ def test_it_learns_from_train_people_and_tells_its_error_on_the_others(stage, ca
     said = "gazecapture, 1 test people: gaze {gaze_deg:.2f}°, head {head_deg:.2f}°".format(**errors[1])
     assert said in capfd.readouterr().out
     trained = load_estimator(stage.folder / "estimator.pt")
+    assert (trained.network.channels, trained.network.size) == (8, (32, 128))
     with StripStore(stage.folder / "gazecapture.h5") as strips:
         assert set(trained.trained_on) == {strips.person_digest(name) for name in ("a", "b")}
         image = to_network(torch.from_numpy(strips.pixels("d")), 32, 128)

@@ -225,7 +225,7 @@ def test_components_are_the_directions_of_largest_deviation():
 
 def test_without_the_browser_runtime_the_remedy_is_said(networks, strips, tmp_path, monkeypatch):
     monkeypatch.setattr(studio_folder, "STATIC", tmp_path)
-    with pytest.raises(UserError, match="run `make studio` once"):
+    with pytest.raises(UserError, match=r"ort/ort\.wasm\.bundle\.min\.mjs is missing: run `make studio` once"):
         write_studio(tmp_path / "page", networks, strips, PEOPLE)
     assert not (tmp_path / "page").exists()
 
