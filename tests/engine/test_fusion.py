@@ -11,6 +11,7 @@ header files, openssl and a chosen cache ignored; a switch reported as inactive 
 
 import os
 import platform
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -194,6 +195,9 @@ def test_compiled_kernels_are_cached_where_the_user_says(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     compiled()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_someone")  # set by inductor
+    compiled()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
     compiled()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
@@ -212,10 +216,12 @@ def test_fused_norm_reports_where_it_acts():
     assert set_fused_norm(plain, True, CPU).acted == "torch operations" and all(part.fused_norm for part in plain)
     set_fused_norm(plain, False, CPU)
     assert not any(part.fused_norm for part in plain)
-    assert "1 of 2 parts" in set_fused_norm(nn.Sequential(Part(True), Part(False)), True, CPU).acted
+    mixed = set_fused_norm(nn.Sequential(Part(True), Part(False), Part(True)), True, CPU)
+    assert mixed.acted == "torch operations, in 1 of 3 parts; the others are recompute layers"
     recompute = set_fused_norm(nn.Sequential(Part(True)), True, CPU)
     assert not recompute.active and "recompute" in recompute.reason
-    assert not set_fused_norm(nn.Linear(2, 2), True, CPU).active
+    nowhere = set_fused_norm(nn.Linear(2, 2), True, CPU)
+    assert not nowhere.active and "no part of the model" in nowhere.reason
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")

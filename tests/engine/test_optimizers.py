@@ -35,14 +35,15 @@ def moved(name: str, **settings) -> torch.Tensor:
 def test_adamw_is_fused_and_decays_apart_from_the_gradient():
     """Loshchilov and Hutter 2019: the first step has the sign of the gradient; the weights shrink by lr x decay."""
     torch.testing.assert_close(moved("adamw"), -LR * GRADIENT.sign() - LR * DECAY * WEIGHT, rtol=1e-5, atol=1e-7)
+    assert make("adamw", torch.nn.Parameter(WEIGHT.clone()))[0].param_groups[0]["fused"]
 
 
 def test_lars_scales_the_step_of_each_kernel():
-    """You, Gitman and Ginsburg 2017: 0.001 |w| / (|g| + decay |w|), times g + decay w; Nesterov adds 0.9 of it."""
+    """You, Gitman and Ginsburg 2017: 0.001 |w| / (|g| + decay |w|), times g + decay w; Nesterov adds 0.8 of it."""
     pytest.importorskip("pytorch_optimizer")
     local = 1e-3 * 5 / (10 + DECAY * 5)
-    expected = -LR * 1.9 * local * (GRADIENT + DECAY * WEIGHT)
-    torch.testing.assert_close(moved("lars"), expected, rtol=1e-5, atol=1e-9)
+    expected = -LR * 1.8 * local * (GRADIENT + DECAY * WEIGHT)
+    torch.testing.assert_close(moved("lars", momentum=0.8), expected, rtol=1e-5, atol=1e-9)
 
 
 def test_lamb_steps_as_far_as_the_kernel_is_long():
@@ -87,7 +88,9 @@ def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
 def test_no_name_is_trained_with_another_optimiser_in_silence():
     """Regression: a name without an implementation selected SGD."""
     for name in get_args(get_type_hints(Engine)["optimizer"]):
-        assert make(name, torch.nn.Parameter(WEIGHT.clone()))[1].wanted == name
+        optimizer, switch = make(name, torch.nn.Parameter(WEIGHT.clone()))
+        sgd = isinstance(optimizer, torch.optim.SGD)
+        assert switch.wanted == name and sgd == ("sgd" in name or not switch.active)
     with pytest.raises(NotImplementedError, match="muon"):
         make("muon", torch.nn.Parameter(WEIGHT.clone()))
 
@@ -95,5 +98,7 @@ def test_no_name_is_trained_with_another_optimiser_in_silence():
 def test_without_its_package_it_is_sgd_and_says_so(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     optimizer, switch = make("novograd", torch.nn.Parameter(WEIGHT.clone()))
-    assert isinstance(optimizer, torch.optim.SGD) and optimizer.param_groups[0]["nesterov"]
+    [group] = optimizer.param_groups
+    assert isinstance(optimizer, torch.optim.SGD) and group["nesterov"]
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (LR, 0.9, DECAY)
     assert not switch.active and "pytorch-optimizer" in switch.reason and "SGD" in switch.acted

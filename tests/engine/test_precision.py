@@ -45,8 +45,9 @@ def precision(name: str, **lists):
 
 
 def test_autocast_enters_the_lists():
-    with precision("bf16", keep_fp32=("linear",)).autocast():
+    with precision("bf16", keep_fp32=("linear",), force_low=("avg_pool",)).autocast():
         assert F.linear(IMAGE, torch.ones(5, 8)).dtype == torch.float32
+        assert F.avg_pool2d(IMAGE, 2).dtype == F.conv2d(IMAGE, KERNEL).dtype == torch.bfloat16
     assert precision("bf16").operations is None  # nothing to enter again
 
 
@@ -75,7 +76,8 @@ def test_scale_growth_and_count_continue_from_a_file(tmp_path):
         overflow(scaler, gradient)
     torch.save(scaler.state_dict(), tmp_path / "scaler.pt")
     again.load_state_dict(torch.load(tmp_path / "scaler.pt", weights_only=True))
-    assert again.get_scale() == 32768.0
+    assert again.get_scale() == 32768.0 and again.counts() == {"train/skipped_steps": 1.0}
+    assert again.state_dict() == scaler.state_dict() and again.state_dict()["_growth_tracker"] == 2
     overflow(scaler, float("inf"))
     overflow(again, float("inf"))
     assert again.state_dict() == scaler.state_dict()
@@ -83,10 +85,18 @@ def test_scale_growth_and_count_continue_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
-def test_without_kernels_low_precision_is_inactive_unless_forced(name, no_low_precision):
+def test_without_kernels_low_precision_is_inactive_unless_forced(name, no_low_precision, monkeypatch):
     idle = build_precision(tier("baseline", precision=name), torch.device("cpu"))
     assert idle.switches[0].acted == "fp32" and f"this CPU has no {name} kernels" in idle.switches[0].reason
     assert not idle.scaler.is_enabled()
     forced = precision(name)
     assert forced.switches[0].active and forced.switches[0].acted.startswith(f"{name} autocast")
     assert forced.scaler.is_enabled() == (name == "fp16")
+    for variable in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(variable, raising=False)
+    flags = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}
+    for other, flag in flags.items():
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda flag=flag: {flag: True})
+        assert build_precision(tier("baseline", precision=name), torch.device("cpu")).switches[0].active == (
+            name == other
+        )

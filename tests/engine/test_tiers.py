@@ -220,10 +220,10 @@ def test_operations_kept_out_of_low_precision_are_the_baseline(baseline_float32)
 def test_formats_change_what_autocast_computes():
     plain, kept, forced = (
         losses(tier("baseline", **BF16, **formats), steps=1, dtype=torch.float32)
-        for formats in ({}, {"keep_fp32": ("conv",)}, {"force_low": ("mean", "avg_pool")})
+        for formats in ({}, {"keep_fp32": ("conv",)}, {"keep_fp32": ("conv",), "force_low": ("instance_norm",)})
     )
-    assert plain != kept
-    assert forced == pytest.approx(plain, rel=2e-2)
+    assert plain != kept and plain != forced and kept != forced
+    assert kept == pytest.approx(plain, rel=2e-2) and forced == pytest.approx(plain, rel=2e-2)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +232,7 @@ def test_formats_change_what_autocast_computes():
         ({"keep_fp32": ("conv",)}, BF16 | {"recompute": True}, "recompute layers"),
         ({"force_low": ("mean",)}, BF16 | {"recompute": True}, "recompute layers"),
         ({"keep_fp32": ("instance_norm",)}, BF16 | {"fused_norm": True}, "fused_norm"),
+        ({"force_low": ("leaky_relu",)}, BF16 | {"fused_norm": True}, "fused_norm"),
         ({"keep_fp32": ("conv",)}, BF16 | {"fused_norm": True}, ""),
     ],
 )
