@@ -106,4 +106,6 @@ def test_a_real_strip_does_not_count_in_its_own_mean():
 
 
 def test_spread_is_a_standard_deviation_over_people():
-    assert spread(deviations(np.array([[0.0, 1.0], [2.0, 1.0]], np.float32))) == pytest.approx(np.sqrt(0.5))
+    of_people = deviations(np.array([[0.0, 1.0], [2.0, 1.0], [7.0, 1.0]], np.float32))
+    assert of_people == pytest.approx([4.5, 0.5, 8.0])
+    assert spread(of_people) == pytest.approx(np.sqrt(13 / 3))
