@@ -42,12 +42,13 @@ def test_schedules_equal_the_released_ones(numbers, name: str) -> None:
 
 
 def test_ramp_shorter_than_a_batch_is_1_from_the_start() -> None:
-    assert ramp(0, 0, 16) == ramp(0, 8, 16) == 1.0
+    assert ramp(0, 0, 16) == ramp(0, 15, 16) == 1.0
+    assert [ramp(pairs, 47, 16) for pairs in (0, 16, 32)] == [0.0, 0.5, 1.0]  # of two whole steps
 
 
 def test_decay_is_a_half_cosine_at_the_end() -> None:
-    found = [decay(pairs, 1000, 0.5) for pairs in (0, 500, 750, 1000)]
-    assert found == pytest.approx([1.0, 1.0, 0.5, 0.0])
+    found = [decay(pairs, 1000, 0.2) for pairs in (0, 800, 850, 900, 1000)]
+    assert found == pytest.approx([1.0, 1.0, (1 + 0.5**0.5) / 2, 0.5, 0.0])
     assert decay(999, 1000, 0.0) == 1.0
 
 
@@ -60,14 +61,15 @@ def test_peak_follows_the_global_batch(scaling: str, peak: float) -> None:
 
 def test_both_rates_decay_alike() -> None:
     """Rates are constant for the first half, then both fall by the same factor."""
-    assert learning_rates(0, TRAIN) == pytest.approx([0.01, 0.5])
-    network, head = learning_rates(900, TRAIN)
-    assert network < 0.01 and network / 0.01 == pytest.approx(head / 0.5)
+    assert learning_rates(0, TRAIN) == learning_rates(500, TRAIN) == pytest.approx([0.01, 0.5])
+    factor = (1 - np.cos(np.pi / 5)) / 2
+    assert learning_rates(900, TRAIN) == pytest.approx([0.01 * factor, 0.5 * factor])
 
 
 def test_the_heads_rate_is_not_warmed_up() -> None:
     warmed = dataclasses.replace(TRAIN, warmup_pairs=100, lr_scaling="linear")
     assert learning_rates(0, warmed) == pytest.approx([0.01, 0.5])
+    assert learning_rates(50, warmed) == pytest.approx([0.055, 0.5])
     assert learning_rates(100, warmed) == pytest.approx([0.1, 0.5])
 
 
@@ -85,4 +87,4 @@ def test_a_log_shows_the_networks_rate_of_the_step_before(monkeypatch: pytest.Mo
         window = LogWindow()
         window.add({"loss": torch.tensor(1.0)})
         fit._report(number, 3, window)
-    assert [rate for _, rate in told] == [0, 8]
+    assert told == [(8, 0), (16, 8)]
