@@ -132,7 +132,9 @@ class FakeNvml(ModuleType):
         return self.readings[handle]
 
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:  # noqa: N802
-        raise self.NVMLError("not supported")
+        if handle == "GPU-uuid0":
+            raise self.NVMLError("not supported")
+        return 350_000  # mW
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
         return self.reasons[handle]
@@ -157,7 +159,8 @@ def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) ->
     first, second = build_energy_meter(GPU, replicas=2).boards()
     clocks = {"sm_mhz": 1000, "memory_mhz": 2000, "temperature_c": 60}
     assert first == clocks | {"power_limit_w": None, "driver": "580.1", "throttled": []}
-    assert second["throttled"] == ["power cap", "temperature (driver)"]
+    reasons = ["power cap", "temperature (driver)"]
+    assert second == clocks | {"power_limit_w": 350.0, "driver": "580.1", "throttled": reasons}
 
 
 @pytest.mark.parametrize(

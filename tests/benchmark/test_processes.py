@@ -93,8 +93,12 @@ def test_each_allocator_has_a_server() -> None:
 def test_ranks_have_the_environment_of_torchrun() -> None:
     assert rank_environments(engine(parallel="single")) == [{}]
     first, second = rank_environments(engine(parallel="ddp", processes=2, device="cpu"))
-    assert (first["RANK"], second["RANK"], first["WORLD_SIZE"], second["LOCAL_WORLD_SIZE"]) == ("0", "1", "2", "2")
-    assert first["MASTER_PORT"] == second["MASTER_PORT"] and int(first["MASTER_PORT"]) > 0
+    for rank, environment in (("0", first), ("1", second)):
+        assert environment == {
+            **{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": first["MASTER_PORT"]},
+        }
+    assert int(first["MASTER_PORT"]) > 0
     assert len(rank_environments(engine(parallel="ddp", processes=1, device="cpu"))) == 1
 
 

@@ -131,6 +131,13 @@ def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counte
     assert (rows["amp"]["unsteady_rounds"], rows["amp"]["warmup_steady"]) == (1, False)
     assert (rows["baseline"]["unsteady_rounds"], rows["baseline"]["warmup_steady"]) == (0, True)
     assert rows["amp"]["phases_ms"] == {"forward": 48.75}  # the median of both rounds
+    baseline_ms, amp_ms = (100.5 * 99.5) ** 0.5, (98.5 * 98.0) ** 0.5
+    assert rows["amp"]["images_per_s"] == pytest.approx(2 * 8 / amp_ms * 1e3)
+    assert rows["amp"]["step_ms_quartiles"] == [97.75, 99.0]
+    extra_s = 1.0 - 10 * amp_ms / 1e3  # of the first warm-up: 10 steps in a second
+    assert rows["amp"]["warmup_extra_s"] == pytest.approx(extra_s)
+    assert rows["amp"]["pays_off_after_pairs"] == pytest.approx(8 * extra_s * 1e3 / (baseline_ms - amp_ms))
+    assert rows["baseline"]["pays_off_after_pairs"] is None
 
 
 def test_intervals_of_the_best_of_several_tiers_are_at_the_bonferroni_level() -> None:
