@@ -257,7 +257,7 @@ def test_the_stopping_rule_takes_the_recorded_steps_that_are_best_for_val_people
     errors = fine_tuned_errors_deg(networks, Adaptation(draws, fewshot))
     assert recorded_steps(fewshot) == (0, 1, 2, 4)
     best = best_steps(errors, draws, [2], recorded_steps(fewshot))
-    assert best == [(0, 1, 2, 4)[int(errors.mean(axis=0).argmin())]]
+    assert best == [1]
     learned = Learned("maml", [2], {}, networks.weights._asdict(), stop_steps=best)
     by_rule = LEARNERS["maml"].errors(learned, Adaptation(draws, fewshot))
     fixed = LEARNERS["maml"].errors(learned, Adaptation(draws, dataclasses.replace(fewshot, stopping="fixed")))
@@ -265,6 +265,9 @@ def test_the_stopping_rule_takes_the_recorded_steps_that_are_best_for_val_people
     assert set(fixed.steps) == {4}
     assert by_rule.adapted_deg.mean() < fixed.adapted_deg.mean()
     np.testing.assert_array_equal(fixed.adapted_deg, fixed.trace_deg[:, -1])
+    of_two = draw_calibrations(straight_on(), settings(shots=(5, 2)), repeats=2)
+    errors = np.array([[3.0, 2.0, 1.0, 4.0]] * 8 + [[4.0, 2.0, 3.0, 5.0]] * 7 + [[0.0, 0.1, 0.1, 0.1]])
+    assert best_steps(errors, of_two, [5, 2], (0, 1, 2, 4)) == [2, 1]  # a single person does not decide
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import torch
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
 from faze.commands.calibrate import read_learner
-from faze.config.parameters import MOST_HIDDEN, Fewshot
+from faze.config.parameters import Fewshot
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.fewshot.learner_file import Learned, is_of, load_learned, plain, save_fields, state_fault
 from faze.fewshot.person_codes import PersonCodes
@@ -54,11 +54,14 @@ def person() -> PersonCodes:
 
 @pytest.mark.parametrize(
     ("learner", "state"),
-    [("maml", network()), ("affine", linear()), ("offset", {}), ("kappa", {"shrink": torch.ones(3)})],
+    [("maml", network(hidden=4096)), ("affine", linear()), ("offset", {}), ("kappa", {"shrink": torch.ones(3)})],
 )
 def test_whole_files_are_read(learner: str, state: dict[str, torch.Tensor], tmp_path: Path) -> None:
     found = load_learned(file_of(tmp_path, learner, state), learner, [1])
-    calibrate(person(), [0, 1, 2], found)
+    assert (found.learner, found.shots, found.settings["adapt_steps"]) == (learner, [1, 3], 2)
+    assert found.state.keys() == state.keys() and all(torch.equal(found.state[name], state[name]) for name in state)
+    estimator = calibrate(person(), [5, 1, 2], found)
+    assert (estimator.learner, estimator.shots, estimator.support) == (learner, 3, [5, 1, 2])
 
 
 def change(name: str, tensor: torch.Tensor) -> Callable[[dict], dict]:
@@ -79,7 +82,7 @@ def change(name: str, tensor: torch.Tensor) -> Callable[[dict], dict]:
         (change("more", torch.zeros(1)), "its state is not hidden_weight"),
         (change("rate_scale_hidden_bias", torch.zeros(2, 1, 16)), "its state is not hidden_weight"),
         (lambda _: {}, "its state is not hidden_weight"),
-        (lambda _: network(hidden=MOST_HIDDEN + 1), "4097 hidden units are more than 4096"),
+        (lambda _: network(hidden=4097), "4097 hidden units are more than 4096"),
         (lambda _: network(shots=3), "hidden_weight has shape"),
         (lambda _: network(inputs=0), "hidden_weight has shape"),
     ],
@@ -118,7 +121,7 @@ def test_closed_forms_hold_what_they_make(learner: str, state: dict, fault: str,
         ({"settings": {"seed": torch.zeros(2)}}, "settings is invalid"),
         ({"state": {"hidden_weight": 3}}, "state is invalid"),
         ({"stop_steps": [5, 2**40]}, "it would adapt with more than 100000 steps"),  # red before: it did
-        ({"settings": SETTINGS | {"adapt_steps": 2**40}}, "it would adapt with more than 100000 steps"),
+        ({"settings": SETTINGS | {"adapt_steps": 100_001}}, "it would adapt with more than 100000 steps"),
         ({"stop_steps": [5]}, "stop_steps does not have one value per k"),
         ({"val_deg": {"many": 1.0}}, "val_deg does not have one value per k"),
         ({"val_deg": {"1": float("inf")}}, "val_deg is invalid"),
