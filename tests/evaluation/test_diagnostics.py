@@ -41,6 +41,7 @@ def test_of_noise_nothing_is_explained(entries: int) -> None:
 
 def test_too_few_entries_have_no_parts() -> None:
     assert np.isnan(residual_squares(person(0, 1.0, 0.0, 0.0, 1.0, entries=5))).any()
+    assert np.isfinite(residual_squares(person(0, 1.0, 0.0, 0.0, 1.0, entries=6))).all()
 
 
 def test_the_label_may_lie_beyond_the_half_circle() -> None:
@@ -58,6 +59,8 @@ def test_the_pixel_blind_predictor_is_fitted_on_the_pool_only():
     assert unadapted_error(codes, 20) == pytest.approx(0.0, abs=1e-6)
     moved = codes | {"gaze": np.concatenate([gaze[:30], gaze[30:] + [0.0, 0.3]])}
     assert pixel_blind_error(moved, 20) > 10  # the query is not used for the fit
+    assert unadapted_error(moved, 20) == pytest.approx(pixel_blind_error(moved, 20))
+    assert unadapted_error(moved, 40) == pytest.approx(pixel_blind_error(moved, 20) / 2)
 
 
 def test_the_permuted_error_is_the_mean_over_all_permutations():

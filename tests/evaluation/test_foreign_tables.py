@@ -107,6 +107,7 @@ def test_columns_have_the_expected_kinds_and_order(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "x.parquet")
     found = read_table(tmp_path / "x.parquet", {"t": TEXT, "n": WHOLE, "f": NUMBER, "none": NUMBER}, "again")
     assert list(found) == ["t", "n", "f", "none"] and found["none"].dtype == float and found["n"].dtype == int
+    assert found["t"].tolist() == ["a", "b"] and found["n"].tolist() == [1, 2] and found["f"][0] == 0.5
 
 
 @pytest.mark.parametrize("value", [b"[" * 100_000, b"3", b'"x"', b'{"x": "y"}', b"[1]", b"\xff"])

@@ -164,7 +164,7 @@ def test_learners_are_better_than_offset_only_if_that_is_shown(pairs, expected, 
 
 @pytest.mark.parametrize(("seeds", "expected"), [(1, "checkpoints"), (2, "checkpoints"), (3, "tiers")])
 def test_the_scope_depends_on_the_number_of_seeds(seeds, expected):
-    assert expected in verdict.describe_scope(seeds)
+    assert contains(verdict.describe_scope(seeds), expected, "1 seed," if seeds == 1 else f"{seeds} seeds")
 
 
 def test_inactive_switches_are_listed_with_their_reasons():
@@ -183,7 +183,7 @@ def test_the_power_is_that_of_the_hardest_comparison():
         "3 seeds",
         "12 people",
         "±0.5°",
-        "2 %",
+        "probability of 2 %",
         "GazeCapture, k = 0",
         "rough",
         "4 training runs",
