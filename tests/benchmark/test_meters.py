@@ -151,6 +151,7 @@ def test_energy_of_gpus_is_that_of_the_boards_that_compute(monkeypatch: pytest.M
     for device, replicas, joules in ((GPU, 2, 4.0), (GPU, 1, 1.0), (torch.device("cuda", 1), 1, 3.0)):
         meter = build_energy_meter(device, replicas)
         assert (meter.source, meter.reason, meter.since(meter.read())) == ("NVML, GPU board", "", joules)
+        assert meter.least_s == 2.0
 
 
 def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import scipy.stats
 
 from faze.benchmark import rounds as rounds_module
 from faze.benchmark.processes import Job
-from faze.benchmark.rounds import ROOFLINE, Rounds, TierRound, WarmUp, measure_rounds
+from faze.benchmark.rounds import ROOFLINE, Rounds, TierRound, WarmUp, measure_rounds, warm_up
 from faze.benchmark.rows import (
     about_rounds,
     compare,
@@ -165,7 +165,7 @@ def test_the_same_step_is_found_with_the_earliest_tier_or_with_the_first_alone()
 
 
 class FakeProcesses:
-    """A stand-in for the processes of one tier; every step takes 0.1 s."""
+    """A stand-in for the two processes of one tier; every step takes the slower one 0.1 s and 3 J."""
 
     def __init__(self, name: str, journal: list[tuple[str, str]]) -> None:
         self.name, self.journal = name, journal
@@ -175,12 +175,14 @@ class FakeProcesses:
     def ask(self, do: str, steps: int = 0, number_format: str = "") -> list[dict]:
         self.journal.append((self.name, do))
         answers = {
-            "memory": {"peak_gib": 1.0},
-            "phases": {"forward": 0.1},
-            "copy": {"rate": 1.0},
-            "matmul": {"rate": 1.0},
+            "memory": [{"peak_gib": 1.0}, {"peak_gib": 0.5}],
+            "phases": [{"forward": 0.1}],
+            "copy": [{"rate": 1.0}],
+            "matmul": [{"rate": 1.0}],
         }
-        return [answers.get(do, {"seconds": 0.1 * steps, "joules": None, "boards": []})]
+        block = [{"seconds": 0.05 * steps, "joules": None, "boards": []}]
+        block += [{"seconds": 0.1 * steps, "joules": 3.0 * steps, "boards": []}]
+        return answers.get(do, block)
 
 
 @pytest.fixture
@@ -212,10 +214,28 @@ def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list)
     assert len({tuple(order) for order in orders}) > 1
     assert list(found.tiers) == list(TIERS) and all(len(rounds) == 3 for rounds in found.tiers.values())
     assert len(found.rates.copy) == 3 * SETTINGS.blocks and found.tiers["recompute"][0].phases_ms == {"forward": 100.0}
+    first = found.tiers["recompute"][0]
+    assert first.blocks_ms == pytest.approx([100.0, 100.0]) and first.joules_per_step == pytest.approx(3.0)
+    assert first.memory == {"peak_gib": 1.5}  # of both processes
+    # Two steps, and three blocks of four steps, which take the same time.
+    assert first.warm_up == WarmUp(pytest.approx(1.4), 14, True, pytest.approx(0.4))
     again = list(orders)
     started.clear()
     measure_rounds(JOBS, SETTINGS, roofline=ROOF)
     assert [[processes.name for processes in group] for group in started] == again  # seeded
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steady"),
+    [([9.0, 1.0, 1.09, 1.0], True), ([1.0, 1.0, 1.0, 1.12, 1.05], False), ([9.0, 2.0, 1.0, 1.05, 1.0], True)],
+)
+def test_a_warm_up_ends_when_three_blocks_take_about_the_same_time(seconds: list[float], steady: bool) -> None:
+    """They differ by at most a tenth; the first block counts only as time. There are at most four further blocks."""
+    left = list(seconds)
+    tier = SimpleNamespace(description={"settling_steps": 3}, ask=lambda do, steps: [{"seconds": left.pop(0)}])
+    found = warm_up(tier, dataclasses.replace(SETTINGS, warmup_blocks=4))
+    assert left == []
+    assert found == WarmUp(pytest.approx(sum(seconds)), 3 + 2 + 4 * (len(seconds) - 1), steady, seconds[-1])
 
 
 def test_tiers_take_turns_in_alternating_order(started: list) -> None:

@@ -131,6 +131,7 @@ def test_strips_are_on_all_devices_or_on_none(path: Path) -> None:
 
 
 def test_the_choice_of_workers_is_noted(path):
-    (note,) = feed(people(path, 0.0), workers="auto").notes
-    assert note.startswith("data.workers auto: ") and " 0: " in note
-    assert feed(people(path, 0.0), workers=2).notes == ()
+    chosen, given = feed(people(path, 0.0), workers="auto"), feed(people(path, 0.0), workers=2)
+    (note,) = chosen.notes
+    assert note.startswith(f"data.workers auto: {chosen.transfer.workers}; ") and " 0: " in note
+    assert given.notes == () and given.transfer.workers == 2
