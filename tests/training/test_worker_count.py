@@ -22,6 +22,7 @@ CPU = torch.device("cpu")
         ({0: 1.0, 1: 1.0, 2: 1.0}, 0),
         ({0: 1.05, 1: 1.0, 2: 1.02}, 0),
         ({0: 1.12, 1: 1.09, 2: 1.0}, 1),
+        ({0: 1.1, 1: 1.0}, 0),
         ({0: 3.0, 1: 1.0, 2: 1.0}, 1),
         ({0: 3.0, 1: 2.0, 2: 1.0, 4: 0.95}, 2),
         ({0: 3.0, 1: 2.0, 2: 1.0, 4: 0.5}, 4),
@@ -77,6 +78,8 @@ def test_all_processes_choose_by_all_times(monkeypatch):
     both = choose_workers(Steps(), OtherSeesOpposite(1, 2, CPU), pin=False, cached=False)
     assert (alone[0], both[0]) == (0, 2)
     assert all(words in alone[1] for words in ("data.workers auto: 0", "0: 100 ms", "1: 200 ms", "2: 300 ms"))
+    means = ("0: 5.05e+03 ms", "1: 4.1e+03 ms", "2: 650 ms")  # of both processes
+    assert all(words in both[1] for words in means)
 
 
 def test_strips_in_memory_need_no_trial():
@@ -124,6 +127,12 @@ def test_more_are_not_tried_once_more_are_slower(monkeypatch):
     times = {0: 3.0, 1: 4.0, 2: 2.0, 4: 1.0, 8: 1.5}  # more than eight: a KeyError
     monkeypatch.setattr(worker_count, "seconds_per_batch", lambda transfer, *_: times[transfer.workers])
     assert choose_workers(Steps(), World(0, 1, CPU), pin=False, cached=False)[0] == 4
+    times[3] = 1.9
+    for cores, in_memory, chosen in ((64, 3, 2), (1, 64, 0)):  # the smaller one is the limit
+        monkeypatch.setattr(worker_count, "cores_of", lambda world, cores=cores: cores)
+        monkeypatch.setattr(worker_count, "_most_in_shared_memory", lambda *_, most=in_memory: most)
+        found, note = choose_workers(Steps(), World(0, 1, CPU), pin=False, cached=False)
+        assert found == chosen and f"{min(cores, in_memory)}: " in note and "4: " not in note
 
 
 def test_batches_that_are_read_ahead_fit_into_shared_memory(monkeypatch, tmp_path):
