@@ -91,7 +91,7 @@ def test_a_wrong_entry_is_one_sentence(defaults: dict, changes: dict, sentence: 
 @pytest.mark.parametrize("layout", ["mpiifacegaze", "mpiigaze"])
 def test_a_data_set_without_splits_needs_them(defaults: dict, layout: str) -> None:
     entry = {"name": "webcam", "layout": layout, "path": "/data"}
-    remedy = f"{KEY}[0].splits: {layout} states no splits: write test, or the path of a JSON file of splits"
+    remedy = f"{KEY}[0].splits: {layout} states no splits: write test, leave_one_person_out, or the path of a JSON file"
     assert faults(defaults, entry) == [remedy]
     check(defaults, entry | {"splits": "/data/splits.json"})
 

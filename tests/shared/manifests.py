@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import raw_data
 
-from faze.config.parameters import RAW, Synthetic
+from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame
 from faze.data.readers.manifest_columns import INTRINSICS, LENS, POSE, TARGETS
@@ -48,7 +48,7 @@ def line_of(frame: Frame) -> dict[str, object]:
     numbers |= dict(zip(TARGETS["mm"], frame.gaze_target_mm.tolist(), strict=True))
     numbers |= dict(zip(POSE, [*frame.rotation_vector.tolist(), *frame.translation_mm.tolist()], strict=True))
     six = np.array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
-    texts = {"image": frame.file_name, "person": frame.person_id, "split": frame.split}
+    texts = {"image": frame.file_name, "person": frame.person_id, "split": frame.split or "test"}
     return texts | {"face_model": "mpiigaze" if six else "faze"} | {name: repr(n) for name, n in numbers.items()}
 
 
@@ -59,7 +59,7 @@ def write_frames(path: Path, frames: Iterable[Frame]) -> Path:
 
 def write_people(root: Path, synthetic: Synthetic) -> list[PersonAnnotation]:
     """Render people into `root`, in both layouts with supplementary annotations, for `write_frames`."""
-    people = [write_person(role, synthetic, root / RAW[role.dataset]) for role in cast(synthetic)]
-    for dataset, layout in RAW.items():
-        write_supplementary(root / f"{layout}_supplementary.h5", annotation_of(people, dataset).items())
+    people = [write_person(role, synthetic, root / role.layout) for role in cast(synthetic)]
+    for layout in RENDERED_LAYOUTS:
+        write_supplementary(root / f"{layout}_supplementary.h5", annotation_of(people, layout).items())
     return people
