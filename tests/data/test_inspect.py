@@ -27,8 +27,8 @@ p01,p01/0001.jpg,truncated JPEG
 p01,p01/0002.jpg,"eyes are outside the 1280 x 720 frame, at (3, 700)"
 p02,p02/0001.jpg,"eyes are outside the 1280 x 720 frame, at (-31, 80)"
 p02,p02/0007.jpg,"eyes are outside the 1280 x 720 frame, at (9, 701)"
-p07,,no folder p07
 p08,,no folder p08
+p07,,no folder p07
 """
 SPLITS = {"p01": "train", "p02": "train", "p03": "val", "p04": "test"}
 
@@ -47,7 +47,7 @@ def write_store(path, full=True, counts=(5, 3, 4, 2)):
             group["labels"] = np.radians(labels).astype(np.float32)
             group["pixels"] = np.full((count, 16, 64, 3), 40 * number, np.uint8)
             if full:
-                group.attrs["split"], group.attrs["device"] = split, f"camera {number // 3}"
+                group.attrs["split"], group.attrs["device"] = split, f"camera {(number + 2) // 3}"
                 group["file_name"] = np.array([f"{person}/{i:04d}.jpg".encode() for i in range(count)])
                 group["frame_index"] = 10 * np.arange(count)
                 group["label_source"] = np.full(count, LABEL_SOURCES.index("annotated"), np.uint8)
@@ -85,14 +85,15 @@ def test_counts_of_our_store(store):
     ]
     assert summary["label_sources"] == {"annotated": 14}
     assert summary["validities"] == {"valid": 10, "off_screen": 4}
-    assert summary["devices"] == {"camera 0": 3, "camera 1": 1}
-    ranges = {r["label"]: (r["least_deg"], r["most_deg"]) for r in summary["ranges"]}
-    assert ranges["gaze pitch"] == pytest.approx((0, 4), abs=1e-5)
-    assert ranges["head yaw"] == pytest.approx((-30, 0), abs=1e-5)
+    assert list(summary["devices"].items()) == [("camera 1", 3), ("camera 0", 1)]  # the most frequent one first
+    ranges = {r["label"]: (r["least_deg"], r["median_deg"], r["most_deg"]) for r in summary["ranges"]}
+    assert list(ranges) == ["gaze pitch", "gaze yaw", "head pitch", "head yaw"]
+    assert ranges["gaze pitch"] == pytest.approx((0, 1, 4), abs=1e-5)
+    assert ranges["head yaw"] == pytest.approx((-30, -10, 0), abs=1e-5)
     assert summary["checksums"] is None and summary["unusable_labels"] == 0
     rejects = summary["rejects"]
     assert (rejects["frames"], rejects["share"]) == (4, pytest.approx(4 / 18))
-    assert rejects["left_out"] == {"p07": "no folder p07", "p08": "no folder p08"}
+    assert list(rejects["left_out"].items()) == [("p07", "no folder p07"), ("p08", "no folder p08")]
     json.dumps(summary)
 
 
@@ -122,7 +123,7 @@ def test_released_layout_needs_pixels_and_labels_only(tmp_path, monkeypatch, cap
 def test_labels_that_are_no_angles_are_counted_and_squeeze_nothing(store):
     with h5py.File(store, "a") as file:
         file["p01/labels"][0, 1] = np.nan
-        file["p02/labels"][2, 0] = 7.0  # rad
+        file["p02/labels"][2, 0] = 1.58  # rad: 90.5 degrees
     inspection = look(store)
     summary = summarise(inspection)
     assert summary["unusable_labels"] == 2
@@ -135,6 +136,9 @@ def test_labels_that_are_no_angles_are_counted_and_squeeze_nothing(store):
         assert draw_density(inspection).axes[0].get_ylim()[1] <= 10
         [cell] = [c for c in pick_strips(StripStore(store), 14) if (c.person, c.frame) == ("p01", 0)]
         assert not draw_sheet([cell]).axes[0].texts  # nobody knows where it looks
+    with h5py.File(store, "a") as file:
+        file["p03/labels"][0] = [-1.57, 3.1, 1.57, -3.1]  # pitches of 89.95 degrees, and yaws of 178
+    assert summarise(look(store))["unusable_labels"] == 2
 
 
 def test_digest_tells_labels_and_ways_of_normalising_apart(store, tmp_path):
@@ -264,18 +268,28 @@ def test_density_holds_every_strip_of_its_split_where_it_looks(store):
     with drawing():
         figure = draw_density(inspection)
     panels = [axes for axes in figure.axes if axes.get_title("left")]
+
+    def occupied(axes) -> tuple[np.ndarray, np.ndarray]:
+        """Return the yaw and pitch at the centres of the cells that contain strips."""
+        low, high, bottom, top = axes.images[0].get_extent()
+        shares = axes.images[0].get_array().filled(0)
+        rows, columns = np.nonzero(shares)
+        return (
+            low + (columns + 0.5) * (high - low) / shares.shape[1],
+            bottom + (rows + 0.5) * (top - bottom) / shares.shape[0],
+        )
+
     assert [axes.get_title("left") for axes in panels] == [
         f"{kind}, {split}: {count} strips" for kind in KINDS for split, count in (("train", 8), ("val", 4), ("test", 2))
     ]
     for axes in panels:
         assert float(axes.images[0].get_array().sum()) == pytest.approx(100)
-    head_test = panels[5].images[0]
-    low, high, bottom, top = head_test.get_extent()
-    rows, columns = np.nonzero(head_test.get_array().filled(0))
-    shape = head_test.get_array().shape
-    yaw = low + (columns + 0.5) * (high - low) / shape[1]
-    pitch = bottom + (rows + 0.5) * (top - bottom) / shape[0]
-    assert (np.abs(yaw + 30) <= 4).all() and (np.abs(pitch) <= 4).all()  # to its cell
+    within = 2 + 1e-6  # half a cell's side
+    yaw, pitch = occupied(panels[5])  # head pose, test: at (-30, 0)
+    assert (np.abs(yaw + 30) <= within).all() and (np.abs(pitch) <= within).all()
+    yaw, pitch = occupied(panels[0])  # gaze, train: pitches from 0 to 4
+    assert (np.abs(yaw) <= within).all()
+    assert abs(pitch.min()) <= within and abs(pitch.max() - 4) <= within and len(pitch) > 1
 
 
 @pytest.mark.parametrize("people", [3, 300])
@@ -328,7 +342,7 @@ def test_arrows_point_where_eyes_look_in_the_picture(label, side):
     (None, "no such file"),
     (b"x" * 3000, "not a readable HDF5 file"),
     ({}, "contains no people"),
-    ({"Data/data": np.zeros((3, 3))}, "Data"),
+    ({"Data/data": np.zeros((3, 3))}, "person Data: no pixels"),
     ({"p00/pixels": np.zeros((3, 4, 4), np.uint8), "p00/labels": np.zeros((3, 4))}, "(3, 4, 4), not uint8"),
 ])  # fmt: skip
 def test_a_store_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch, capsys, content, sentence):
@@ -349,13 +363,14 @@ def test_a_sidecar_that_cannot_be_read_is_one_sentence(store, tmp_path, monkeypa
     (tmp_path / "other.csv").write_text("tier,error\n")
     assert run(monkeypatch, store, "--rejects", tmp_path / "other.csv") == 1
     message = capsys.readouterr().err
-    assert message.startswith(f"faze inspect: {tmp_path / 'other.csv'}: ") and message.count("\n") == 1
+    reason = "not a list of rejects; its first line is not person,file_name,reason"
+    assert message.startswith(f"faze inspect: {tmp_path / 'other.csv'}: {reason}") and message.count("\n") == 1
 
 
 def test_file_names_that_are_not_utf8_are_read(store):
     sidecar = store.with_name("data_rejects.csv")
     sidecar.write_bytes(b"person,file_name,reason\np01,p01/\xff\xfe.jpg,empty file\n")
-    assert [reject.reason for reject in read_rejects(sidecar)] == ["empty file"]
+    assert read_rejects(sidecar) == [Reject("p01", "p01/\ufffd\ufffd.jpg", "empty file")]
 
 
 def test_a_million_strips_take_seconds_since_no_pixel_is_read(tmp_path, monkeypatch, capsys):
@@ -385,7 +400,7 @@ def test_text_for_the_terminal_says_all_that_matters(store):
         r"gaze pitch +0\.0 +0\.0 +1\.0 +3\.9 +4\.0",
         r"Labels: +all from the data set's own annotation",
         r"Gaze targets: +10 on the screen \(71\.4 %\), 4 off the screen \(28\.6 %\)",
-        r"Devices: +camera 0 \(3 people\), camera 1 \(1 person\)",
+        r"Devices: +camera 1 \(3 people\), camera 0 \(1 person\)",
         r"4 frames are rejected, 22\.2 % of .*; 2 people are left out .*\.",
         r"  3 frames of 2 people +eyes are outside the 1280 x 720 frame, at \(…, …\)",
         r"  2 entire people +no folder …",
@@ -419,6 +434,8 @@ def test_a_name_with_dollars_is_a_name(tmp_path, monkeypatch):
         ],
     )
     assert run(monkeypatch, tmp_path / "data.h5", "--out", tmp_path / "page") == 0
+    with (tmp_path / "page" / "table.csv").open(newline="") as file:
+        assert [row["person"] for row in csv.DictReader(file)] == ["x$\\q$y"]
 
 
 def test_pandas_is_not_imported() -> None:

@@ -16,7 +16,7 @@ from faze.config.yaml_files import read_yaml
 from faze.data.synthetic import person, setting
 from faze.data.synthetic.layouts import truth
 from faze.data.synthetic.people import Role, render_frames, sample_frames
-from faze.data.synthetic.person import PEOPLE, WEARERS, Spectacles, SyntheticPerson, sample_measured_person
+from faze.data.synthetic.person import PEOPLE, Spectacles, SyntheticPerson, sample_measured_person
 
 ROOT = Path(__file__).parents[2]
 VALUES = read_yaml(ROOT / "config" / "config.yaml")["synthetic"]
@@ -112,6 +112,12 @@ def test_people_are_spread_as_the_table_says(people: list[SyntheticPerson]) -> N
     check("kappa_up_deg", up.mean(axis=1))
     check("kappa_up_between_eyes_deg", up[:, 1] - up[:, 0])
     check("kappa_nasal_between_eyes_deg", nasal[:, 1] - nasal[:, 0])
+    check("pupil_mm", [p.pupil_mm for p in people])
+    check("lower_lid_mm", [np.mean([lids.lower_mm for lids in p.lids]) for p in people])
+    check("upper_lid_follow", [p.lids[0].follow[0] for p in people])
+    check("lower_lid_follow", [p.lids[0].follow[1] for p in people])
+    check("fixation_deg", [p.fixation.spread_deg for p in people])
+    check("head_bias_deg", np.degrees([p.head_bias_rad for p in people]).ravel())
     of_refraction = 0.16 * PEOPLE["refraction_dioptres"].mean
     assert nasal.mean() == pytest.approx(PEOPLE["kappa_nasal_deg"].mean + of_refraction, abs=0.2)
     heights = np.array([[lids.upper_mm + lids.lower_mm for lids in p.lids] for p in people])
@@ -119,8 +125,14 @@ def test_people_are_spread_as_the_table_says(people: list[SyntheticPerson]) -> N
     check("upper_lid_mm", [np.mean([lids.upper_mm for lids in p.lids]) for p in people])
     check("screen_shift_mm", np.concatenate([p.fixation.screen_shift_mm for p in people]))
     wearing = [p for p in people if p.spectacles]
-    assert len(wearing) / len(people) == pytest.approx(WEARERS, abs=0.04)
-    assert min(np.abs(p.spectacles.power_dioptres.mean()) for p in wearing) >= 0.5
+    assert len(wearing) / len(people) == pytest.approx(0.41, abs=0.04)
+    check("lens_width_mm", [2 * p.spectacles.half_mm[0] for p in wearing])
+    check("lens_height_mm", [2 * p.spectacles.half_mm[1] for p in wearing])
+    powers = np.array([p.spectacles.power_dioptres for p in wearing])
+    check("refraction_between_eyes_dioptres", powers[:, 1] - powers[:, 0])
+    assert np.abs(powers.mean(axis=1)).min() == pytest.approx(0.5)  # weaker lenses are not worn
+    turned = np.degrees([p.kappa_rad[:, 1] * [-1, 1] for p in wearing]).mean(axis=1)
+    assert np.polyfit(powers.mean(axis=1), turned, 1)[0] == pytest.approx(0.16, abs=0.08)
 
 
 def test_the_page_has_every_number_and_its_source() -> None:
@@ -140,7 +152,9 @@ def test_who_wears_spectacles_differs_by_them_alone(monkeypatch: pytest.MonkeyPa
     assert bare["spectacles"] is None and wearing["spectacles"] is not None
     for name in bare.keys() - {"spectacles", "lids", "fixation"}:
         np.testing.assert_array_equal(bare[name], wearing[name], err_msg=name)
-    assert bare["lids"][0].upper_mm == wearing["lids"][0].upper_mm
+    assert list(map(vars, bare["lids"])) == list(map(vars, wearing["lids"]))
+    np.testing.assert_array_equal(bare["fixation"].screen_shift_mm, wearing["fixation"].screen_shift_mm)
+    assert bare["fixation"].spread_deg == wearing["fixation"].spread_deg
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def line(target_px: tuple, target_mm: tuple, rotation: tuple = (0, 0, 0), transl
 LINES = {
     "day02": [
         line((10, 20), (600, 0, 0)),
-        line((700, 300), (200, 100, 0)),
+        line((900, 300), (200, 100, 0)),  # farther right than the screen is high
         line((1300, 300), (-600, 0, 0), rotation=(0, np.pi / 6, 0)),
     ],
     "day10": [line((640, 400), (0, -600, 0))],
@@ -77,22 +77,28 @@ def test_the_supplementary_annotation_knows_the_original_layout(original: Path, 
 
 
 @pytest.mark.parametrize(
-    ("image", "gaze_deg", "head_deg"),
+    ("image", "origin_mm", "gaze_deg", "head_deg"),
     [
-        ("day02/0001.jpg", (0, -45), (0, 0)),  # as far to the camera's right as it is away
+        ("day02/0001.jpg", (0, 0, 600), (0, -45), (0, 0)),  # as far to the camera's right as it is away
         # From (0, 0, 600) to (200, 100, 0): turned round (-200, -100, 600), 640.3124 long. Pitch is the arcsine of
         # -100 / 640.3124, yaw the arctangent of -200 / 600.
-        ("day02/0002.jpg", (-8.98488, -18.43495), (0, 0)),
-        ("day10/0001.jpg", (45, 0), (0, 0)),  # as far up as it is away: the camera's y goes down
+        ("day02/0002.jpg", (0, 0, 600), (-8.98488, -18.43495), (0, 0)),
+        ("day10/0001.jpg", (0, 0, 600), (45, 0), (0, 0)),  # as far up as it is away: the camera's y goes down
+        # The head is turned by 30 degrees, which moves the midpoint by -2.3970 (sin 30, cos 30). The virtual camera
+        # looks at it, so it is turned by the arctangent of -1.1985 / 600.3211: -0.11439 degrees. In the frame's camera,
+        # the yaw of the gaze is the arctangent of 598.8015 / 600.3211: 44.92739 degrees.
+        ("day02/0003.jpg", (-1.1985, 0, 600.321137), (0, 45.04178), (0, 30.11439)),
     ],
 )
-def test_its_labels_are_those_worked_out_by_hand(original: Path, image: str, gaze_deg: tuple, head_deg: tuple) -> None:
+def test_its_labels_are_those_worked_out_by_hand(
+    original: Path, image: str, origin_mm: tuple, gaze_deg: tuple, head_deg: tuple
+) -> None:
     """Regression: head pose and target were exchanged; a translation came from the columns of the right eye."""
     (frame,) = [
         f for f in open_mpiifacegaze(original.parents[2], None).entries("p03") if str(f.image_path).endswith(image)
     ]
     pose = normalize_pose(frame.rotation_vector, frame.translation_mm, frame.inner_eye_corners_mm, frame.gaze_target_mm)
-    np.testing.assert_allclose(pose.gaze_origin_mm, [0, 0, 600], atol=1e-9)
+    np.testing.assert_allclose(pose.gaze_origin_mm, origin_mm, atol=1e-6)
     np.testing.assert_allclose(np.degrees(pose.labels), [*gaze_deg, *head_deg], atol=1e-5)
 
 

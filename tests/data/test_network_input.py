@@ -73,8 +73,10 @@ def test_network_range_and_back():
     image = to_network(strip, 2, 256)
     assert image.shape == (2, 3, 2, 256)
     assert (image.min(), image.max()) == (-1, 1)
+    assert image[0, 0, 0, [0, 255]].tolist() == [-1, 1]  # black and white
     assert (from_network(image).int() - equalize(strip).int()).abs().max() <= 1  # truncates, as the released code
-    assert from_network(torch.tensor([-7.0, 7.0]).reshape(1, 1, 1, 2)).flatten().tolist() == [0, 255]
+    levels = torch.tensor([-7.0, -0.5, 0.0, 7.0]).reshape(1, 1, 1, 4)  # 63.75 and 127.5 in the middle
+    assert from_network(levels).flatten().tolist() == [0, 63, 127, 255]
 
 
 # -- on a CPU OpenCV itself does the work; elsewhere torch --
