@@ -10,9 +10,8 @@ from test_preprocess import write_config
 from truth import read_truth
 
 from faze.data.readers import RENDERED_MARK
-from faze.data.store.layout import RENDERED
 from faze.data.store.strips import StripStore
-from faze.data.store.supplementary import read_supplementary
+from faze.data.store.supplementary import read_supplementary, supplementary_persons
 from faze.stages import preprocess, synthesise
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
@@ -44,11 +43,23 @@ def test_one_data_set_is_rendered_as_with_the_other(
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one/raw" / layout).rglob("*.*")]
     assert len([file for file in files if file.suffix == ".jpg"]) == 2 * len(people)
     assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "both" / file).read_bytes() for file in files)
-    one, both = (read_supplementary(tmp_path / name / f"raw/{layout}.h5", people[0]) for name in ("one", "both"))
-    np.testing.assert_array_equal(one.head_pose, both.head_pose)
+    annotations = [tmp_path / name / f"raw/{layout}.h5" for name in ("one", "both")]
+    for person in people:
+        one, both = (read_supplementary(annotation, person) for annotation in annotations)
+        for array in ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm"):
+            np.testing.assert_array_equal(getattr(one, array), getattr(both, array))
+    assert [supplementary_persons(annotation) for annotation in annotations] == [dict.fromkeys(people, 2)] * 2
 
 
-@pytest.mark.parametrize("arguments", [{}, {"mpiifacegaze": Path("raw")}, {"gazecapture_supplementary": Path("x.h5")}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"mpiifacegaze": Path("raw")},
+        {"gazecapture_supplementary": Path("x.h5")},
+        {"mpiifacegaze": Path("raw"), "gazecapture_supplementary": Path("x.h5")},
+    ],
+)
 def test_outputs_that_do_not_fit_together_are_refused(arguments: dict[str, Path]) -> None:
     keys = [f"{layout}{end}" for layout in ("mpiifacegaze", "gazecapture") for end in ("", "_supplementary")]
     with pytest.raises(ValueError, match="--mpiifacegaze.*--gazecapture"):
@@ -69,4 +80,4 @@ def test_strips_know_whether_their_people_are_rendered(
         monkeypatch.setattr(sys, "argv", ["preprocess", *map(str, arguments)])
         assert preprocess.main() == 0
         with StripStore(tmp_path / out) as strips:
-            assert strips.pixel_source == (RENDERED if marked else "MPIIFaceGaze")
+            assert strips.pixel_source == ("rendered by faze" if marked else "MPIIFaceGaze")

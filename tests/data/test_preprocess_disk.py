@@ -52,11 +52,21 @@ def again(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(shards.shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * STRIP))
+    """Shards and store need space for each strip twice, and for 1 % more; half of that is the least."""
+    free = {"strips": 4.03}
+    monkeypatch.setattr(shards.shutil, "disk_usage", lambda _: SimpleNamespace(free=free["strips"] * STRIP))
     monkeypatch.setattr(preprocess, "make_shards", None)
     assert run(tmp_path, tmp_path / "out", monkeypatch, frames=2) == 1
     sentence = capsys.readouterr().err.splitlines()[-1]
     assert sentence.startswith(f"preprocess: {tmp_path / 'out'}: 4 frames need 0.00 GiB here, but 0.00 GiB are free")
+    for strips, warned in ((4.05, True), (8.07, True), (8.09, False)):
+        free["strips"] = strips
+        with pytest.raises(TypeError):  # the work starts
+            again(tmp_path, tmp_path / "out", monkeypatch)
+        assert ("this suffices only if many frames are rejected" in capsys.readouterr().err) == warned
+    with pytest.raises(ValueError, match=r"ten need 10\.10 GiB here, but 5\.00 GiB are free: free some space"):
+        monkeypatch.setattr(shards.shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 2**30))
+        shards.check_disk_space(tmp_path, 10 * 2**30, "ten")
 
 
 @pytest.mark.parametrize("frames", [100, 50])

@@ -155,10 +155,10 @@ def test_people_who_do_not_fit_are_listed_and_the_others_taken(tmp_path: Path, r
 
 
 def test_what_our_own_file_knows_is_kept(tmp_path: Path, run: Callable) -> None:
-    name = b"\xff.jpg".decode("utf-8", "surrogateescape")
-    one = np.ones(1, np.int64)
-    known = PersonStrips("00003", "val", [name], PIXELS["00003"], LABELS["00003"], "iPad", 7 * one, one, one)
-    write_strips(tmp_path / "ours.h5", "gazecapture", [known])
+    names = [b"\xff.jpg".decode("utf-8", "surrogateescape"), "b.jpg", "a.jpg"]
+    by_sample = np.array([[7, 3, 9], [0, 2, 1], [1, 0, 2]])  # frame index, label source, validity
+    known = PersonStrips("00001", "val", names, PIXELS["00001"], LABELS["00001"], "iPad", *by_sample)
+    write_strips(tmp_path / "ours.h5", "gazecapture", [known], pixel_source="GazeCapture")
     assert run("gazecapture", raw="ours.h5") == 0
     assert (tmp_path / "strips.h5").read_bytes() == (tmp_path / "ours.h5").read_bytes()
 

@@ -58,7 +58,17 @@ def test_mpiifacegaze(mpiifacegaze: Path) -> None:
         assert isinstance(frame, Frame)
         check_annotation(frame)
         assert (frame.person_id, frame.split) == ("p01", "")  # which the data set does not state
+        assert (frame.label_source, frame.on_screen, frame.device) == ("annotated", None, "")
         np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
+    assert [f.frame_index for f in frames] == [0, 1, 2]
+    lines = [
+        raw_data.mpiifacegaze_line(f"day01/000{i}.jpg", np.array([i / 10, 0, 0.2]), np.array([i, 20.0, 30]))
+        for i in (1, 2)
+    ]
+    (mpiifacegaze / "p01" / "p01.txt").write_text("\n".join(lines))
+    for frame, i in zip(reader.entries("p01"), (1, 2), strict=True):  # each has the numbers of its own line
+        assert (frame.file_name, frame.rotation_vector.tolist()) == (f"p01/day01/000{i}.jpg", [i / 10, 0, 0.2])
+        assert frame.gaze_target_mm.tolist() == [i, 20, 30]
 
 
 def test_mpiifacegaze_by_the_supplementary_annotation(mpiifacegaze: Path, tmp_path: Path) -> None:
@@ -122,6 +132,20 @@ def test_gazecapture(gazecapture: Path) -> None:
             check_annotation(frame)
             assert (frame.person_id, frame.split) == (person, split)
             np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_14_MM)
+        assert [f.frame_index for f in frames] == [0, 1, 2]
+        assert {f.label_source for f in frames} == {"supplementary"}
+    usual = raw_data.supplementary([f"00002/frames/0000{i}.jpg" for i in (2, 0)])
+    names = ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm")
+    own = {name: getattr(usual, name) * [[1], [2]] for name in names}
+    write_supplementary(gazecapture.with_suffix(".h5"), [("00002", dataclasses.replace(usual, **own))])
+    for row, frame in enumerate(open_gazecapture(gazecapture).entries("00002")):  # each has the numbers of its own row
+        fx, fy, cx, cy = own["camera_parameters"][row]
+        assert frame.file_name == usual.file_names[row]
+        np.testing.assert_array_equal(frame.camera_matrix, [[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+        np.testing.assert_array_equal(frame.distortion, own["distortion_parameters"][row])
+        pose = np.concatenate([frame.rotation_vector, frame.translation_mm])
+        np.testing.assert_array_equal(pose, own["head_pose"][row])
+        np.testing.assert_array_equal(frame.gaze_target_mm, own["gaze_target_mm"][row])
 
 
 def edit_json(path: Path, change: Callable) -> None:
@@ -209,8 +233,8 @@ def test_a_person_of_the_original_mpiigaze_without_annotation_is_one_reject(mpii
 def test_a_target_off_the_screen_is_marked_and_can_be_excluded(
     mpiifacegaze: Path, tmp_path: Path, original: bool, capsys: pytest.CaptureFixture
 ) -> None:
-    """The annotated target is (640, 400) px."""
-    savemat(mpiifacegaze / "p00" / SCREEN, {"width_pixel": 1280, "height_pixel": 800})
+    """The annotated target is (640, 400) px; the edge is on the screen."""
+    savemat(mpiifacegaze / "p00" / SCREEN, {"width_pixel": 640, "height_pixel": 400})
     savemat(mpiifacegaze / "p01" / SCREEN, {"width_pixel": 1280, "height_pixel": 399})
     raw = mpiifacegaze
     if original:
@@ -255,12 +279,20 @@ def test_gazecapture_knows_device_and_screen(gazecapture: Path) -> None:
     first, second, turned = open_gazecapture(gazecapture).entries("00002")
     assert (first.device, first.on_screen, second.on_screen) == ("iPad Air", True, False)
     assert turned.reason == "screen.json: Orientation is 9, not one of 1 to 4"
+    (folder / "screen.json").write_text(json.dumps({"W": [768] * 3, "H": [1024] * 3, "Orientation": [1, 2, 3]}))
+    (folder / "dotInfo.json").write_text(json.dumps(dots | {"XPts": [-1, 5, 5], "YPts": [5, -1, 1025]}))
+    assert [frame.on_screen for frame in open_gazecapture(gazecapture).entries("00002")] == [False] * 3
     (folder / "dotInfo.json").write_text(json.dumps(dots | {"YCam": [-1] * 2}))
     (reject,) = open_gazecapture(gazecapture).entries("00002")
     assert "dotInfo.json: YCam is not a list of 3 numbers" in reject.reason
 
 
-@pytest.mark.parametrize(("size", "fits"), [((480, 640), True), ((240, 320), False), ((640, 480), False)])
+@pytest.mark.parametrize(
+    ("size", "fits"),
+    [((480, 640), True), ((240, 320), False), ((640, 480), False)]
+    # The principal point is off the middle by 0.1397, 0.1533, -0.1397 and -0.1549 of a side.
+    + [((383, 640), True), ((375, 640), False), ((680, 640), True), ((710, 640), False), ((480, 910), False)],
+)
 def test_a_frame_of_another_size_than_its_camera_s_is_unusable(
     mpiifacegaze: Path, size: tuple[int, int], fits: bool
 ) -> None:
@@ -287,7 +319,9 @@ def test_a_day_without_its_annotation_is_said(mpiifacegaze: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("name", "fits"), [("a/b.jpg", True), ("a\udcff.jpg", True), ("a\0.jpg", False), ("\ud800", False)]
+    ("name", "fits"),
+    [("a/b.jpg", True), ("a\udcff.jpg", True), ("a\0.jpg", False), ("\ud800", False)]
+    + [("", False), ("/a.jpg", False), ("a/../b.jpg", False), ("..a/b..jpg", True)],
 )
 def test_what_cannot_be_a_file_name_is_none(name: str, fits: bool) -> None:
     assert is_inside(name) is fits

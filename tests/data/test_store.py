@@ -85,13 +85,14 @@ def test_the_released_code_reads_our_strips(path: Path, people: list[PersonStrip
 
 
 def test_strips_of_the_released_code_open(tmp_path: Path) -> None:
-    pixels, labels = np.zeros((3, 64, 256, 3), np.uint8), RANDOM.normal(size=(3, 4))
+    pixels, labels = RANDOM.integers(0, 256, (3, 64, 256, 3), np.uint8), RANDOM.normal(size=(3, 4))
     with h5py.File(tmp_path / "MPIIGaze.h5", "w") as file:
         file.create_dataset("p00/pixels", data=pixels, chunks=(1, 64, 256, 3), compression="lzf")
         file.create_dataset("p00/labels", data=labels, chunks=(1, 4), compression="lzf")
     with StripStore(tmp_path / "MPIIGaze.h5") as strips:
         assert (strips.dataset, strips.persons("train"), strips.file_names("p00")) == ("MPIIGaze", ["p00"], None)
         assert strips.labels("p00").dtype == np.float32
+        np.testing.assert_array_equal(strips.labels("p00"), labels.astype(np.float32))
         np.testing.assert_array_equal(strips.pixels("p00", [2, 1]), pixels[[2, 1]])
 
 
@@ -168,8 +169,9 @@ def test_codes_of_the_released_code_open(golden_dir: Path) -> None:
 
 def test_the_supplementary_annotation_is_read_as_written(tmp_path: Path) -> None:
     written = Supplementary(["00001/frames/00000.jpg", "b"], *(RANDOM.normal(size=(2, n)) for n in (4, 5, 6, 3)))
-    write_supplementary(tmp_path / "s.h5", [("00001", written)])
-    assert supplementary_persons(tmp_path / "s.h5") == {"00001": 2}
+    other = Supplementary(["00000.jpg"], *(np.zeros((1, n)) for n in (4, 5, 6, 3)))
+    write_supplementary(tmp_path / "s.h5", [("00002", other), ("00001", written)])
+    assert list(supplementary_persons(tmp_path / "s.h5").items()) == [("00001", 2), ("00002", 1)]
     read = read_supplementary(tmp_path / "s.h5", "00001")
     assert read.file_names == written.file_names
     for name in ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm"):
@@ -182,13 +184,18 @@ def test_the_supplementary_annotation_is_read_as_written(tmp_path: Path) -> None
             "file_name",
             "head_pose",
         }
-        assert file["00001/file_name"][0] == b"00001/frames/00000.jpg"
+        assert file["00001/file_name"][:].tolist() == [b"00001/frames/00000.jpg", b"b"]
+        np.testing.assert_array_equal(file["00001/3d_gaze_target"], written.gaze_target_mm)
+        np.testing.assert_array_equal(file["00001/head_pose"], written.head_pose)
 
 
 def test_truth_is_read_as_written(tmp_path: Path) -> None:
-    write_truth(tmp_path / "truth.h5", [("p00", {"gaze": np.eye(3), "bias_deg": 1.5})])
+    gaze = np.arange(6.0).reshape(2, 3)
+    write_truth(tmp_path / "truth.h5", [("p01", {"gaze": -gaze}), ("p00", {"gaze": gaze, "bias_deg": 1.5})])
     truth = read_truth(tmp_path / "truth.h5")
-    np.testing.assert_array_equal(truth["p00"]["gaze"], np.eye(3))
+    assert [list(truth["p00"]), list(truth["p01"])] == [["bias_deg", "gaze"], ["gaze"]]
+    np.testing.assert_array_equal(truth["p00"]["gaze"], gaze)
+    np.testing.assert_array_equal(truth["p01"]["gaze"], -gaze)
     assert truth["p00"]["bias_deg"] == 1.5
 
 

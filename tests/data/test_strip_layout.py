@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def test_all_that_is_known_of_a_sample_is_kept(tmp_path: Path) -> None:
         assert strips.verify("00001") is True
     with h5py.File(tmp_path / "strips.h5") as file:
         assert (file.attrs["schema"], file.attrs["schema_version"]) == (b"strips", 2)
+        checksum = zlib.crc32(written.pixels.tobytes() + written.labels.tobytes())
+        assert file["00001"].attrs["checksum"] == f"crc32:{checksum:08x}".encode()
         assert file["00001/file_name"][-1] == b"\xff\xfe.jpg"
 
 

@@ -52,3 +52,4 @@ def test_turned_camera_sees_the_turned_image(camera: Camera, quarters: int) -> N
         pixels = np.column_stack([height[quarter % 2] - 1 - pixels[:, 1], pixels[:, 0]])
         turned_points = np.column_stack([-turned_points[:, 1], turned_points[:, 0], turned_points[:, 2]])
     np.testing.assert_allclose(turned.project(turned_points), pixels, atol=1e-9)
+    assert (turned.width_px, turned.height_px) == ((640, 480) if quarters == 2 else (480, 640))

@@ -129,6 +129,7 @@ def test_kappa_turns_the_visual_axis_toward_the_nose_and_up() -> None:
     assert optical[0, 0] < 0 < optical[1, 0], "with both eyes on a far target the optical axes point outward"
     assert (optical[:, 1] > 0).all(), "and down"
     np.testing.assert_allclose(np.degrees(np.arcsin(np.abs(optical[:, 0]))), 5.0, atol=0.1)
+    np.testing.assert_allclose(np.degrees(np.arcsin(optical[:, 1])), 1.5, atol=0.1)
 
 
 def test_people_who_cannot_look_at_the_screen_are_told_with_the_key() -> None:
