@@ -16,7 +16,7 @@ from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw
 from faze.evaluation.redirected_angles import BINS_DEG, by_angle, by_variant, turning
 from faze.model.dted import Codes
 from faze.redirection.evaluator import evaluate_person, redirect
-from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
+from faze.redirection.pairs import chosen, draw_targets
 
 STRIPS = 40
 NOISE_DEG = 3.0
@@ -96,19 +96,34 @@ def test_a_perfect_decoder_has_no_error_and_gain_one():
 def test_an_estimator_that_shrinks_angles_shrinks_the_gain_of_real_strips_too():
     class Shrinking(nn.Module):
         def forward(self, image):
-            return 0.7 * image[:, 0].flatten(1) + 0.05
+            return image[:, 0].flatten(1) * image.new_tensor([0.7, 0.7, 0.4, 0.4]) + 0.05
 
     turned = turning(rows_of(perfect(), Shrinking()))
-    for factor in ("gaze", "head"):
-        assert turned[f"{factor}_gain"].to_numpy() == pytest.approx(0.7, abs=1e-9)
-        assert turned[f"{factor}_gain_real"].to_numpy() == pytest.approx(0.7, abs=1e-9)
+    for factor, gain in (("gaze", 0.7), ("head", 0.4)):
+        assert turned[f"{factor}_gain"].to_numpy() == pytest.approx(gain, abs=1e-9)
+        assert turned[f"{factor}_gain_real"].to_numpy() == pytest.approx(gain, abs=1e-9)
         assert turned[f"{factor}_gain_rendered"].isna().all()  # nobody is rendered here
+
+
+def test_rows_of_rendered_strips_are_those_of_their_pairs():
+    """The images of the control `rendered` may show only some of the pairs, in any order."""
+    of, targets, rendered = labels(), draw_targets(0, STRIPS), np.array([7, 2, 31])
+    image = torch.from_numpy(of).reshape(-1, 1, 2, 2).expand(-1, 3, -1, -1)
+    images = {"real": image[targets], "rendered": image[targets[rendered]]}
+    rows = evaluate_person(Reader(), images, of, targets, rendered)
+    some = rows[rows["variant"] == "rendered"]
+    assert some["pair"].tolist() == [7, 2, 31]
+    for kind, wanted in (("own", of[rendered]), ("wanted", of[targets[rendered]]), ("seen", of[targets[rendered]])):
+        columns = [f"{kind}_{angle}" for angle in ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")]
+        np.testing.assert_allclose(some[columns].to_numpy(float), wanted, atol=1e-12)
+    assert (some["l1"] == 0).all()
 
 
 def test_a_decoder_that_ignores_gaze_has_no_gain():
     rows = rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2]))
     turned = turning(rows)
     assert turned["gaze_gain"].to_numpy() == pytest.approx(0, abs=1e-12)
+    assert turned[["gaze_gain_real", "head_gain_real"]].to_numpy() == pytest.approx(1, abs=1e-12)  # the estimator's
     assert mean(rows, "redirected", "gaze_error_deg") == pytest.approx(
         mean(rows, "not_turned", "gaze_error_deg"), abs=1e-9
     )
@@ -184,14 +199,25 @@ def test_every_number_again_in_plain_numpy():
 
 
 def test_errors_by_the_requested_angle():
-    table = by_angle(rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2] + 0.5 * (gaze - app[:, :2]))))
+    rows = rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2] + 0.5 * (gaze - app[:, :2])))
+    table = by_angle(rows)
     gaze = table[(table["factor"] == "gaze") & (table["variant"] == "redirected")]
     assert gaze["from_deg"].tolist() == [d for d in BINS_DEG[:-1] if d in set(gaze["from_deg"])]
     assert gaze["pairs"].sum() == 2 * STRIPS
+    redirected = rows[rows["variant"] == "redirected"]
+    own, wanted = (redirected[[f"{kind}_gaze_pitch", f"{kind}_gaze_yaw"]].to_numpy(float) for kind in ("own", "wanted"))
+    asked, person = angle(own, wanted), redirected["person"].to_numpy()
+    uneven = 0
     for row in gaze.itertuples():
+        within = (asked >= row.from_deg) & (asked < row.to_deg)
+        of_people = [asked[within & (person == name)] for name in np.unique(person[within])]
+        assert (row.people, row.pairs) == (len(of_people), within.sum())
+        assert row.asked_deg == pytest.approx(np.mean([some.mean() for some in of_people]), abs=1e-9)  # people equally
+        uneven += row.asked_deg != pytest.approx(asked[within].mean(), abs=1e-3)
         assert row.from_deg <= row.asked_deg < row.to_deg
         assert row.error_deg == pytest.approx(row.asked_deg / 2, rel=0.01)  # on a sphere, nearly
         assert row.turned_deg == pytest.approx(row.asked_deg / 2, rel=0.05)
+    assert uneven, "no bin has another mean over pairs than over people"
     not_turned = table[(table["factor"] == "gaze") & (table["variant"] == "not_turned")]
     assert not_turned["error_deg"].to_numpy() == pytest.approx(not_turned["asked_deg"].to_numpy(), abs=1e-9)
 
@@ -208,12 +234,15 @@ def test_a_requested_angle_is_in_the_bin_with_its_edges(angle_deg, edges_deg):
     assert set(zip(head["from_deg"], head["to_deg"], strict=True)) == {edges_deg}
 
 
-@pytest.mark.parametrize("strips", [MIN_STRIPS, 3, 30])
+@pytest.mark.parametrize("strips", [2, 3, 30])
 def test_targets_are_other_strips_and_depend_on_seed_and_number_only(strips):
     targets = draw_targets(7, strips)
     assert (targets != np.arange(strips)).all() and set(targets) <= set(range(strips))
     assert (draw_targets(7, strips) == targets).all()
     assert strips < 30 or (draw_targets(8, strips) != targets).any()
+    if strips == 3:  # each of the others is drawn
+        drawn = np.array([draw_targets(seed, 3) for seed in range(30)]).T
+        assert [set(column) for column in drawn.tolist()] == [{1, 2}, {0, 2}, {0, 1}]
 
 
 def test_strips_are_chosen_from_all_entries():

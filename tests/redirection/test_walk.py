@@ -16,6 +16,7 @@ from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
+from faze.redirection import atlas
 from faze.redirection.atlas import atlas_sheets, write_atlas
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, estimate, save_estimator
 from faze.redirection.walk import (
@@ -65,6 +66,10 @@ def test_rotations_span_the_range():
     assert angles_deg[[0, 7, 14]].tolist() == [-45, 0, 45]
     wanted = geometry.rotation_from_pitchyaw(np.stack([np.zeros(15), np.radians(angles_deg)], axis=-1))
     assert np.allclose(rotations, wanted, atol=1e-15)
+    angles_deg, rotations = walk_rotations(0, 30.0, 3)
+    assert angles_deg.tolist() == [-30, 0, 30]
+    ahead = rotations[2] @ torch.tensor([0, 0, 1], dtype=rotations.dtype)
+    np.testing.assert_allclose(ahead, [0, -0.5, 0.75**0.5], atol=1e-12)
 
 
 def test_people_are_spread_from_the_best_redirected_to_the_worst():
@@ -100,6 +105,10 @@ def test_each_step_is_the_strip_redirected(strips):
             number = ["gaze pitch", "gaze yaw", "head pitch", "head yaw"].index(name)
             assert walk.seen_deg[name][step] == pytest.approx(seen[number], abs=1e-3)
     assert np.array_equal(walk.input, from_network(image)[0])
+    with torch.inference_mode():
+        again = from_network(dted.decode(dted.encode(image)))[0].numpy()
+    assert np.abs(again.astype(int) - walk.reconstruction).max() <= 1
+    assert (walk.dataset, walk.person) == ("gazecapture", "00005")
     assert not np.array_equal(walk.steps["gaze yaw"][0], walk.steps["gaze yaw"][-1])
 
 
@@ -124,7 +133,10 @@ def test_pictures(strips, steps):
     sheet = contact_sheet(walks)
     assert sheet.dtype == np.uint8 and sheet.shape[2] == 3
     assert len(sheet) == 2 * len(contact_sheet(walks[:1]))
+    walks[0].input[:], walks[0].reconstruction[:] = 11, 37
     frames = list(video_frames(walks[0]))
+    left = [np.nonzero((frames[0] == level).all(-1))[1].mean() for level in (11, 37)]
+    assert left[0] < frames[0].shape[1] / 2 < left[1]  # the input is on the left
     assert len(frames) == 2 * steps - 2  # there and back, the ends once
     assert {frame.shape for frame in frames} == {frames[0].shape}
     assert frames[0].shape[0] % 2 == frames[0].shape[1] % 2 == 0
@@ -149,6 +161,12 @@ def test_positions_of_steps_on_the_sheet(strips):
         assert np.ptp([places[row, column][0] for column in range(3)]) <= 1  # text may have the same grey
         assert places[row, 0][1] < places[row, 1][1] < places[row, 2][1]
     assert [places[row, 0][0] for row in range(4)] == sorted(places[row, 0][0] for row in range(4))
+    walk = walk_person(build(), ESTIMATOR, strips, "00005", range_deg=45.0, steps=15)
+    for step in range(15):
+        walk.steps["head yaw"][step] = 10 + 3 * step
+    sheet = contact_sheet([walk])
+    areas = [(sheet == 10 + 3 * step).all(-1).sum() for step in range(15)]
+    assert [step for step in range(15) if areas[step] > 5000] == [0, 2, 5, 7, 9, 12, 14]  # seven steps, evenly spaced
 
 
 def test_a_sheet_of_the_atlas_has_each_picture_where_the_pad_has_its_angles(strips):
@@ -176,9 +194,15 @@ def test_pictures_of_a_large_network_are_halved_for_the_atlas(tmp_path):
     with StripStore(write_store(tmp_path / "mpiigaze.h5", "mpiigaze", {"p00": "test"})) as store:
         sheets = atlas_sheets(DTED(large).eval(), estimator, store, "p00", 45.0)
     assert sheets[0].picture.shape == (15 * 32, 15 * 128, 3)
+    tile = np.random.default_rng(0).integers(0, 256, (64, 256, 3), np.uint8)
+    means = tile.reshape(32, 2, 128, 2, 3).mean(axis=(1, 3))
+    np.testing.assert_allclose(atlas._small(tile), means, atol=0.5)
     write_atlas(tmp_path, sheets, 45.0)
     index = json.loads((tmp_path / "atlas.json").read_text())
     assert (index["steps"], index["range_deg"], len(index["sheets"])) == (15, 45.0, 2)
+    for sheet, row in zip(sheets, index["sheets"], strict=True):
+        assert (row["dataset"], row["person"], row["code"]) == ("mpiigaze", "p00", sheet.code)
+        np.testing.assert_allclose(row["seen_deg"], sheet.seen_deg, atol=0.05 + 1e-9)
     read = cv2.cvtColor(cv2.imread(str(tmp_path / index["sheets"][1]["sheet"])), cv2.COLOR_BGR2RGB)
     small = [
         cv2.resize(sheet, None, fx=1 / 16, fy=1 / 16, interpolation=cv2.INTER_AREA)
@@ -230,7 +254,9 @@ def test_stage_writes_a_video_per_person_and_a_contact_sheet(folder, monkeypatch
     assert names == ["angles.csv", "atlas.json", *sheets, "contact_sheet.png", *videos]
     angles = pd.read_csv(folder / "walks" / "angles.csv", dtype={"person": str})
     assert angles["person"].unique().tolist() == ["p00", "4", "2"] and len(angles) == 3 * 4 * 5
-    assert sorted(angles["asked_deg"].unique()) == [-30, -15, 0, 15, 30]
+    assert angles["asked_deg"].tolist() == [-30, -15, 0, 15, 30] * 12
+    assert angles["walk"].tolist() == [name for name in WALKS for _ in range(5)] * 3
+    assert angles["dataset"].tolist() == ["mpiigaze"] * 20 + ["gazecapture"] * 40
     with StripStore(folder / "gazecapture.h5") as strips:
         walk = walk_person(build(), ESTIMATOR, strips, "2", range_deg=30.0, steps=5)
     found = angles[(angles["person"] == "2") & (angles["walk"] == "head yaw")]["seen_deg"]
@@ -281,7 +307,7 @@ def test_videos_are_what_browsers_play(folder, monkeypatch):
     output = subprocess.run(
         [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, "-f", "null", "-"], capture_output=True, text=True
     ).stderr
-    assert "h264" in output and "yuv420p" in output
+    assert "h264" in output and "yuv420p" in output and "15 fps" in output
     assert re.search(r"frame=\s*8\b", output)  # 5 there, 3 back
     head = video.read_bytes()[:4096]
     assert b"moov" in head and head.index(b"moov") < 100  # playable before it is loaded
