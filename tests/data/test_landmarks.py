@@ -267,6 +267,8 @@ def test_frames_without_a_pose_come_back_with_the_reason(flat: Path) -> None:
     assert isinstance(frame, Frame)
     np.testing.assert_allclose([*frame.rotation_vector, *frame.translation_mm], pose, atol=1e-3)
     np.testing.assert_allclose(frame.gaze_target_mm, [-10, 40, 0])
+    np.testing.assert_array_equal(frame.camera_matrix, [[305, 0, 159.5], [0, 305, 119.5], [0, 0, 1]])
+    np.testing.assert_array_equal(frame.distortion, np.zeros(5))
     assert (frame.label_source, frame.on_screen, frame.device, frame.split) == ("estimated", True, "iPhone 5", "train")
     assert invalid == Reject("00002", "00002/frames/00001.jpg", "screen.json: Orientation is 9, not one of 1 to 4")
     assert faceless == Reject("00002", "00002/frames/00002.jpg", "no face found")

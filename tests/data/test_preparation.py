@@ -1,6 +1,7 @@
 """Shards of a synthetic data set: made in any order by any process, and joined as if the set had never been split."""
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -229,6 +230,8 @@ def test_the_key_changes_with_entry_splits_settings_raw_folder_and_supplementary
     others += [(entry, Splits(all_test=False, listed={"p00": "val"}), *arguments[2:])]
     others += [(*arguments[:2], Settings(128), *arguments[3:])]
     others += [(*arguments[:3], tmp_path / "x", arguments[4]), (*arguments[:4], None)]
+    shutil.copy2(tmp_path / "s.h5", tmp_path / "copy.h5")  # with the time of the original
+    others.append((*arguments[:4], tmp_path / "copy.h5"))
     keys = {key, *(work.key_of(*other) for other in others)}
     (tmp_path / "s.h5").write_bytes(b"another")
-    assert len({*keys, work.key_of(*arguments)}) == 7
+    assert len({*keys, work.key_of(*arguments)}) == 8

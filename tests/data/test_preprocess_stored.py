@@ -141,6 +141,9 @@ def test_people_who_do_not_fit_are_listed_and_the_others_taken(tmp_path: Path, r
         file["00005/pixels"], file["00005/labels"] = np.zeros((2, 64, 256, 3)), np.zeros((2, 4))
         file["00006/pixels"], file["00006/labels"] = np.zeros((2, 64, 256, 3), np.uint8), np.zeros((3, 4))
         file["00007/pixels"], file["00007/labels"] = np.zeros((0, 64, 256, 3), np.uint8), np.zeros((0, 4))
+        file["00008/pixels"], file["00008/labels"] = np.zeros((1, 64, 256, 3), np.uint8), np.array([[0, 3, 1.58, 0]])
+        file["00009/pixels"], file["00009/labels"] = np.zeros((1, 64, 256, 3), np.uint8), np.array([[0, 3.15, 0, 0]])
+        file["00002/labels"][0] = [1.57, -3.14, -1.57, 3.14]  # a pitch is at most a right angle, a yaw two of them
     assert run("mpiigaze") == 0
     assert rejects(tmp_path) == [
         ["00001", "", "labels are not finite"],
@@ -149,6 +152,8 @@ def test_people_who_do_not_fit_are_listed_and_the_others_taken(tmp_path: Path, r
         ["00005", "", "pixels are float64 (2, 64, 256, 3), not uint8 (N, H, W, 3)"],
         ["00006", "", "labels have shape (3, 4), not (2, 4)"],
         ["00007", "", "no strip"],
+        ["00008", "", "labels up to 3 are not pitch and yaw in radians: convert them from degrees"],
+        ["00009", "", "labels up to 3.15 are not pitch and yaw in radians: convert them from degrees"],
     ]
     with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["00002"]

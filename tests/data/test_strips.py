@@ -1,5 +1,6 @@
 """Strips of a shard equal those made frame by frame, decoded entirely or in part; bad frames are named."""
 
+import dataclasses
 from pathlib import Path
 
 import cv2
@@ -22,13 +23,19 @@ BEYOND_BELOW_MM = np.array([0.0, 150, 400])  # where the eyes are just within th
 
 
 def some_frames(folder: Path, files: list[bytes]) -> list[Frame]:
-    """Return frames of every file, with random poses and with a pose whose strip extends below the frame."""
+    """Return frames of every file, with random poses and with a pose whose strip extends below the frame.
+
+    Cameras and targets differ too.
+    """
     rng, frames = np.random.default_rng(0), []
     for number, data in enumerate(files):
         path = folder / f"{number}.jpg"
         path.write_bytes(data)
         for shift_mm in (*rng.normal(0, 40, (3, 3)), BEYOND_BELOW_MM - [0, 0, 400]):
-            frames.append(frame(path, rng.normal(0, 0.2, 3), shift_mm + [0, 0, 400], DISTORTIONS[number % 2]))
+            each = frame(path, rng.normal(0, 0.2, 3), shift_mm + [0, 0, 400], DISTORTIONS[number % 2])
+            other = {"camera_matrix": MATRIX + np.diag([3.0, -2, 0]) * (number % 3)}
+            other |= {"gaze_target_mm": each.gaze_target_mm + rng.normal(0, 20, 3)}
+            frames.append(dataclasses.replace(each, **other))
     return frames
 
 
@@ -68,7 +75,7 @@ def test_a_block_is_its_frames_one_by_one(tmp_path: Path, released: str | None, 
     assert reasons == [""] * len(frames)
     for row, each in enumerate(frames):
         pose = normalize_pose(each.rotation_vector, each.translation_mm, each.inner_eye_corners_mm, each.gaze_target_mm)
-        given = (read_image(each.image_path), MATRIX, each.distortion, pose, CAMERA)
+        given = (read_image(each.image_path), each.camera_matrix, each.distortion, pose, CAMERA)
         wanted = warp_two_step(*given, released) if released else warp_fused(*given)
         np.testing.assert_array_equal(pixels[row], wanted)
         np.testing.assert_array_equal(labels[row], pose.labels.astype(np.float32))

@@ -164,6 +164,7 @@ def test_gazecapture_arrays_are_complete_and_parallel(raw: tuple[Path, list[Pers
         arrays = json.loads((folder / f"{name}.json").read_text())
         assert set(arrays) == keys, name
         assert {len(array) for array in arrays.values()} == {5}, name
+        assert arrays.get("DotNum", [0, 1, 2, 3, 4]) == [0, 1, 2, 3, 4]
     info = json.loads((folder / "info.json").read_text())
     assert info["TotalFrames"] == 5 and info["Dataset"] == {"0": "train", "6": "val", "8": "test"}[person[0]]
     assert isinstance(json.loads((folder / "motion.json").read_text()), list)

@@ -8,15 +8,21 @@ import pytest
 from faze.data.network_input import spread
 
 
-@pytest.mark.parametrize(("count", "threads"), [(0, 2), (1, 4), (7, 2), (64, 1), (64, 3), (65, 16)])
-def test_parts_make_up_the_whole_once(count, threads):
-    met = np.zeros(count, int)
+@pytest.mark.parametrize(
+    ("count", "threads", "parts"),
+    [(0, 2, 1), (1, 4, 1), (7, 2, 1), (8, 2, 2), (11, 8, 2), (64, 1, 1), (64, 3, 3), (65, 16, 16), (65, 17, 16)],
+)
+def test_parts_make_up_the_whole_once(count, threads, parts):
+    """A part has at least four items."""
+    met, sizes = np.zeros(count, int), []
 
     def work(first: int, stop: int) -> None:
         met[first:stop] += 1
+        sizes.append(stop - first)
 
     spread(work, count, threads)
-    assert (met == 1).all()
+    assert (met == 1).all() and len(sizes) == parts
+    assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("bad", [0, 63])
