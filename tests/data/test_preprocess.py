@@ -84,6 +84,9 @@ def test_gazecapture_becomes_strips_by_split(tmp_path: Path, run: Callable) -> N
         splits = {split: strips.persons(split) for split in ("train", "val", "test")}
         assert splits == {"train": ["00002"], "val": ["00003"], "test": ["00004"]}
         assert [strips.count(person) for person in strips.persons()] == [3, 3, 3]
+        for person in strips.persons():
+            assert strips.file_names(person) == [f"{person}/frames/0000{i}.jpg" for i in range(3)]
+            assert set(strips.label_sources(person)) == {"supplementary"}
 
 
 def splits_of(folder: Path) -> dict[str, str]:
@@ -186,6 +189,13 @@ def test_bad_frames_are_skipped_and_listed(tmp_path: Path, run: Callable) -> Non
     with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["p00", "p01"]
         assert strips.file_names("p01") == ["p01/day01/0003.jpg", "p01/day01/0004.jpg"]
+        assert strips.frame_index("p01").tolist() == [3, 4]
+        pose = normalize_pose(
+            raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM
+        )
+        for row, name in enumerate(("0003.jpg", "0004.jpg")):
+            wanted = warp_fused(cv2.imread(str(day / name)), raw_data.CAMERA_MATRIX, raw_data.DISTORTION, pose, CAMERA)
+            np.testing.assert_array_equal(strips.pixels("p01", row), wanted)
 
 
 def test_nothing_usable_is_an_error_with_the_reasons_and_leaves_no_file(

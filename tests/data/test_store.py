@@ -143,6 +143,11 @@ def test_codes_are_read_as_written(tmp_path: Path) -> None:
         for key, array in arrays.items():
             assert read[name][key].dtype == np.float32
             np.testing.assert_array_equal(read[name][key], array)
+    with h5py.File(tmp_path / "codes.h5") as file:
+        assert (file.attrs["schema"], file["p01"].attrs["split"]) == (b"codes", b"test")
+        assert {name: sorted(file[name]) for name in file} == {name: sorted(codes) for name, codes in written.items()}
+        for key, array in written["p01"].items():
+            np.testing.assert_array_equal(file[f"p01/{key}"], array)
 
 
 def test_the_gaze_head_comes_with_the_codes_and_is_no_person(tmp_path: Path) -> None:
@@ -155,6 +160,8 @@ def test_the_gaze_head_comes_with_the_codes_and_is_no_person(tmp_path: Path) -> 
     for name, array in head.items():
         assert read.gaze_head[name].dtype == np.float32
         np.testing.assert_array_equal(read.gaze_head[name], array)
+    with h5py.File(tmp_path / "codes.h5") as file:
+        np.testing.assert_array_equal(file.attrs["gaze1.weight"], head["gaze1.weight"])
     write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))])
     assert CodeStore(tmp_path / "codes.h5").gaze_head is None
 

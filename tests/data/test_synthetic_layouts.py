@@ -203,6 +203,11 @@ def test_gazecapture_boxes_hold_face_and_eyes(raw: tuple[Path, list[PersonAnnota
             assert (eye > face[:2]).all() and (eye < face[:2] + face[2:]).all()
         grid = box(folder, "faceGrid", row)
         assert (grid >= 1).all() and (grid[:2] + grid[2:] <= 26).all()
+        size_px = np.array(read_image(frame.image_path).shape[1::-1])
+        first = np.clip(25 * face[:2] / size_px, 0, 24)  # cells are counted from 1
+        assert (np.abs(grid[:2] - 1 - first) <= 0.5 + 1e-6).all()
+        rest = np.minimum(25 * face[2:] / size_px, 26 - grid[:2])
+        assert (np.abs(grid[2:] - rest) <= 0.5 + 1e-6).all()
 
 
 def box(folder: Path, name: str, row: int) -> np.ndarray:

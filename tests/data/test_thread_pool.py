@@ -1,6 +1,7 @@
 """Distributing work over threads."""
 
 import multiprocessing
+import time
 
 import numpy as np
 import pytest
@@ -27,12 +28,18 @@ def test_parts_make_up_the_whole_once(count, threads, parts):
 
 @pytest.mark.parametrize("bad", [0, 63])
 def test_an_error_of_any_part_is_the_callers(bad):
+    finished = []
+
     def work(first: int, stop: int) -> None:
         if first <= bad < stop:
             raise ValueError("bad row")
+        time.sleep(0.02)
+        finished.append((first, stop))
 
     with pytest.raises(ValueError, match="bad row"):
         spread(work, 64, 4)
+    parts = [(0, 16), (16, 32), (32, 48), (48, 64)]
+    assert sorted(finished) == [part for part in parts if not part[0] <= bad < part[1]]  # no part is still at work
 
 
 def _spread_in_child(queue: multiprocessing.Queue) -> None:
