@@ -266,7 +266,7 @@ class TestReleasedProcedure:
         case = GoldenCase(golden("normalize"), dataset, row)
         strip = warp_two_step(case.frame, case.matrix, case.distortion, case.pose, CAMERA, undistorted)
         off = np.abs(strip.astype(int) - case.found("patch"))
-        assert np.mean(off <= 2) >= 0.99
+        assert off.max() <= 2 and off.mean() <= 0.05  # all pixels were equal when measured
 
     def test_the_fused_warp_differs_by_its_one_interpolation_alone(
         self, golden: Callable, dataset: str, undistorted: str, row: int

@@ -65,11 +65,14 @@ def by_baseline(baseline: ModuleType, folder: Path) -> tuple[NDArray, NDArray]:
 def test_the_baseline_is_the_released_procedure(
     tmp_path: Path, baseline: ModuleType, released: dict[str, NDArray]
 ) -> None:
-    """All pixels are equal. Regression: frames were not converted to RGB; the map of another camera was reused."""
+    """All pixels were equal when measured; the bounds leave room for other releases of OpenCV.
+
+    Regression: frames were not converted to RGB; the map of another camera was reused.
+    """
     write_raw(tmp_path, released, cv2.imencode(".png", released["frame"])[1].tobytes())
     pixels, labels = by_baseline(baseline, tmp_path)
     off = np.abs(pixels.astype(int) - released["patch"])
-    assert np.mean(off <= 2) >= 0.99
+    assert off.max() <= 2 and off.mean() <= 0.05
     np.testing.assert_allclose(labels[:, :2], released["normalized_gaze_direction"], atol=1e-6)
     np.testing.assert_allclose(labels[:, 2:], released["normalized_head_pose"], atol=1e-6)
 
