@@ -307,8 +307,9 @@ def test_bars_show_strips_and_rejects_of_every_person(tmp_path, people):
         assert strips.values.sum() == people * (people + 1) / 2
         assert (rejected.values - rejected.baseline).sum() == 7
     else:
-        heights = [bar.get_height() for bars in axes.containers for bar in bars]
-        assert heights == [3, 2, 1, 0, 7, 0]
+        bars = [bar for container in axes.containers for bar in container]
+        assert [bar.get_height() for bar in bars] == [3, 2, 1, 0, 7, 0]
+        assert [bar.get_y() for bar in bars] == [0, 0, 0, 3, 2, 1]  # rejected frames are stacked on the strips
 
 
 @pytest.mark.parametrize(("counts", "most", "expected"), [
