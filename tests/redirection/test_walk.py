@@ -191,6 +191,7 @@ def test_a_sheet_of_the_atlas_has_each_picture_where_the_pad_has_its_angles(stri
 def test_pictures_of_a_large_network_are_halved_for_the_atlas(tmp_path):
     large = Model(2, 4, 64, 256, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
     estimator = GazeHeadEstimator(4, (64, 256)).eval()
+    torch.nn.init.normal_(estimator.angles.weight)  # so that its estimates differ by many degrees
     with StripStore(write_store(tmp_path / "mpiigaze.h5", "mpiigaze", {"p00": "test"})) as store:
         sheets = atlas_sheets(DTED(large).eval(), estimator, store, "p00", 45.0)
     assert sheets[0].picture.shape == (15 * 32, 15 * 128, 3)
@@ -203,6 +204,7 @@ def test_pictures_of_a_large_network_are_halved_for_the_atlas(tmp_path):
     for sheet, row in zip(sheets, index["sheets"], strict=True):
         assert (row["dataset"], row["person"], row["code"]) == ("mpiigaze", "p00", sheet.code)
         np.testing.assert_allclose(row["seen_deg"], sheet.seen_deg, atol=0.05 + 1e-9)
+        assert np.abs(sheet.seen_deg - sheet.seen_deg.swapaxes(0, 1)).max() > 1
     read = cv2.cvtColor(cv2.imread(str(tmp_path / index["sheets"][1]["sheet"])), cv2.COLOR_BGR2RGB)
     small = [
         cv2.resize(sheet, None, fx=1 / 16, fy=1 / 16, interpolation=cv2.INTER_AREA)
