@@ -133,11 +133,11 @@ RATE_SCALE = "rate_scale_"  # begins the names of what meta_sgd learnt about eac
 
 # Shapes of the state of each learner: K is the number of shots, a letter the same number everywhere, a digit itself.
 _NETWORKS = {"hidden_weight": "KFH", "hidden_bias": "K1H", "output_weight": "KH3", "output_bias": "K13"}
-_LINEAR = {"mean": "2D", "covariance": "2DD", "noise": "2", "center": "2D", "scale": "2D"}
+_LINEAR = {"mean": "2D", "covariance": "2DD", "noise": "2", "dof": "1", "center": "2D", "scale": "2D"}
 _STATES: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("maml", "fomaml", "meta_sgd", "reference", "none"), _NETWORKS),
     **{"offset": {}, "affine": _LINEAR, "bayes": _LINEAR, "kappa": {"shrink": "3"}},
-    "gp": {"kernel": "23", "noise": "2", "center": "F", "scale": "F"},
+    "gp": {"kernel": "23", "noise": "2", "dof": "1", "center": "F", "scale": "F"},
 }
 
 
@@ -202,4 +202,6 @@ def _value_fault(state: Mapping[str, Tensor]) -> str:
     for name in ("noise", "scale", "shrink"):
         if name in state and not (state[name] > 0).all():
             return f"{name} is not positive"
+    if "dof" in state and not (state["dof"] > 2).all():
+        return "dof is not greater than 2"
     return "" if len({tensor.dtype for tensor in state.values()}) <= 1 else "its tensors have different dtypes"

@@ -16,8 +16,8 @@ from torch import Tensor
 from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import ClosedForm, MetaTraining
 from faze.fewshot.learner_file import Learned, plain
+from faze.fewshot.likelihood import likely_factors, negative_log_likelihood, some_entries
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_model import likely_factors, negative_log_likelihood, some_entries
 
 
 class Offset(ClosedForm):

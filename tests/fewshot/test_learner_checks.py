@@ -35,7 +35,8 @@ def network(hidden: int = 16, inputs: int = 6, shots: int = 2) -> dict[str, torc
 def linear(d: int = 2) -> dict[str, torch.Tensor]:
     ones = torch.ones(2, d, dtype=torch.float64)
     covariance = torch.eye(d, dtype=torch.float64).repeat(2, 1, 1)
-    return {"mean": ones, "covariance": covariance, "noise": ones[:, 0], "center": ones, "scale": ones}
+    dof = torch.tensor([5.0], dtype=torch.float64)
+    return {"mean": ones, "covariance": covariance, "noise": ones[:, 0], "dof": dof, "center": ones, "scale": ones}
 
 
 def file_of(folder: Path, learner: str, state: dict[str, torch.Tensor], /, **changed: Any) -> Path:
@@ -101,6 +102,7 @@ def test_a_network_is_of_one_piece(edit: Callable[[dict], dict], fault: str, tmp
             "covariance has shape",
         ),
         ("affine", linear() | {"noise": torch.zeros(2, dtype=torch.float64)}, "noise is not positive"),
+        ("affine", linear() | {"dof": torch.tensor([2.0], dtype=torch.float64)}, "dof is not greater than 2"),
         ("kappa", {"shrink": torch.ones(4)}, "shrink has shape"),
         ("gp", {"kernel": torch.ones(2, 3)}, "its state is not kernel, noise"),
         ("offset", {"x": torch.ones(1)}, "its state is not empty"),
