@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from checkout import ROOT, Answer, Checkout, environment
+
+from faze.data.store.strips import StripStore
 
 pytestmark = pytest.mark.workflow
 
@@ -65,6 +68,20 @@ def test_own_data(folder: Path) -> None:
     assert len(rows) == 1 and rows[0].startswith("p00,")
     assert "2 people" in page
     assert (folder / "my-data/page/index.html").is_file()
+
+
+def test_own_layout(folder: Path) -> None:
+    """Three places change: a new module, the table of readers, and the names of layouts."""
+    _, run, page = follow("own-layout.md", folder)
+    assert "steps (100%) done" in run and "2 people" in page
+    with (
+        StripStore(folder / "results/my-layout/data/lines.h5") as found,
+        StripStore(folder / "results/smoke/data/mpiigaze.h5") as original,
+    ):
+        assert found.dataset == "lines" and found.persons("test") == original.persons() == ["p00", "p01"]
+        for person in original.persons():
+            np.testing.assert_array_equal(found.pixels(person), original.pixels(person))
+            np.testing.assert_array_equal(found.labels(person), original.labels(person))
 
 
 def test_own_learner(folder: Path) -> None:
