@@ -72,8 +72,8 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check --line-length 120 Snakefile workflow
 	$(BIN)/lint-imports
-	$(BIN)/codespell --skip docs/_build,faze/studio/ort Snakefile Makefile NOTICE CITATION.cff *.md benchmarks config docs envs faze profiles tests workflow
-	$(BIN)/python tests/english.py *.md Snakefile benchmarks config docs faze profiles tests workflow
+	$(BIN)/codespell --skip docs/_build,faze/studio/ort Snakefile Makefile NOTICE CITATION.cff *.md benchmarks config docs envs examples faze profiles tests workflow
+	$(BIN)/python tests/english.py *.md Snakefile benchmarks config docs examples faze profiles tests workflow
 
 # One thread per process: two workers on two cores. Each starts with half of the tests, so that fixtures of a file are
 # created once. Without npm, the tests of the studio are skipped.

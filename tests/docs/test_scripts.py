@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [
     path
-    for folder in ("benchmarks", "tests", "docs")
+    for folder in ("benchmarks", "examples", "tests", "docs")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if not path.name.startswith("test_") and "argparse.ArgumentParser(" in path.read_text(encoding="utf-8")
 ]
