@@ -252,9 +252,9 @@ def write_eve(raw: Path, person: str = "train07", step: str = "step008_image_MIT
 
 
 def write_video(folder: Path, count: int) -> None:
-    video = cv2.VideoWriter(str(folder / "webcam_c.mp4"), cv2.VideoWriter_fourcc(*"mp4v"), 30, (64, 48))
+    video = cv2.VideoWriter(str(folder / "webcam_c.mp4"), cv2.VideoWriter_fourcc(*"mp4v"), 30, (WIDTH_PX, HEIGHT_PX))
     for i in range(count):
-        video.write(np.full((48, 64, 3), 40 * i, np.uint8))
+        video.write(np.full((HEIGHT_PX, WIDTH_PX, 3), 40 * i, np.uint8))
     video.release()
 
 
@@ -334,3 +334,10 @@ def test_eve_faults_are_one_sentence_a_video(tmp_path: Path, name: str) -> None:
 def test_eve_without_usable_videos_is_refused(tmp_path: Path) -> None:
     done = run("eve", tmp_path, tmp_path / "eve.csv")
     assert done.returncode == 1 and "is RAW the data set?" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["xgaze", "eve"])
+def test_inspect_finds_no_fault(request: pytest.FixtureRequest, name: str) -> None:
+    command = [sys.executable, "-m", "faze", "inspect", request.getfixturevalue(name)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "Rejected" not in done.stdout, done.stdout + done.stderr
