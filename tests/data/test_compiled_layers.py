@@ -21,11 +21,11 @@ from faze.data.synthetic.people import Role, render_frames, sample_frames
 
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
 DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
-# Among the measured people, mpiigaze 1 and gazecapture 2 wear spectacles.
+# Among the measured people, mpiifacegaze 1 and gazecapture 2 wear spectacles.
 CASES = [
     (kind, Role(*role))
     for kind in ("simple", "measured")
-    for role in (("mpiigaze", "test", 0), ("mpiigaze", "test", 1), ("gazecapture", "train", 2))
+    for role in (("mpiifacegaze", "test", 0), ("mpiifacegaze", "test", 1), ("gazecapture", "train", 2))
 ]
 
 

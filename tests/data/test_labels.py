@@ -33,10 +33,17 @@ PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people
 ANNOTATION = ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaze_target")
 
 
-def run(patch: pytest.MonkeyPatch, folder: Path, stage: object, changes: dict, *arguments: object) -> None:
+def run(
+    patch: pytest.MonkeyPatch,
+    folder: Path,
+    stage: object,
+    changes: dict,
+    *arguments: object,
+    dataset: str | None = None,
+) -> None:
     name = stage.__name__.rpartition(".")[2]
     config = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
-    resolved = resolve(merge(config, changes), name)
+    resolved = resolve(merge(config, changes), name, dataset=dataset)
     (folder / f"{name}.yaml").write_text("\n".join(to_lines(resolved)))
     patch.setattr(sys, "argv", [name, *map(str, ["--config", folder / f"{name}.yaml", *arguments])])
     assert stage.main() == 0
@@ -46,10 +53,10 @@ def preprocessed(
     folder: Path, dataset: str, raw: Path, supplementary: Path | None = None
 ) -> dict[str, tuple[list[str], NDArray]]:
     """Return each person's file names and labels (N, 4) after a round trip through JPEG files and the store."""
-    arguments = ["--dataset", dataset, "--raw", raw, "--out", folder / "strips.h5", "--rejects", folder / "rejects.csv"]
+    arguments = ["--raw", raw, "--out", folder / "strips.h5", "--rejects", folder / "rejects.csv"]
     arguments += ["--supplementary", supplementary] if supplementary else []
     with pytest.MonkeyPatch.context() as patch:
-        run(patch, folder, preprocess, {}, *arguments)
+        run(patch, folder, preprocess, {}, *arguments, dataset=dataset)
     with (folder / "rejects.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == []
     with StripStore(folder / "strips.h5") as strips:

@@ -240,12 +240,16 @@ def strips_of(reader: Reader, person: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_same(reader: Reader, other: Reader) -> None:
-    """Compare everything except what a manifest with targets in mm cannot contain: screen and device."""
+    """Compare everything except what a manifest with targets in mm cannot contain: screen and device.
+
+    Without a split, as in MPIIFaceGaze, people of a manifest are test people.
+    """
     assert reader.persons() == other.persons()
     for person in other.persons():
         for ours, its in zip(reader.entries(person), other.entries(person), strict=True):
+            assert ours.split == (its.split or "test")
             for field in dataclasses.fields(Frame):
-                if field.name not in ("on_screen", "device", "label_source"):
+                if field.name not in ("on_screen", "device", "label_source", "split"):
                     np.testing.assert_array_equal(getattr(ours, field.name), getattr(its, field.name), field.name)
         (pixels, labels), (its_pixels, its_labels) = strips_of(reader, person), strips_of(other, person)
         np.testing.assert_array_equal(pixels, its_pixels)

@@ -111,7 +111,7 @@ def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
     ("split", "size", "key_words"),
     [
         ("train", (32, 128), r"split 'train' has 2 entries \(data\.min_entries\); 1 "),
-        ("val", (32, 128), r"no person in split 'val'; .*preprocess\.gazecapture_split"),
+        ("val", (32, 128), r"no person in split 'val': .*`splits` of this data set"),
         ("test", (32, 96), r"64 x 256 px .*model\.image_height_px 32 x"),
     ],
 )

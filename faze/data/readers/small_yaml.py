@@ -63,7 +63,7 @@ def _parse(content: bytes, path: Path) -> dict[str, Any]:
     text = decode_text(content, "strict")
     if text.startswith("%YAML:"):  # OpenCV's form of the directive is not YAML
         text = text.partition("\n")[2]
-    found = yaml.load(text, _Loader)
+    found = _Loader(text).get_single_data()
     if not isinstance(found, dict):
         raise UserError(f"{path}: contains no keys and values: {_REMEDY}")
     return found
