@@ -57,6 +57,7 @@ def test_folder_replaces_the_old_one_as_a_whole(tmp_path: Path) -> None:
         (temporary / "new.mp4").touch()
         assert names(path) == ["stale.mp4"]
     assert names(path) == ["new.mp4"]
+    assert names(tmp_path) == ["walks"]
 
 
 def test_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:

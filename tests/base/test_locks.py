@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import family, living
 
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
@@ -264,7 +265,9 @@ def test_jobs_have_gpus_of_their_own_and_one_more_waits(job):
 def test_the_gpus_of_a_killed_job_are_free_at_once(job):
     whole = job(3)
     assert gpus_of(whole) == {"0", "1", "2"}
+    members = family(whole.pid)
     kill(whole)
+    assert not living(members)  # nothing of it still uses them
     assert gpus_of(job(3)) == {"0", "1", "2"}
 
 

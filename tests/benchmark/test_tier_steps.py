@@ -115,7 +115,7 @@ def test_profile_leaves_trace_and_tables(
     found = json.loads((tmp_path / "out" / "operations.json").read_text())
     assert len(found["operations"]) == 10
     shares = [operation["share"] for operation in found["operations"]]
-    assert shares == sorted(shares, reverse=True)
+    assert shares == sorted(shares, reverse=True) and sum(shares) > 0.5  # the costliest of all
     words = (tmp_path / "out" / "operations.txt").read_text()
     assert words.count("\n") == 11 and words in capsys.readouterr().out
 

@@ -268,7 +268,7 @@ def test_raw_gazecapture_needs_no_supplementary_file(defaults: dict) -> None:
     validate(defaults, [])
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "a b", ""])
+@pytest.mark.parametrize("name", ["../elsewhere", "a b", "-a", ""])
 def test_name_must_name_a_folder(defaults: dict, name: str) -> None:
     defaults["name"] = name
     assert faults(defaults)[0].startswith("name: ")

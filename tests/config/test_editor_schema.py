@@ -81,4 +81,4 @@ def test_comments_become_descriptions(generated: editor_schema.Schema) -> None:
     momentum = generated["properties"]["train"]["properties"]["momentum"]
     assert momentum == {"description": "Nesterov", "type": "number", "minimum": 0, "maximum": 1}
     fp16 = generated["properties"]["tiers"]["additionalProperties"]["properties"]["precision"]
-    assert fp16["enum"] == ["fp32", "fp16", "bf16"]
+    assert fp16["enum"] == ["fp32", "fp16", "bf16"] and "autocast" in fp16["description"]

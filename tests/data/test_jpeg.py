@@ -1,5 +1,7 @@
 """A truncated JPEG decodes to the same upper rows without a warning; a file that is unsafe to truncate is unchanged."""
 
+import itertools
+
 import cv2
 import numpy as np
 import pytest
@@ -73,9 +75,9 @@ def test_upper_rows_of_gray_frames(restart: int, capfd: pytest.CaptureFixture) -
 
 def test_upper_rows_of_plain_colours(capfd: pytest.CaptureFixture) -> None:
     """The rows below the cut have only a few bytes, fewer than a decoder prefetches."""
-    for width in (8, 16, 320):
-        data = cv2.imencode(".jpg", np.full((240, width, 3), (10, 200, 90), np.uint8))[1].tobytes()
-        assert_cut_is_the_same(data, capfd)
+    for width, restart in itertools.product((8, 16, 320), (0, 1, 7)):
+        image, options = np.full((240, width, 3), (10, 200, 90), np.uint8), [cv2.IMWRITE_JPEG_RST_INTERVAL, restart]
+        assert_cut_is_the_same(cv2.imencode(".jpg", image, options)[1].tobytes(), capfd)
 
 
 def test_what_stands_around_the_image_does_no_harm(capfd: pytest.CaptureFixture) -> None:

@@ -147,6 +147,8 @@ def test_landmarks_of_the_mirrored_frame_are_averaged_unless_they_differ() -> No
     mirrored = ([479, 0] - points * [1, -1])[list(MIRRORED)]
     np.testing.assert_allclose(average_mirrored(points, mirrored, 480), points)
     np.testing.assert_allclose(average_mirrored(points, mirrored + 2, 480), points + [-1, 1])
+    nose = np.where(np.arange(12) < 4, 20.0, 0.0)[:, None]  # only the eyes must agree
+    np.testing.assert_allclose(average_mirrored(points, mirrored + nose, 480), points + nose * [-0.5, 0.5])
     for wrong in (mirrored + 5, mirrored[list(MIRRORED)], mirrored * np.nan):
         with pytest.raises(UnusableFrame, match="eyes are covered or unclear: in the mirrored frame"):
             average_mirrored(points, wrong, 480)
@@ -284,7 +286,7 @@ def test_frames_without_a_pose_come_back_with_the_reason(flat: Path) -> None:
     ("file", "content", "reason"),
     [
         ("info.json", {"Dataset": "train", "DeviceName": "iPhone 99"}, "the camera of device 'iPhone 99' is unknown"),
-        ("dotInfo.json", None, "dotInfo.json or screen.json: No such file or directory"),
+        *((f"{name}.json", None, "dotInfo.json or screen.json: No such file") for name in ("dotInfo", "screen")),
         ("frames.json", ["00000.jpg"], "not a list of 1 numbers"),
     ],
 )

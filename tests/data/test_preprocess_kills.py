@@ -116,6 +116,8 @@ def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path
             break
     assert len(seen) == KILLS
     assert sum(0 < shards < SHARDS for shards in seen) >= max(1, KILLS // 4), seen  # they fell into the work
+    for npz in sorted((disturbed / ".work.strips.h5").glob("*/*.npz"))[:1]:
+        npz.unlink()  # a kill between the two files of a shard leaves its strips alone
     run(raw, disturbed)
     for name in ("strips.h5", "rejects.csv"):
         assert (disturbed / name).read_bytes() == (undisturbed / name).read_bytes()

@@ -22,13 +22,15 @@ def person(seed: int, offset: float, slope: float, head: float, noise: float, en
     return {"gaze": hat + np.radians(residual), "head": pose, "gaze_hat": vector_from_pitchyaw(hat)}
 
 
-def parts(**sizes: float) -> np.ndarray:
-    squares = np.mean([residual_squares(person(seed, **sizes)) for seed in range(60)], axis=0)
+def parts(people: int = 60, **sizes: float) -> np.ndarray:
+    squares = np.mean([residual_squares(person(seed, **sizes)) for seed in range(people)], axis=0)
     return np.append(-np.diff(squares), squares[-1])
 
 
-def test_each_part_is_found() -> None:
-    found = parts(offset=3.0, slope=1.5, head=1.0, noise=2.0)
+@pytest.mark.parametrize(("people", "entries"), [(60, 150), (2000, 12)])
+def test_each_part_is_found(people: int, entries: int) -> None:
+    """Few entries show whether the parameters of the models are subtracted from the degrees of freedom."""
+    found = parts(people, offset=3.0, slope=1.5, head=1.0, noise=2.0, entries=entries)
     assert found == pytest.approx(2 * np.array([9.0, 2.25, 1.0, 4.0]), rel=0.1)
 
 

@@ -239,10 +239,11 @@ def test_noise_is_pooled_over_all_distinct_tiers():
     assert pool_noise(errors[[1, 1]]) is None
 
 
-def test_pooled_noise_is_ignored_below_three_seeds():
-    errors = ablations(1, 3, 2, 0.1, 0.2, 0.3)[0]
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_pooled_noise_is_ignored_below_three_seeds(seeds):
+    errors = ablations(1, 3, seeds, 0.1, 0.2, 0.3)[0]
     found = [compare(errors[1] - errors[0], margin=0.3, noise=noise) for noise in (None, pool_noise(errors))]
-    assert found[0] == found[1]
+    assert (found[0] == found[1]) == (seeds == 2)
 
 
 @pytest.mark.parametrize("seed_sd", [0.0, 0.05, 0.13, 0.5])

@@ -158,7 +158,9 @@ def test_no_tensor_holds_the_vectors_of_all_pairs(distance):
 
 
 def test_groups_are_independent():
-    codes, person = random_codes(3, 6, 2), torch.tensor([[0, 0, 1, 1, 1, 0], [5, 5, 5, 6, 6, 7], [1, 2, 1, 2, 1, 2]])
+    """In the last group, no code has another person's as a partner."""
+    person = torch.tensor([[0, 0, 1, 1, 1, 0], [5, 5, 5, 6, 6, 7], [1, 2, 1, 2, 1, 2], [3] * 6])
+    codes = random_codes(*person.shape, 2)
     terms = {
         "consistency": partial(losses.embedding_consistency, distance=ANGLE),
         "triplet": partial(losses.triplet, distance=ANGLE, margin=0.1),

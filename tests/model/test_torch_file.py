@@ -164,9 +164,10 @@ def test_sizes_that_no_network_has_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_names_of_weights_are_texts_and_not_all_are_told(tmp_path: Path) -> None:
-    torch.save({"model": {3: torch.zeros(2)}}, tmp_path / "x.pt")
-    with pytest.raises(UserError, match="x.pt: .*keys"):
-        import_published(tmp_path / "x.pt", MODEL)
+    for names in ((3,), ("fc_enc.weight", 3)):
+        torch.save({"model": dict.fromkeys(names, torch.zeros(2))}, tmp_path / "x.pt")
+        with pytest.raises(UserError, match="x.pt: .*keys"):
+            import_published(tmp_path / "x.pt", MODEL)
     torch.save({f"{n}{'y' * 1000}": torch.zeros(1) for n in range(500)}, tmp_path / "x.pt")
     with pytest.raises(UserError, match="and 451 more") as told:
         import_published(tmp_path / "x.pt", MODEL)

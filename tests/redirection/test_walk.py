@@ -292,14 +292,14 @@ def test_walks_use_the_network_for_inference(folder, monkeypatch):
     """Fails if the network for training is used."""
     seen = []
 
-    def walked(dted, *given, of=stage.walk_person, **more):
-        seen.append(dted)
-        return of(dted, *given, **more)
+    def noted(of):
+        return lambda dted, *given, **more: seen.append(dted) or of(dted, *given, **more)
 
-    monkeypatch.setattr(stage, "walk_person", walked)
+    for name in ("walk_person", "atlas_sheets"):
+        monkeypatch.setattr(stage, name, noted(getattr(stage, name)))
     monkeypatch.setattr(stage, "for_inference", lambda dted, of=stage.for_inference: seen.append(of(dted)) or seen[0])
     assert run_stage(folder, monkeypatch) == 0
-    assert len(seen) == 4 and all(dted is seen[0] for dted in seen)
+    assert len(seen) == 7 and all(dted is seen[0] for dted in seen)  # three people are walked and are on the sheets
 
 
 def test_videos_are_what_browsers_play(folder, monkeypatch):

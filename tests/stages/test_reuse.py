@@ -21,7 +21,7 @@ from faze.base.logged_run import read_logged_run
 from faze.config.yaml_files import merge
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine.parallel import World
-from faze.training.run import RunIdentity
+from faze.training.run import RunIdentity, perturb_weight
 
 SMALL = {
     "model": {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2},
@@ -178,5 +178,10 @@ def test_noise_controls_are_trainings_of_the_baseline_that_noise_alone_changes(t
     differ = [{key for key, value in config.items() if configs[0][key] != value} for config in configs[1:]]
     assert differ == [{"tier", "control"}, {"tier", "control", "seed"}]
     assert 0 < change(baseline, rounding) < 1e-4 < change(baseline, other)  # three steps: rounding has hardly grown
+    weight = torch.tensor([[0.5, -2.0], [1.0, 1e-6]])
+    perturb_weight(
+        SimpleNamespace(encoder=SimpleNamespace(initial=SimpleNamespace(conv1=SimpleNamespace(weight=weight))))
+    )
+    assert weight[0, 1] == torch.nextafter(torch.tensor(-2.0), torch.tensor(0.0))  # the largest
     before, after = weights_of(baseline), weights_of(rounding)
     assert sum(not torch.equal(after[name], value) for name, value in before.items()) > len(before) / 2

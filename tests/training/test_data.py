@@ -76,8 +76,9 @@ def test_feed_goes_on_at_any_step(workers):
 
 
 def test_feed_goes_round_for_ever():
-    batches = list(itertools.islice(feed(people())(itertools.cycle(range(2))), 5))
-    assert_same(batches[2:], batches[:3])
+    """The fourth step ends in the second epoch, from which the feed returns to the first one."""
+    batches = list(itertools.islice(feed(people())(itertools.cycle(range(4))), 7))
+    assert_same(batches[4:], batches[:3])
 
 
 class Slow(torch.utils.data.Dataset):
