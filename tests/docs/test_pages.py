@@ -128,14 +128,14 @@ def test_an_arrow_that_follows_from_others_is_left_out() -> None:
 
 
 def test_reading_order_is_short_and_true() -> None:
-    """Check the README's table of files, lines and subjects: at most ten files and 1,500 lines, starting at
+    """Check the README's table of files, lines and subjects: at most ten files and 1,600 lines, starting at
     config.yaml."""
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Reading the code")[1].split("\n## ")[0]
     rows = re.findall(r"^\| \[`?([\w./]+)`?\]\(([\w./]+)\) \| ([\d,]+) \|", section, re.MULTILINE)
     assert rows[0][1] == "config/config.yaml"
     assert len(rows) <= 10
     lines = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for _, path, _ in rows}
-    assert sum(lines.values()) <= 1550
+    assert sum(lines.values()) <= 1600
     said = {path: int(count.replace(",", "")) for _, path, count in rows}
     wrong = {path: (said[path], count) for path, count in lines.items() if abs(said[path] - count) > 0.1 * count + 3}
     assert wrong == {}, "said, counted"
