@@ -158,7 +158,8 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     os.environ.setdefault("PET_SIGNALS_TO_HANDLE", passed_on)
     os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(LEAVE_S))
     os.environ[LAUNCHER] = str(os.getpid())
-    meeting = [] if MEETING in os.environ else ["--standalone"]
+    # Without the address, torchrun would wait for five minutes on a machine whose own name cannot be resolved.
+    meeting = [] if MEETING in os.environ else ["--standalone", "--local-addr=127.0.0.1"]
     options = [*meeting, f"--nproc-per-node={count_processes(engine)}"]
     sys.stdout.flush()
     try:

@@ -46,7 +46,7 @@ def test_the_shipped_profile_is_refused_by_one_sentence(cluster: Cluster, checko
     assert answer.code == 1
     [sentence] = [line for line in answer.text.splitlines() if "nothing was sent to SLURM" in line]
     assert re.search(
-        r"rule train asks for 16 CPUs, 64000 MB, 1 GPU, but the largest node of partition main, n\d, "
+        r"rule train requests 16 CPUs, 64000 MB, 1 GPU, but the largest node of partition main, n\d, "
         "has 2 CPUs, 8000 MB, 1 GPU",
         sentence,
     )

@@ -13,11 +13,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from stage_training import ROOT, Training, write_store
+from torch.distributed import run as torchrun
+from trajectory import tier
 
 from faze.base.allocator_retention import VARIABLE, with_allocator_retention
 from faze.base.environment import check_environment, clean_environment, recorded_variables
 from faze.base.errors import UserError
-from faze.engine import execution, machine
+from faze.engine import execution, machine, parallel
 from faze.engine.precision import _missing_kernels
 from faze.tracking.store import DEFAULTS, check_kind, explained, prepare_environment
 from faze.training.run import RunIdentity
@@ -242,6 +244,18 @@ def test_ddp_leaves_no_temporary_folder_and_ignores_what_other_launchers_set(tmp
     code, words = train(tmp_path, "ddp", TMPDIR=str(tmp_path / "tmp"), **rest, **torchrun)
     assert code == 0, words
     assert {path.name for path in (tmp_path / "tmp").iterdir()} <= {f"torchinductor_{getpass.getuser()}"}
+
+
+def test_ddp_on_one_machine_does_not_need_its_host_name(monkeypatch):
+    """Regression: in a container whose name cannot be resolved, torchrun waited for five minutes and failed."""
+    given = []
+    monkeypatch.setattr(torchrun, "run", given.append)
+    monkeypatch.setattr(parallel, "ignore_signals", lambda: None)  # they would be ignored by all later tests
+    assert parallel.launch(tier("ddp"), ["train"])
+    assert (given[0].standalone, given[0].local_addr) == (True, "127.0.0.1")
+    monkeypatch.setenv(parallel.MEETING, "head:29500")  # with several nodes, the others use the name
+    assert parallel.launch(tier("ddp"), ["train"])
+    assert (given[1].standalone, given[1].local_addr) == (False, None)
 
 
 @pytest.mark.parametrize(("uri", "accepted"), [
