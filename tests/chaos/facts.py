@@ -29,6 +29,8 @@ NOT_EQUAL = {  # columns of evaluation/*.csv that are of times and memory
 }
 TIMES = ("log_bytes", "seconds", "identity")  # of torch files and of the metadata of parquet files
 OF_THE_MOMENT = ("time", "machine", "seconds", "checksum", "fingerprint")  # of events
+# Whether a run resumes, and which of two identical training runs reuses the other, depends on the moment of a fault.
+NOT_EVENTS = ("resume", "reused_from")
 OF_RESULTS = ("error/", "curve/", "val/", "train/loss")  # of MLflow's metrics
 
 
@@ -123,7 +125,7 @@ def _of_table(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _of_run_log(path: Path) -> Iterator[tuple[str, object]]:
-    events = [event for event in read_events(path) if event["event"] != "resume"]
+    events = [event for event in read_events(path) if event["event"] not in NOT_EVENTS]
     yield "events", [event["event"] for event in events]
     for position, event in enumerate(events):
         told = {key: value for key, value in event.items() if key not in OF_THE_MOMENT}

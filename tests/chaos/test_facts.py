@@ -67,6 +67,14 @@ def another_table(**metadata: str) -> Callable[[Path], object]:
     return change
 
 
+def resumed_and_reused(results: Path) -> None:
+    (results / RUN / "run.jsonl").unlink()
+    with RunLog(results / RUN / "run.jsonl") as log:
+        log.event("resume", step=8)
+        log.event("reused_from", tier="amp")
+        log.metrics(16, {"train/loss": 1.0, "train/images_per_s": 8.0})
+
+
 def torn(results: Path) -> None:
     path = results / RUN / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:300])
@@ -98,6 +106,7 @@ def test_what_must_be_equal(results: Path, change: Callable[[Path], object], dif
         another_table(seconds="2"),
         rewrite("evaluation/performance.csv", "12", "13"),
         rewrite(f"{RUN}/run.jsonl", "8.0", "9.0"),
+        resumed_and_reused,
         rewrite(f"{RUN}/logs/train.log", "1 s", "2 s"),
         lambda results: (results / RUN / ".checkpoint.pt.lock").touch(),
     ],
