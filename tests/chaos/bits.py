@@ -26,6 +26,7 @@ import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import torch  # noqa: E402
 from damage import flipped, truncated  # noqa: E402
+from data_sets import DATASETS  # noqa: E402
 from facts import digest  # noqa: E402
 
 from faze.base.errors import UserError  # noqa: E402
@@ -93,7 +94,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "codes": ("baseline/seed0/codes/mpiigaze.h5", codes),
     "learner": ("baseline/seed0/fewshot/maml.pt", learner),
     "estimator": ("estimator/estimator.pt", lambda path: load_estimator(path).network.state_dict()),
-    "errors": ("baseline/seed0/fewshot/maml_errors.parquet", lambda path: runs._read_learner(path, "maml")),
+    "errors": ("baseline/seed0/fewshot/maml_errors.parquet", lambda path: runs._read_learner(path, "maml", DATASETS)),
     "redirected people": ("baseline/seed0/redirection.parquet", read_people),
     "redirected pairs": ("baseline/seed0/redirected_pairs.parquet", read_pairs),
     "run log": ("baseline/seed0/run.jsonl", read_ended_run),
