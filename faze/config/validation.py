@@ -16,7 +16,7 @@ from faze.config.check import (
     shown,
 )
 from faze.config.datasets import check_datasets, data_sets, training_set
-from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
+from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, DataSet, Engine
 from faze.config.tiers import ON, at_point, check_sweep, leave_one_out, points, resolve_tier, tier_bases
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
@@ -136,7 +136,8 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     yield from faults
     paths = {} if faults else {name: entry.path for name, entry in data_sets(c).items()}
     if not all(paths.values()):
-        yield from _check_people(c["synthetic"], c["fewshot"], c["data"], rendered=not paths[training_set(c)])
+        training = data_sets(c)[training_set(c)]
+        yield from _check_people(c["synthetic"], c["fewshot"], c["data"], None if training.path else training)
     yield from check_steps(c["fewshot"])
 
 
@@ -160,12 +161,17 @@ def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fa
 
 
 def _check_people(
-    synthetic: Mapping[str, Any], fewshot: Mapping[str, Any], data: Mapping[str, Any], rendered: bool
+    synthetic: Mapping[str, Any], fewshot: Mapping[str, Any], data: Mapping[str, Any], rendered: DataSet | None
 ) -> Iterator[Fault]:
-    """Check that rendered people have enough frames for calibration, queries and meta-training."""
+    """Check that rendered people are enough, and have enough frames for calibration, queries and meta-training.
+
+    `rendered` is the training set if its people are rendered.
+    """
     frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
     of_tasks = META_LEARNERS & set(fewshot["learners"])
-    key = "frames_per_person" if synthetic["gazecapture_train_frames"] is None else "gazecapture_train_frames"
+    phones = rendered is not None and rendered.layout == "gazecapture"
+    key = "gazecapture_train_frames" if phones and synthetic["gazecapture_train_frames"] else "frames_per_person"
+    people = "gazecapture_train_people" if phones else "mpiigaze_people"
     needs = {"query_entries": "frames_per_person"} | ({"meta_query": key} if of_tasks and rendered else {})
     for query, of_whom in needs.items():
         if synthetic[of_whom] < shots + fewshot[query]:
@@ -181,8 +187,10 @@ def _check_people(
             "data.min_entries",
             f"{data['min_entries']} is more than synthetic.{key}: training would leave everyone out",
         )
-    if of_tasks and rendered and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
-        yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
+    if rendered and not phones and (rendered.folds or 0) > synthetic[people]:
+        yield Fault("preprocess.datasets", f"{rendered.folds} folds are more than synthetic.{people}")
+    elif of_tasks and rendered and synthetic[people] < fewshot["tasks"]:
+        yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.{people}")
 
 
 def check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:

@@ -137,6 +137,18 @@ def test_only_rendered_training_people_need_enough_frames(defaults: dict) -> Non
     check(defaults, training | {"splits": "test"}, STRIPS)
 
 
+def test_leave_one_person_out_renders_enough_laptop_users(defaults: dict) -> None:
+    """Regression: the numbers of the phone users, whom nothing renders here, were checked instead."""
+    webcam = {"name": "webcam", "layout": "mpiifacegaze", "splits": "leave_one_person_out", "folds": 3}
+    defaults["synthetic"] |= {"gazecapture_train_people": 1, "gazecapture_train_frames": 2}
+    check(defaults, webcam)
+    people = defaults["synthetic"]["mpiigaze_people"]
+    told = faults(defaults, webcam | {"folds": people + 1})
+    assert told == [f"{KEY}: {people + 1} folds are more than synthetic.mpiigaze_people"]
+    defaults["synthetic"]["mpiigaze_people"] = 3
+    assert [told.partition(": ")[0] for told in faults(defaults, webcam)] == ["fewshot.tasks"]
+
+
 MINE = """name: mine
 preprocess:
   distance_mm: 600
