@@ -72,14 +72,14 @@ def _times(records: Records, units: Sequence[Unit]) -> Iterator[str]:
 def _rows(tiers: Mapping[str, Sequence[dict]], wrong: Mapping[str, str]) -> Iterator[list[str]]:
     """Yield the cells of each tier, whose rounds are compared with the baseline's in the same rounds."""
     changes = tier_changes({tier: rows[0]["switches"] for tier, rows in tiers.items() if rows and tier != AGAIN})
-    reference = [_round(row) for row in tiers[BASELINE]]
+    reference = [round_of(row) for row in tiers[BASELINE]]
     first = compare(reference, reference)
     for tier, rows in tiers.items():
         proof = "reference" if tier in (BASELINE, AGAIN) else wrong.get(tier, "passed")
         if tier in wrong or len(rows) < len(reference):
             yield [tier, "", "", "", "", "", proof if tier in wrong else "not in every round"]
             continue
-        row = compare([_round(each) for each in rows], reference)
+        row = compare([round_of(each) for each in rows], reference)
         throttled = sorted({reason for each in rows for reason in each.get("throttled", ())})
         speed = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row["speedup"])
         yield [
@@ -93,7 +93,7 @@ def _rows(tiers: Mapping[str, Sequence[dict]], wrong: Mapping[str, str]) -> Iter
         ]
 
 
-def _round(row: Mapping) -> TierRound:
+def round_of(row: Mapping) -> TierRound:
     """Return the round that a row of benchmark.json was computed from."""
     memory = {name: value for name, value in row.items() if name in ("peak_gib", "reserved_gib", "warmup_peak_gib")}
     (blocks,) = row["blocks_ms"]

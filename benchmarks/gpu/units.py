@@ -51,7 +51,7 @@ LIMIT_S = {
 }
 COMPILING_S = 240.0  # in addition
 # Trainings to the end at the default's size, on rendered people, with their seeds.
-TRAINED = {BASELINE: 0, AGAIN: 1, "graphs": 0, "compile": 0}
+TRAINED = {BASELINE: 0, AGAIN: 1, "autotune": 0, "graphs": 0, "compile": 0}
 # In the proof of a whole step, the baseline computes at once what the others compute in several parts: as many as fit,
 # at most the talk's 8. A pair in fp32 needs 94 MiB (measured on a CPU); the rest is for cuDNN.
 MOST_PARTS, PAIR_GIB, SHARE = 8, 0.095, 0.8
