@@ -175,6 +175,14 @@ def test_eyes_rest_near_the_dot_on_a_screen_that_is_a_little_elsewhere(role: Rol
     assert np.array_equal(known["gaze_target_mm"], scene.true_target_mm)
 
 
+def test_annotated_heads_of_measured_people_are_lower_and_farther() -> None:
+    frames = sample_frames(Role("gazecapture", "train", 0), dataclasses.replace(MEASURED, frames_per_person=40))
+    scene = frames.scene
+    scale = 1.04 * 45.6 / frames.person.outer_half_mm
+    in_head = np.einsum("nji,nj->ni", scene.rotation, scene.annotated_origin_mm / scale - scene.origin_mm)
+    np.testing.assert_allclose(in_head, np.tile([0.0, 2.0, 0.0], (40, 1)), atol=1e-9)
+
+
 def slopes(synthetic: Synthetic, count: int = 24) -> np.ndarray:
     """Return the rotation of each person's irises, as the user sees it, per degree of labelled yaw."""
     found = []

@@ -118,7 +118,7 @@ def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[PersonAnnotation]
 def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(
     raw: tuple[Path, list[PersonAnnotation]],
 ) -> None:
-    """A generic face model in a biased pose is near the person's own corners, but not exactly on them."""
+    """A generic face model in a biased pose is near the person's own corners, but not on them: 2 mm are 4 px."""
     from scipy.io import loadmat
 
     camera = loadmat(raw[0] / "mpiifacegaze/p00/Calibration/Camera.mat")
@@ -127,7 +127,7 @@ def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(
             FACE_MODEL_6_MM, row[14:17], row[17:20], camera["cameraMatrix"], camera["distCoeffs"]
         )
         off = np.linalg.norm(seen[:, 0] - row[2:14].reshape(6, 2), axis=1)
-        assert off[:4].max() < 9.0 and off.max() < 22.0
+        assert off[:4].max() < 13.0 and off.max() < 26.0
 
 
 def test_mpiifacegaze_screen_calibration_gives_the_target(raw: tuple[Path, list[PersonAnnotation]]) -> None:

@@ -188,6 +188,8 @@ class SyntheticPerson:
     iris_mm: float = 5.9  # radius
     spectacles: Spectacles | None = None
     fixation: Fixation | None = None  # None: the annotated direction deviates only by gaze_bias_rad
+    annotated_below_mm: float = 0.0  # the annotated inner eye corners are this far below the true ones
+    annotated_farther: float = 1.0  # annotated distance / that of a face model that differs only in size
 
     @property
     def corners_mm(self) -> NDArray:
@@ -284,6 +286,7 @@ PEOPLE = {
 WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; the least power that is worn
 COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; plain and coated; share of spectacles
 KAPPA_PER_DIOPTRE_DEG = 0.16
+ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # then the irises are as high in a strip, and as large, as in real ones
 UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
 
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
@@ -311,6 +314,8 @@ def sample_measured_person(rng: np.random.Generator) -> SyntheticPerson:
         eyeball_mm=one["eyeball_mm"],
         iris_mm=one["iris_mm"],
         fixation=Fixation(np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]), one["fixation_deg"]),
+        annotated_below_mm=ANNOTATED_BELOW_MM,
+        annotated_farther=ANNOTATED_FARTHER,
     )
     spectacles = _spectacles(rng, measured, one)  # drawn for everybody, so that wearing them changes no other draw
     return replace(measured, spectacles=spectacles) if wears else measured

@@ -4,8 +4,8 @@ The eyes fixate the true target: each eye's visual axis goes through it, and the
 drawn, deviates by kappa. Spectacles deflect both axes. The annotated target is the dot on the screen. For simple
 people, the dot, seen from the gaze origin, deviates from the true target by the person's bias, a rotation in the camera
 frame. For measured people, the eyes fixate a point near the dot, the screen's position differs slightly from the
-annotated one, and a generic face model places the person too near or too far. The annotated head pose has a separate
-bias.
+annotated one, and a generic face model places the person too near or too far, and too low. The annotated head pose has
+a separate bias.
 
 Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a name indicates otherwise.
 """
@@ -108,7 +108,8 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
     place = 0.3 * middle[:, :2] + habits.aside_mm + rng.normal(0.0, 0.05 * setting.distance_mm, (count, 2))
     origin = np.column_stack([place, distance])
     rotation = _draw_rotation(rng, habits, origin, middle, target)
-    annotated_origin = origin * (MODEL_OUTER_HALF_MM / person.outer_half_mm)
+    farther = person.annotated_farther * MODEL_OUTER_HALF_MM / person.outer_half_mm
+    annotated_origin = farther * (origin + person.annotated_below_mm * rotation[:, :, 1])
     true_target = _true_target(rng, person, setting.screens, screen, (origin, annotated_origin, target))
     return Scene(
         screen=screen,
