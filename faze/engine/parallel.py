@@ -27,8 +27,8 @@ from faze.engine.switches import Switch
 
 # A rank may wait while another one writes a checkpoint, or until an orphaned run releases its lock.
 PATIENCE = datetime.timedelta(hours=12)
-# Gloo's messages when a process at the other end has ended, on this machine or another.
-PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+# Gloo's messages when a process at the other end has ended, on this machine or another; the last one while connecting.
+PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "connectFullMesh failed")
 LEAVE_S = 600  # time for torchrun's processes to finish a step and write a checkpoint; a cluster may grant less
 
 
@@ -239,23 +239,24 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
 @contextlib.contextmanager
 def _process_group(device: torch.device) -> Iterator[World]:
     cuda = device.type == "cuda"
-    # With the device, NCCL connects now instead of during the first step.
-    dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
-    ended = False
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), device)
-        ended = True
+        # With the device, NCCL connects now instead of during the first step.
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
+        ended = False
+        try:
+            yield World(dist.get_rank(), dist.get_world_size(), device)
+            ended = True
+        finally:
+            # A process that fails must not wait in NCCL for others that wait for it. Once it ends, torchrun ends them.
+            if ended or not cuda:
+                drop_captured()
+                dist.destroy_process_group()
     except RuntimeError as error:
         if any(message in str(error) for message in PEER_GONE):
             raise UserError(
                 "another process of this training has ended; run the same command again to resume"
             ) from None
         raise
-    finally:
-        # A process that fails must not wait in NCCL for processes that wait for it. Once it ends, torchrun ends them.
-        if ended or not cuda:
-            drop_captured()
-            dist.destroy_process_group()
 
 
 @contextlib.contextmanager

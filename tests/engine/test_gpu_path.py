@@ -18,6 +18,7 @@ import torch.distributed as dist
 from roofline_sizes import small_roofline
 from trajectory import people, setup, tier
 
+from faze.base.errors import UserError
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
 from faze.commands import largest_batch, profile
 from faze.config.yaml_files import merge
@@ -146,6 +147,23 @@ def test_a_process_that_fails_does_not_wait_in_nccl(ended):
     with pytest.raises(KeyError), join(tier("ddp"), threads=1):
         raise KeyError
     assert ended[1:] == ["begin on cuda:0"]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Gloo connectFullMesh failed with SO_ERROR: Connection refused, remote=[127.0.0.1]:18335$0", UserError),
+        ("no such interface", RuntimeError),
+    ],
+)
+def test_a_process_that_ends_while_others_connect_to_it_is_one_sentence(message, expected, monkeypatch):
+    def connect(*_, **__):
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(dist, "init_process_group", connect)
+    with pytest.raises(expected) as raised, join(dataclasses.replace(tier("ddp"), device="cpu"), threads=1):
+        pytest.fail("the processes have not met")
+    assert ("another process of this training has ended" in str(raised.value)) == (expected is UserError)
 
 
 # --- profile and largest-batch reach the captured graph --------------------------------------------------------------
