@@ -201,7 +201,8 @@ def gpu() -> str:
     ((facts, units),) = json.loads((FOLDER / "gpu.json").read_text(encoding="utf-8"))["machines"].items()
     config = read_config([ROOT / "config/config.yaml"])
     rounds = [unit["result"]["tiers"] for name, unit in units.items() if name.startswith("time/")]
-    rows = [["`baseline`", "", f"{_step_ms(rounds):.0f}", "1", "1"]]
+    reference = [round_of(tiers["baseline"]) for tiers in rounds]
+    rows = [["`baseline`", "", f"{compare(reference, reference)['step_ms']:.0f}", "1", "1"]]
     for named in config["auto_tiers"]["cuda"][1:]:
         tier = named.split()[0]
         timed = [tiers for tiers in rounds if tier in tiers]
@@ -221,11 +222,6 @@ def gpu() -> str:
         f"Errors of trained networks: {listed}; `baseline` with another seed {again:.2f}°.\n"
         f"Measured on {facts.removeprefix('gpus ')}."
     )
-
-
-def _step_ms(rounds: list[dict]) -> float:
-    reference = [round_of(tiers["baseline"]) for tiers in rounds]
-    return compare(reference, reference)["step_ms"]
 
 
 if __name__ == "__main__":

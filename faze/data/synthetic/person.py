@@ -286,7 +286,7 @@ PEOPLE = {
 WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; the least power that is worn
 COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; plain and coated; share of spectacles
 KAPPA_PER_DIOPTRE_DEG = 0.16
-ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # as high in a strip, and as large, as real irises
+ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # make irises as high and large in strips as real ones
 UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
 
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
