@@ -6,7 +6,7 @@ reads its planes twice, for the sums and for the result; planes that fit in the 
 Means and squared deviations of tiles are combined in a way that avoids cancellation (Chan et al. 1979).
 
 Sums are float32, or float64 for float64 tensors. The kernels have run in Triton's interpreter on a CPU, and have been
-compiled for compute capability 7.0 and 9.0, but have not run on a GPU yet.
+compiled for compute capability 7.0 and 9.0, and have run on an H100.
 """
 
 import torch
