@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +44,12 @@ def test_conda_environment_holds_the_same_versions() -> None:
     environment = yaml.safe_load((ROOT / "envs" / "faze.yaml").read_text(encoding="utf-8"))
     (pip,) = (entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     assert {plain(line.split("==")[0]): line.split("==")[1] for line in pip} == pins()
+
+
+def test_every_package_can_be_installed_with_the_oldest_python() -> None:
+    """Regression: the set-up failed with Debian's Python 3.11.2, since a pinned version needed 3.11.5."""
+    pythons = {d.metadata["Name"]: d.metadata["Requires-Python"] or "" for d in importlib.metadata.distributions()}
+    assert [name for name, python in pythons.items() if "3.11.0" not in SpecifierSet(python)] == []
 
 
 TRITON_OF_TORCH = {
