@@ -48,7 +48,8 @@ def test_conda_environment_holds_the_same_versions() -> None:
 
 def test_every_package_can_be_installed_with_the_oldest_python() -> None:
     """Regression: the set-up failed with Debian's Python 3.11.2, since a pinned version needed 3.11.5."""
-    pythons = {d.metadata["Name"]: d.metadata["Requires-Python"] or "" for d in importlib.metadata.distributions()}
+    installed = (distribution.metadata for distribution in importlib.metadata.distributions())
+    pythons = {metadata["Name"]: metadata.get("Requires-Python") or "" for metadata in installed}
     assert [name for name, python in pythons.items() if "3.11.0" not in SpecifierSet(python)] == []
 
 
