@@ -16,7 +16,7 @@ from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.datasets import data_sets, training_folds
 from faze.config.parameters import CONTROLS, SHARED, STAGES, Fold
-from faze.config.tiers import at_point, leave_one_out, points, resolve_tier, tier_bases
+from faze.config.tiers import at_point, leave_one_out, points, resolve_tier, tier_bases, trained_tiers
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
@@ -58,7 +58,7 @@ def resolve(
         elif section == "leave_one_out":
             known = leave_one_out(config) if config["benchmark"]["leave_one_out"] else {}
         elif section == "run":
-            known = config["run"] | {"tiers": list(tier_bases(config))}
+            known = config["run"] | {"tiers": trained_tiers(config)}
         elif section == "dataset":
             assert dataset is not None, f"stage {stage} needs a data set"
             known = data_sets(config)[dataset]

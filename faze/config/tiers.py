@@ -14,20 +14,37 @@ from faze.config.parameters import STAGES, Engine
 from faze.config.yaml_files import merge, unflatten
 
 ON = " on "  # in a list of tiers, before the one that a tier builds on
+UNTRAINED = " (untrained)"  # after a tier that is measured, but not trained
 DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with other devices
 
 
 def tier_bases(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the tiers to train, each with the tier it builds on: the one before it, or the one after ON.
+    """Return all tiers, each with the tier it builds on: the one before it, or the one after ON.
 
     The first one builds on the tier that sets every switch, and that one on nothing.
     """
     first, found = next(iter(config["tiers"])), {}
-    items = config["run"]["tiers"]
-    for item in config["auto_tiers"][auto_device(config)] if items == "auto" else items:
-        tier, _, base = item.partition(ON)
+    for item in _items(config):
+        tier, base, _ = split_item(item)
         found[tier] = None if tier == first else base or next(reversed(found), first)
     return found
+
+
+def trained_tiers(config: Mapping[str, Any]) -> list[str]:
+    """Return the tiers to train; the benchmark also measures the others."""
+    return [tier for tier, _, trained in map(split_item, _items(config)) if trained]
+
+
+def split_item(item: str) -> tuple[str, str | None, bool]:
+    """Split an item of a list of tiers: the tier, the one that it says it builds on, and whether it is trained."""
+    named = item.removesuffix(UNTRAINED)
+    tier, on, base = named.partition(ON)
+    return tier, base if on else None, named == item
+
+
+def _items(config: Mapping[str, Any]) -> Sequence[str]:
+    items = config["run"]["tiers"]
+    return config["auto_tiers"][auto_device(config)] if items == "auto" else items
 
 
 def auto_device(config: Mapping[str, Any]) -> str:

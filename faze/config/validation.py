@@ -17,7 +17,18 @@ from faze.config.check import (
 )
 from faze.config.datasets import check_datasets, data_sets, training_set
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, DataSet, Engine
-from faze.config.tiers import ON, at_point, check_sweep, leave_one_out, points, resolve_tier, tier_bases
+from faze.config.tiers import (
+    ON,
+    UNTRAINED,
+    at_point,
+    check_sweep,
+    leave_one_out,
+    points,
+    resolve_tier,
+    split_item,
+    tier_bases,
+    trained_tiers,
+)
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 # Folders beside those of the tiers, under results/<name>/.
@@ -64,8 +75,12 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
         lists |= {f"auto_tiers.{device}": items for device, items in mapping["auto_tiers"].items()}
         faults += [fault for key, items in lists.items() for fault in _check_order(key, items, mapping["tiers"])]
     if not faults:
-        items = [tier if base is None else f"{tier}{ON}{base}" for tier, base in tier_bases(mapping).items()]
-        controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(items) > 1]
+        trained = trained_tiers(mapping)
+        items = [
+            (tier if base is None else f"{tier}{ON}{base}") + ("" if tier in trained else UNTRAINED)
+            for tier, base in tier_bases(mapping).items()
+        ]
+        controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(trained) > 1]
         mapping = merge(mapping, {"run": {"tiers": items, "controls": controls}})
         faults += [*_check_combinations(mapping), *_check_points(mapping, kinds)]
     refuse(faults, paths)
@@ -94,14 +109,16 @@ def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> It
     """Check that the tiers of a list are defined and listed once, and that each builds on one before it."""
     first, before = next(iter(tiers)), []
     for item in items if items != "auto" else ():
-        tier, on, base = item.partition(ON)
+        tier, base, trained = split_item(item)
         if tier not in tiers:
             yield Fault(key, f"{shown(tier)} is not defined under tiers{nearest(tier, list(tiers))}")
         elif tier in before:
             yield Fault(key, f"contains {tier} twice")
-        elif tier == first and (before or on):
+        elif not (before or trained):
+            yield Fault(key, f"{tier} is the first tier, with which the others are compared: it must be trained")
+        elif tier == first and (before or base is not None):
             yield Fault(key, f"{first} sets every switch: write it first, without a tier that it builds on")
-        elif on and base not in (first, *before):
+        elif base is not None and base not in (first, *before):
             yield Fault(key, f"{tier} builds on {shown(base)}, which is not before it{nearest(base, [first, *before])}")
         before.append(tier)
 

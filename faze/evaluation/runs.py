@@ -16,6 +16,7 @@ from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import ResultPaths
+from faze.base.run_log import changed_switches
 from faze.evaluation import UNADAPTED
 from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_metadata, read_table
 
@@ -162,6 +163,32 @@ def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
     for tier, source in sources.items():
         first.setdefault(source, tier)
     return {tier: "" if first[source] == tier else first[source] for tier, source in sources.items()}
+
+
+def tier_switches(
+    ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]
+) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Return the switches of each measured tier: those of its training or, for an untrained tier, of the benchmark.
+
+    Training sets some switches for all tiers, such as `allocator`. An untrained tier differs from the baseline's
+    training only where it differs from the baseline in the benchmark.
+
+    Args:
+        ablation: its first tier is the baseline.
+        benchmark: the measurements of the benchmark (`read_benchmark`).
+        trainings: the run log of one training run per trained tier.
+    """
+    first, measured = ablation.tiers[0], benchmark["tiers"]
+    found = {}
+    with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
+        for tier, row in measured.items():
+            if tier in trainings:
+                found[tier] = trainings[tier].switches
+            else:
+                changed = changed_switches(row["switches"], measured[first]["switches"])
+                own = {switch["switch"]: switch for switch in changed}
+                found[tier] = [own.get(switch["switch"], switch) for switch in trainings[first].switches]
+    return found
 
 
 def read_left_out(ablation: Ablation) -> list[str]:

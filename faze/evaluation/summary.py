@@ -17,7 +17,14 @@ from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, REDIRECTED, SIMILARITIES
-from faze.evaluation.runs import MEASURE_AGAIN, Ablation, read_learner_times, read_left_out, read_val_errors
+from faze.evaluation.runs import (
+    MEASURE_AGAIN,
+    Ablation,
+    read_learner_times,
+    read_left_out,
+    read_val_errors,
+    tier_switches,
+)
 from faze.evaluation.tables import other_benchmarks
 from faze.evaluation.wording import throttled
 
@@ -53,7 +60,7 @@ def summarize(
     """
     seed, baseline = ablation.seeds[0], ablation.tiers[0]
     largest_k = int(tables["runs"]["k"].max())
-    switches = {tier: trainings[tier, seed].switches for tier in ablation.tiers}
+    switches = tier_switches(ablation, benchmark, {tier: trainings[tier, seed] for tier in ablation.tiers})
     decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in ablation.tiers[1:]}
     tier_verdicts = {tier: verdict.overall(changes) for tier, changes in decisive.items()}
     with as_written(ablation.paths.benchmark, MEASURE_AGAIN):

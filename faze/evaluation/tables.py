@@ -12,7 +12,7 @@ from faze.base.files import as_written
 from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
 from faze.config.parameters import Evaluate
-from faze.evaluation.runs import MEASURE_AGAIN, Ablation, same_steps
+from faze.evaluation.runs import MEASURE_AGAIN, Ablation, same_steps, tier_switches
 from faze.evaluation.statistics import (
     SEEDS_FOR_A_TIER,
     Comparison,
@@ -238,32 +238,32 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
     """Tabulate the speed, memory and switches of each tier.
 
     Args:
-        ablation: defines the tiers.
+        ablation: its first tier is the baseline.
         benchmark: the measurements of the benchmark (`runs.read_benchmark`).
-        trainings: the run log of one training run per tier, for the switches that were active in it.
+        trainings: the run log of one training run per trained tier.
 
     Returns:
-        One row per tier. speed_ratio and memory_ratio are relative to the baseline: above 1 if the tier is faster or
-        uses less memory. memory_differs: whether the ranges of peak memory over rounds do not overlap. same_as: an
-        earlier tier with an identical training run. same_step: the reason why the tier's step is the same as the
-        baseline's, if it is.
-        unsteady_rounds: rounds that did not become steady during warm-up.
+        One row per measured tier. speed_ratio and memory_ratio are relative to the baseline: above 1 if the tier is
+        faster or uses less memory. memory_differs: whether the ranges of peak memory over rounds do not overlap.
+        same_as: an earlier tier with an identical training run. same_step: the reason why the tier's step is the same
+        as the baseline's, if it is. unsteady_rounds: rounds that did not become steady during warm-up.
 
     Raises:
         UserError: benchmark.json is damaged.
     """
     rows, same, first = [], same_steps(trainings), ablation.tiers[0]
+    switches = tier_switches(ablation, benchmark, trainings)
     with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
         baseline = benchmark["tiers"][first]
-        for tier in ablation.tiers:
+        for tier in switches:
             measured = benchmark["tiers"][tier]
             speed, (low, high) = measured["speedup"], measured["step_ms_quartiles"]
-            switches = changed_switches(trainings[tier].switches, () if tier == first else trainings[first].switches)
-            active = [f"{s['switch']} {s['wanted']} ({s['acted']})" for s in switches if not s["reason"]]
-            inactive = [f"{s['switch']} {s['wanted']}: {s['reason']}" for s in switches if s["reason"]]
+            changed = changed_switches(switches[tier], () if tier == first else switches[first])
+            active = [f"{s['switch']} {s['wanted']} ({s['acted']})" for s in changed if not s["reason"]]
+            inactive = [f"{s['switch']} {s['wanted']}: {s['reason']}" for s in changed if s["reason"]]
             row = {
                 "tier": tier,
-                "same_as": same[tier],
+                "same_as": same.get(tier, ""),
                 "step_ms": measured["step_ms"],
                 "step_ms_q1": low,
                 "step_ms_q3": high,
@@ -306,7 +306,7 @@ def other_benchmarks(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[s
         if measured := benchmark.get("paper_width"):
             of_tiers = measured["tiers"]
             full = next(iter(of_tiers.values()), {})
-            rows = {tier: _time_and_memory(of_tiers[tier], full) for tier in ablation.tiers if tier in of_tiers}
+            rows = {tier: _time_and_memory(of_tiers[tier], full) for tier in of_tiers}
             wide = {name: measured[name] for name in ("model", "global_batch", "rounds")} | {"tiers": rows}
             wide |= measured["speed_interval"]
         return {"leave_one_out": left_out, "paper_width": wide}

@@ -16,6 +16,7 @@ SIMPLE = "offset"  # the learner with which all others are compared
 VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
 
 SINGLE = "Only {baseline} was run, so there is no second tier to compare it with (run.tiers)."
+UNTRAINED = "No tier apart from {baseline} was trained, so no error is compared."
 SPEED = (
     "The fastest tier apart from {baseline} is {tier}. It is {finding} {baseline}: a step is {ratio:.2f} times as fast "
     "({level:g} % interval {low} to {high} over {over}{widened})."
@@ -256,7 +257,7 @@ def describe(
 
     Args:
         tables: performance, changes, design, redirected, redirection_changes and learners, by name.
-        switches: switches of each tier, the baseline first.
+        switches: switches of each measured tier, the baseline first.
         controls: noise controls.
         seeds: number of seeds.
         evaluate: margin and confidence.
@@ -286,7 +287,8 @@ def describe(
         of_tiers = changes[changes["tier"].isin(others) & changes["decides"].astype(bool)]
         sentences["speed"] = describe_speed(measured.loc[best(measured, "speed_ratio")], baseline)
         sentences["memory"] = describe_memory(measured.loc[best(measured, "memory_ratio")], measured.loc[baseline])
-        sentences["error"] = describe_errors(of_tiers, "The gaze error", baseline, confidence)
+        compared = describe_errors(of_tiers, "The gaze error", baseline, confidence)
+        sentences["error"] = compared or UNTRAINED.format(baseline=baseline)
         sentences["scope"] = describe_scope(seeds)
         sentences["switches"] = describe_switches(changed)
     return sentences

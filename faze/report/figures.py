@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import REDIRECTED
 from faze.evaluation.tables import against
@@ -45,10 +44,10 @@ def _with_legend(figure: Figure, axes: Axes) -> Figure:
 
 def draw_talk_charts(results: Results) -> Figure:
     """Plot time, memory and error per tier as in the talk's charts; the last bars use the talk's ratios."""
-    several = len(results.tiers) > 1
-    rows = len(results.tiers) + several
+    several = len(results.measured) > 1
+    rows = len(results.measured) + several
     figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
-    performance = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
+    performance = results.tables["performance"].set_index("tier")
     step, low, high = (performance[f"step_ms{end}"] for end in ("", "_q1", "_q3"))
     _bars(time, results, step, np.maximum(step, high), "speed", [f"{ms:.0f}" for ms in step])
     whiskers = [(step - low).clip(lower=0), (high - step).clip(lower=0)]
@@ -60,15 +59,20 @@ def draw_talk_charts(results: Results) -> Figure:
     memory.errorbar(peak, range(len(peak)), xerr=[peak - minimum, maximum - peak], fmt="none", ecolor=INK, capsize=2)
     memory.set(title="Peak memory", xlabel="GiB (median, minimum and maximum)")
     tested = results.datasets[0]
-    before = results.cell("tiers", tested, UNADAPTED, 0)["mean_deg"]
-    after = results.cell("tiers", tested, results.learners[0], results.largest_k)["mean_deg"]
-    pale = [tier_colors(results.tiers)[tier] for tier in before.index]
+    before, after = (
+        results.cell("tiers", tested, learner, k)["mean_deg"].reindex(results.measured)
+        for learner, k in ((UNADAPTED, 0), (results.learners[0], results.largest_k))
+    )
+    pale = [results.colors[tier] for tier in before.index]
     error.barh(range(len(before)), before, height=0.8, color=pale, alpha=0.3)
-    labels = [f"{start:.2f} → {end:.2f}" for start, end in zip(before, after, strict=True)]
+    labels = [
+        f"{start:.2f} → {end:.2f}" if tier in results.tiers else "not trained"
+        for tier, start, end in zip(results.measured, before, after, strict=True)
+    ]
     _bars(error, results, after, np.maximum(before, after), "error", labels)
     adapted = f"{results.learners[0]}, k = {results.largest_k}"
     error.set(title=f"Error on {title_of(tested)}", xlabel=f"degrees (pale: unadapted; solid: {adapted})")
-    time.set_yticks(range(rows), [*results.tiers, "talk"][:rows])
+    time.set_yticks(range(rows), [*results.measured, "talk"][:rows])
     if several:
         time.get_yticklabels()[-1].set_color(REFERENCE)
     time.set_ylim(rows - 0.5, -0.6)
@@ -77,14 +81,14 @@ def draw_talk_charts(results: Results) -> Figure:
 
 def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what: str, labels: Sequence[str]) -> None:
     """Draw a labelled bar for each tier, and a hatched bar for our baseline divided by the talk's ratio."""
-    colors = tier_colors(results.tiers)
+    colors = results.colors
     near = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
     axes.barh(range(len(values)), values, height=0.62, color=[colors[tier] for tier in values.index])
-    for row, (end, label) in enumerate(zip(ends, labels, strict=True)):
+    for row, (end, label) in enumerate(zip(ends.fillna(0.0), labels, strict=True)):
         axes.annotate(label, (end, row), **near)
-    if len(results.tiers) > 1:
+    if len(values) > 1:
         quotient, label = TALK[what]
-        bar = (len(results.tiers), values.iloc[0] / quotient)
+        bar = (len(values), values.iloc[0] / quotient)
         axes.barh(*bar, height=0.62, facecolor="none", edgecolor=REFERENCE, hatch="////", linewidth=1.2)
         axes.annotate(label, bar[::-1], color=REFERENCE, bbox=ON_LINES, **near)
     axes.tick_params(axis="y", length=0)
@@ -97,7 +101,7 @@ def draw_changes(results: Results) -> Figure:
     changed = results.tiers[1:]
     lines = len(changed) + len(results.controls)
     figure, [row] = panels(WIDTH, 1.5 + 0.5 * lines, 1, len(results.datasets), sharex=True, sharey=True)
-    colors = tier_colors(results.tiers) | dict.fromkeys(results.controls, BASELINE)
+    colors = results.colors
     cells = [(UNADAPTED, 0, "white", -0.14), (results.learners[0], results.largest_k, None, 0.14)]
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.axvspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
@@ -155,7 +159,8 @@ def draw_training(results: Results) -> Figure:
     curves = results.tables["training"]
     target = results.tables["convergence"]["target_deg"].mean()
     for axes, column in zip(row, ("pairs", "rate_seconds"), strict=True):
-        for marker, (tier, color) in zip(itertools.cycle(MARKERS), tier_colors(results.tiers).items(), strict=False):
+        for marker, tier in zip(itertools.cycle(MARKERS), results.tiers, strict=False):
+            color = results.colors[tier]
             of_tier = curves[curves["tier"] == tier]
             for _, seed in of_tier.groupby("seed") if of_tier["seed"].nunique() > 1 else ():
                 axes.plot(seed[column], seed["error_deg"], color=color, linewidth=0.7, alpha=0.45)
@@ -327,7 +332,7 @@ def draw_redirection(results: Results) -> Figure:
     columns = [(dataset, factor) for dataset in results.datasets for factor in ("gaze", "head")]
     figure, [errors, turns] = panels(WIDTH, 6.4, 2, len(columns), sharex="col", sharey="row")
     ends = dict.fromkeys([results.tiers[0], results.tiers[-1]])
-    colors = tier_colors(results.tiers)
+    colors = results.colors
     for (dataset, factor), error, turn in zip(columns, errors, turns, strict=True):
         some = table[(table["dataset"] == dataset) & (table["factor"] == factor)]
         first = some[some["tier"] == results.tiers[0]]
@@ -368,7 +373,7 @@ def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
     """
     walks = list(next(iter(angles.values()))["walk"].unique())
     figure, [row] = panels(WIDTH, 3.4, 1, len(walks), sharey=True)
-    colors = tier_colors(results.tiers)
+    colors = results.colors
     for axes, walk in zip(row, walks, strict=True):
         for tier, table in angles.items():
             some = table[table["walk"] == walk]

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from faze.base.run_log import tier_changes
-from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import FACTORS, REDIRECTED, SIMILARITIES
 from faze.evaluation.statistics import MOST_PEOPLE, MOST_SEEDS, SEEDS_FOR_A_TIER
@@ -64,14 +63,14 @@ def render(
         atlas=atlas,
         data=data,
         paired_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # bootstrap intervals are over seeds from two on
-        colors=tier_colors(results.tiers) | dict.fromkeys(results.controls, BASELINE),
+        colors=results.colors,
         trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
         machine=formats.facts(machine),
         device=formats.machine(machine),
         phases=[phase for phase in PHASES if f"{phase}_ms" in performance],
         roofline=bool(performance["share_of_matmul_roof"].notna().all()),
         talk=TALK,
-        absent={} if "gpus" in machine else {t: why for t, why in NOT_ON_CPUS.items() if t not in results.tiers},
+        absent={} if "gpus" in machine else {t: why for t, why in NOT_ON_CPUS.items() if t not in results.measured},
         rows=tier_rows(summary, results),
         shots=shot_rows(results),
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
@@ -93,10 +92,10 @@ def render(
 
 
 def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
-    """Return the rows of the tier table: speed, memory, switches, errors and their changes, and verdict."""
+    """Return the rows of the tier table: speed, memory, switches and, of trained tiers, errors and verdict."""
     performance = results.tables["performance"].set_index("tier").astype({"same_step": object})
     performance = performance.fillna({"same_step": ""})
-    changes = tier_changes({tier: summary["switches"][tier] for tier in results.tiers})
+    changes = tier_changes(summary["switches"])
     return [
         {
             "tier": tier,
@@ -105,10 +104,12 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
             "on": changes[tier][0],
             "switches": changes[tier][1],
             "same_as": summary["same_steps"][tier],
-            "errors": [_error_cell(results, tier, *condition) for condition in conditions(results)],
+            "errors": [_error_cell(results, tier, *condition) for condition in conditions(results)]
+            if tier in results.tiers
+            else [],
             "verdict": summary["tier_verdicts"].get(tier, ""),
         }
-        for tier in results.tiers
+        for tier in results.measured
     ]
 
 
@@ -126,7 +127,7 @@ def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int)
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
     """Return the tier table with full precision, for other programs."""
-    table = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
+    table = results.tables["performance"].set_index("tier")
     for dataset, learner, k in conditions(results):
         name = f"{dataset}_k{k}"
         table[f"{name}_deg"] = results.cell("tiers", dataset, learner, k)["mean_deg"]

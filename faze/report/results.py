@@ -11,6 +11,7 @@ import pandas as pd
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.result_paths import ResultPaths
+from faze.base.tier_colors import BASELINE, tier_colors
 from faze.data.store.layout import RENDERED
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, title_of
@@ -24,7 +25,7 @@ TABLES += ("training", "convergence")
 class Results:
     """The tables of an evaluation, and the order in which tiers, controls, learners and data sets are shown."""
 
-    tiers: Sequence[str]
+    tiers: Sequence[str]  # trained
     controls: Sequence[str]
     learners: Sequence[str]
     datasets: Sequence[str]
@@ -33,6 +34,17 @@ class Results:
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
     pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strips`)
+
+    @property
+    def measured(self) -> list[str]:
+        """Every tier with a measured speed and memory, including those that are not trained."""
+        return list(self.tables["performance"]["tier"])
+
+    @property
+    def colors(self) -> dict[str, str]:
+        """The colour of each tier, which for trained ones is that in MLflow, and of each control."""
+        untrained = [tier for tier in self.measured if tier not in self.tiers]
+        return tier_colors([*self.tiers, *untrained]) | dict.fromkeys(self.controls, BASELINE)
 
     @property
     def rendered(self) -> list[str]:

@@ -14,7 +14,7 @@ from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.diagnostics import coverage, person_variance, pixel_checks
 from faze.evaluation.redirection_tables import redirected_tables, redirection
-from faze.evaluation.runs import Ablation, read_benchmark, read_errors
+from faze.evaluation.runs import Ablation, read_benchmark, read_errors, same_steps
 from faze.evaluation.statistics import design_table
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import (
@@ -80,7 +80,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     noisy = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
     conditions = tables["changes"].loc[tables["changes"]["decides"], CELL]
     levels = {"margin": config.evaluate.margin_deg, "alpha": 1 - config.evaluate.confidence}
-    trained = int((tables["performance"]["same_as"] == "").sum()) - 1  # tiers, besides the baseline
+    trained = sum(not same for same in same_steps(of_tier).values()) - 1  # tiers, besides the baseline
     tables["design"] = design_table(noisy, conditions, len(ablation.seeds), tiers=trained, **levels)
     summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
     with whole_folder(out) as folder:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from faze.config.check import ConfigError, fields_of, yaml_number
 from faze.config.parameters import PER_DATASET, SECTIONS, STAGES, Engine
 from faze.config.stage_config import load, resolve, to_lines
-from faze.config.tiers import DEVICE, resolve_tier, tier_bases
+from faze.config.tiers import DEVICE, resolve_tier, tier_bases, trained_tiers
 from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml
 
@@ -320,6 +320,21 @@ def test_a_tier_may_name_the_one_that_it_builds_on(defaults: dict) -> None:
     assert validate(config) == config
 
 
+def test_an_untrained_tier_is_measured_and_may_be_built_on(defaults: dict) -> None:
+    defaults["run"] |= {"tiers": ["baseline", "ddp on baseline (untrained)", "amp"], "controls": ["seed"]}
+    config = validate(defaults)
+    assert list(tier_bases(config)) == ["baseline", "ddp", "amp"]
+    assert trained_tiers(config) == list(resolve(config, "evaluate")["run.tiers"]) == ["baseline", "amp"]
+    assert resolve(config, "benchmark")["engines.ddp.parallel"] == "ddp"
+    assert resolve_tier(config, "amp").parallel == "ddp"
+    assert validate(config) == config
+
+
+def test_noise_controls_need_a_second_trained_tier(defaults: dict) -> None:
+    defaults["run"] |= {"tiers": ["baseline", "ddp (untrained)"], "controls": ["seed"]}
+    assert validate(defaults)["run"]["controls"] == []
+
+
 @pytest.mark.parametrize(
     ("tiers", "sentence"),
     [
@@ -327,6 +342,9 @@ def test_a_tier_may_name_the_one_that_it_builds_on(defaults: dict) -> None:
         (["baseline", "amp", "ddp on amp", "amp on ddp"], "contains amp twice"),
         (["baseline", "ddp on amp", "amp"], "ddp builds on 'amp', which is not before it"),
         (["baseline", "amp", "ddp on baselin"], "which is not before it; did you mean baseline?"),
+        (["baseline", "ddp (untrained)", "ddp"], "contains ddp twice"),
+        (["baseline", "ddp(untrained)"], "'ddp(untrained)' is not defined under tiers"),
+        (["amp (untrained)", "ddp"], "amp is the first tier, with which the others are compared: it must be trained"),
     ],
 )
 @pytest.mark.parametrize("key", ["run.tiers", "auto_tiers.cuda"])
@@ -355,7 +373,7 @@ def test_auto_is_the_list_of_the_device(device, variable, gpus, torch, chosen, d
     if variable:
         monkeypatch.setenv(DEVICE, variable)
     defaults["tiers"]["baseline"]["device"] = device
-    expected = [item.partition(" on ")[0] for item in defaults["auto_tiers"][chosen]]
+    expected = [item.partition(" ")[0] for item in defaults["auto_tiers"][chosen]]
     assert list(tier_bases(validate(defaults))) == list(tier_bases(defaults)) == expected
 
 
@@ -383,7 +401,7 @@ def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Pat
     for section in set(STAGES[stage]) & set(SECTIONS):
         for key in fields_of(STAGES[stage][section]):
             value, read = defaults[section][key], getattr(loaded.sections[section], key)
-            value = list(tier_bases(defaults)) if key == "tiers" else value
+            value = trained_tiers(defaults) if key == "tiers" else value
             assert read == (tuple(value) if isinstance(value, list) else value), f"{section}.{key}"
 
 

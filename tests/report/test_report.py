@@ -1,6 +1,7 @@
 """The report: its page, figures and files, for ablations that were written without training."""
 
 import base64
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -17,9 +18,12 @@ import pytest
 from data_sets import DATASETS
 from fabricated import SHOTS, Fabricated
 
+from faze.base.logged_run import read_ended_run
 from faze.base.result_paths import ResultPaths
+from faze.base.run_log import changed_switches
 from faze.base.tier_colors import tier_colors
 from faze.data.store.layout import RENDERED
+from faze.evaluation.runs import Ablation, tier_switches
 from faze.report import formats, media
 from faze.report.figures import draw_changes, draw_learners, draw_shots, draw_shots_by_tier, draw_talk_charts, thinned
 from faze.report.results import Results, read_csv, read_evaluation
@@ -340,6 +344,44 @@ def test_table_has_the_numbers_of_the_evaluation(page):
             assert table.loc["ddp", f"{dataset}_k{k}_{column}"] == pytest.approx(wanted[column])
     assert table.loc["ddp", "speed_ratio"] == pytest.approx(0.94)
     assert table.loc["amp", "verdict"] == "not judged" and "no fp16 kernels" in table.loc["amp", "inactive"]
+
+
+def test_untrained_tiers_have_a_speed_but_no_error(tmp_path):
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), untrained=("amp",), idle=False, **SMALL)
+    case.write(tmp_path)
+    html = (make(tmp_path, case) / "index.html").read_text()
+    baseline, amp, ddp = rows_of(section_of(html, "tiers").split("</table>")[0])
+    assert len(baseline) == len(ddp) == 8 and baseline[-1] == "reference" and ddp[-1] == "not judged"
+    assert amp[0].split() == ["amp", "on", "baseline", "active", "precision"] and amp[1].startswith("1.00×")
+    assert amp[3:] == ["measured, not trained", ""]
+    assert "Fastest tier: amp 1.00×" in text_of(section_of(html, "verdict"))
+    summary, results = read_evaluation(ResultPaths(tmp_path))
+    assert (results.tiers, results.measured) == (["baseline", "ddp"], ["baseline", "amp", "ddp"])
+    assert [run["tier"] for run in summary["runs"]] == ["baseline", "ddp"]
+    table = pd.read_csv(tmp_path / "report" / "table.csv").set_index("tier")
+    assert table.loc["amp"].filter(like="_deg").isna().all() and table.loc["ddp", "mpiigaze_k0_deg"] > 0
+    with drawing():
+        time, _, error = draw_talk_charts(results).axes
+    assert [text.get_text() for text in time.get_yticklabels()] == ["baseline", "amp", "ddp", "talk"]
+    labels = {round(text.xy[1]): text.get_text() for text in error.texts}
+    assert labels[1] == "not trained" and all("→" in labels[row] for row in (0, 2))
+    assert {tier: results.colors[tier] for tier in results.tiers} == tier_colors(results.tiers)  # as in MLflow
+
+
+def test_switches_of_an_untrained_tier_are_its_changes_in_the_benchmark(tmp_path):
+    """Training sets some switches for all tiers, so an untrained tier would appear to change those too."""
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), untrained=("ddp",), idle=False, **SMALL)
+    paths = case.write(tmp_path)
+    measured = json.loads(paths.benchmark.read_text())
+    for row in measured["tiers"].values():
+        row["switches"].append({"switch": "allocator", "wanted": "default", "acted": "default", "reason": ""})
+    ablation = Ablation(paths, ("baseline", "amp"), (0,), (), 20, ())
+    retained = {"switch": "allocator", "wanted": "default", "acted": "keep", "reason": "like every training run"}
+    logs = {tier: read_ended_run(paths.run_log(tier, 0)) for tier in ablation.tiers}
+    trainings = {tier: dataclasses.replace(log, switches=[*log.switches, retained]) for tier, log in logs.items()}
+    found = tier_switches(ablation, measured, trainings)
+    assert list(found) == ["baseline", "amp", "ddp"] and found["amp"] == trainings["amp"].switches
+    assert [switch["switch"] for switch in changed_switches(found["ddp"], found["amp"])] == ["parallel"]
 
 
 def test_figures_are_reproducible(page, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """A small results/<name> tree of a finished ablation, with known true errors."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import resolve, to_lines
+from faze.config.tiers import UNTRAINED
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
 from faze.data.rejects import sidecar_of
@@ -56,6 +57,7 @@ class Fabricated:
     seed_spread_deg: float = 0.02
     idle: bool = True  # a CPU: most switches cannot act
     controls: Sequence[str] = ()  # noise controls, with the first seed
+    untrained: Collection[str] = ()  # tiers that are only measured
     reused_from: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
@@ -71,7 +73,7 @@ class Fabricated:
         for dataset, count in zip(self.pixel_sources, self.people, strict=True):
             self._write_store(paths, dataset, count)
         for tier in self.tiers:
-            for seed in self.seeds:
+            for seed in self.seeds if tier not in self.untrained else ():
                 self._write_run(paths, tier, seed)
         for control in self.controls:
             self._write_run(paths, control, self.seeds[0])
@@ -85,7 +87,8 @@ class Fabricated:
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
         """Write the resolved configuration of a stage; `changed` contains section__key=value."""
         whole = read_yaml(ROOT / "config" / "config.yaml")
-        whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)}
+        tiers = [tier + UNTRAINED if tier in self.untrained else tier for tier in self.tiers]
+        whole["run"] = {"tiers": tiers, "seeds": list(self.seeds), "controls": list(self.controls)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
         whole["preprocess"]["datasets"] = [
             {"name": name, "layout": "strips", "path": f"/data/{name}.h5"} | ({"splits": "test"} if position else {})

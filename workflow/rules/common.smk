@@ -170,7 +170,7 @@ check_surroundings(config["tracking"]["uri"])
 
 # Jobs read the configuration too, perhaps on nodes with other devices.
 os.environ[faze.config.tiers.DEVICE] = faze.config.tiers.auto_device(config)
-TIERS = list(faze.config.tiers.tier_bases(config))
+TIERS = faze.config.tiers.trained_tiers(config)
 
 
 # Points of a sweep: training runs of the first tier with other values. Their names are used like those of tiers.
