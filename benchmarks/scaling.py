@@ -86,7 +86,7 @@ def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
         "train": {"global_batch": case.pairs},
         "loss": {"chunk_pairs": case.pairs // max(case.engine.processes, 1)},
         "model": {"image_height_px": case.height, "image_width_px": ASPECT * case.height},
-        "benchmark": {"leave_one_out": False, "paper_width": False},
+        "benchmark": {"leave_one_out": False, "paper_width": []},
     }
     return resolve(merge(values, changes) | {"tiers": changes["tiers"]}, "benchmark")
 

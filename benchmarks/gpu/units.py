@@ -60,7 +60,7 @@ PAPER = {
     "name": "gpu",
     "data": {"min_entries": ENTRIES},
     "loss": {"chunk_pairs": CHUNK},
-    "benchmark": {"warmup_steps": 3, "warmup_blocks": 6, "block_steps": 3, "rounds": 1, "paper_width": False},
+    "benchmark": {"warmup_steps": 3, "warmup_blocks": 6, "block_steps": 3, "rounds": 1, "paper_width": []},
 }
 TINY_TRAINING = {
     "synthetic": {"gazecapture_train_people": 5, "gazecapture_val_people": 1, "frames_per_person": 80},

@@ -323,7 +323,7 @@ class Benchmark:
     blocks: Annotated[int, Range(2)]
     rounds: Positive
     leave_one_out: bool
-    paper_width: bool
+    paper_width: Annotated[list[str], MayBeEmpty()]
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,11 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
         lists = {"run.tiers": mapping["run"]["tiers"]}
         lists |= {f"auto_tiers.{device}": items for device, items in mapping["auto_tiers"].items()}
         faults += [fault for key, items in lists.items() for fault in _check_order(key, items, mapping["tiers"])]
+        faults += [
+            _undefined("benchmark.paper_width", tier, mapping["tiers"])
+            for tier in mapping["benchmark"]["paper_width"]
+            if tier not in mapping["tiers"]
+        ]
     if not faults:
         trained = trained_tiers(mapping)
         items = [
@@ -111,7 +116,7 @@ def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> It
     for item in items if items != "auto" else ():
         tier, base, trained = split_item(item)
         if tier not in tiers:
-            yield Fault(key, f"{shown(tier)} is not defined under tiers{nearest(tier, list(tiers))}")
+            yield _undefined(key, tier, tiers)
         elif tier in before:
             yield Fault(key, f"contains {tier} twice")
         elif not (before or trained):
@@ -121,6 +126,10 @@ def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> It
         elif base is not None and base not in (first, *before):
             yield Fault(key, f"{tier} builds on {shown(base)}, which is not before it{nearest(base, [first, *before])}")
         before.append(tier)
+
+
+def _undefined(key: str, tier: str, tiers: Mapping[str, Any]) -> Fault:
+    return Fault(key, f"{shown(tier)} is not defined under tiers{nearest(tier, list(tiers))}")
 
 
 _NO_WEIGHTS = ("triplet_margin", "ramp_pairs", "chunk_pairs")  # keys of the section loss

@@ -96,13 +96,15 @@ def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
 
 
 def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
-    """Measure every tier at the paper's width, one at a time: few machines have the memory for all tiers at once.
+    """Measure the tiers of benchmark.paper_width, one at a time: few machines have the memory for several at once.
 
     Args:
         wide: configuration at the paper's width.
         args: arguments of the stage.
     """
-    jobs = {tier: tier_job(wide, engine, args) for tier, engine in wide.engines.items()}
+    first, *_ = wide.engines
+    chosen = [first, *wide.benchmark.paper_width]
+    jobs = {tier: tier_job(wide, engine, args) for tier, engine in wide.engines.items() if tier in chosen}
     found = measure_rounds(jobs, wide.benchmark, one_at_a_time=True, leave_out=same_steps)
     sizes = {"model": dataclasses.asdict(wide.model), "global_batch": wide.train.global_batch}
     return sizes | about_rounds(wide.benchmark.rounds) | {"tiers": paper_width_rows(found)}
@@ -125,14 +127,15 @@ def at_paper_width(config: Resolved) -> Resolved | None:
     batch keeps its number of chunks, since whole chunks are distributed over processes and accumulation steps.
 
     Returns:
-        None if benchmark.paper_width is off, the width is the same, or the stored strips are too small.
+        None if benchmark.paper_width contains none of the tiers, the width is the same, or the stored strips are too
+        small.
     """
     paper = build(Model, read_yaml(DEFAULTS, PAPER)["model"])
     kept = {name: getattr(config.model, name) for name in ("normalize_axis", "backprop_gaze")}
     model = dataclasses.replace(paper, **kept)
     aspect = config.model.image_width_px * model.image_height_px == config.model.image_height_px * model.image_width_px
     fits = aspect and config.preprocess.width_px % model.image_width_px == 0
-    if not config.benchmark.paper_width or not fits or model == config.model:
+    if not config.engines.keys() & config.benchmark.paper_width or not fits or model == config.model:
         return None
     chunks = config.train.global_batch // config.loss.chunk_pairs
     chunk_pairs = max(1, PAPER_WIDTH_PAIRS // chunks)

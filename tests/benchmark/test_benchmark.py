@@ -165,7 +165,8 @@ def test_the_papers_width_is_that_of_its_configuration() -> None:
 
 
 @pytest.mark.parametrize("changes", [
-    {"benchmark": {"paper_width": False}},
+    {"benchmark": {"paper_width": []}},
+    {"run": {"tiers": ["baseline", "amp"]}},  # none of the tiers in its list
     {"model": {name: read_config([PAPER])["model"][name] for name in PAPER_SIZES}},  # the tiers are as wide
     {"preprocess": {"height_px": 32, "width_px": 128}},  # smaller strips than the paper's
 ])  # fmt: skip
@@ -174,9 +175,14 @@ def test_the_papers_width_is_measured_only_where_it_is_wanted_and_new(changes: d
 
 
 def test_rounds_and_the_papers_width(run_benchmark: Callable) -> None:
-    tiers = {"baseline": defaults()["tiers"]["baseline"] | {"device": "cpu"}}
-    changes = {"run": {"tiers": ["baseline"], "controls": []}, "benchmark": {"rounds": 1, "paper_width": True}}
+    tiers = {"baseline": defaults()["tiers"]["baseline"] | {"device": "cpu"}, "bare": {}, "lean": {"recompute": True}}
+    changes = {
+        "run": {"tiers": ["baseline", "bare", "lean"], "controls": []},
+        "benchmark": {"rounds": 1, "paper_width": ["lean"]},
+    }
     result, _ = run_benchmark(changes, tiers=tiers)
+    assert list(result["tiers"]) == ["baseline", "bare", "lean"]
+    assert list(result["paper_width"]["tiers"]) == ["baseline", "lean"]
     assert result["rounds"] == 1 and result["speed_interval"] == {"confidence": 0.95, "over": "blocks"}
     small, large = result["tiers"]["baseline"], result["paper_width"]["tiers"]["baseline"]
     for row in (small, large):

@@ -31,7 +31,7 @@ from faze.config.parameters import Benchmark
 from faze.evaluation.wording import peaks_differ
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = Benchmark(2, 3, steady_share=0.1, block_steps=4, blocks=2, rounds=3, leave_one_out=False, paper_width=False)
+SETTINGS = Benchmark(2, 3, steady_share=0.1, block_steps=4, blocks=2, rounds=3, leave_one_out=False, paper_width=[])
 
 
 def described(engine: dict, **acted: str) -> dict:

@@ -330,6 +330,11 @@ def test_an_untrained_tier_is_measured_and_may_be_built_on(defaults: dict) -> No
     assert validate(config) == config
 
 
+def test_tiers_at_the_papers_width_are_defined(defaults: dict) -> None:
+    defaults["benchmark"]["paper_width"] = ["recompute", "compiled"]
+    assert faults(defaults) == ["benchmark.paper_width: 'compiled' is not defined under tiers; did you mean compile?"]
+
+
 def test_noise_controls_need_a_second_trained_tier(defaults: dict) -> None:
     defaults["run"] |= {"tiers": ["baseline", "ddp (untrained)"], "controls": ["seed"]}
     assert validate(defaults)["run"]["controls"] == []
