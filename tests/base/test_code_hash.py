@@ -1,5 +1,6 @@
 """Changes that alter the code hash, and modules on which a stage depends."""
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -160,7 +161,8 @@ def test_every_source_is_a_file_with_its_hash(stage: str) -> None:
     assert f"faze/stages/{stage}.py" in paths(stage)
     for source in sources(f"faze.stages.{stage}"):
         path, _, found = source.partition("@")
-        assert found == module_hash(ROOT / path)
+        data = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()[:8]
+        assert found == (module_hash(ROOT / path) if path.endswith(".py") else data)
 
 
 def test_fingerprint_depends_on_what_is_imported_late(package: Path) -> None:

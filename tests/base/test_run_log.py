@@ -66,6 +66,9 @@ def test_a_resumed_run_keeps_what_its_checkpoint_knows_of(tmp_path):
     with RunLog(path, keep_bytes=known) as log:
         log.event("resume", step=0)
     assert [e["event"] for e in read_events(path)] == ["start", "resume", "end"]
+    with RunLog(path, keep_bytes=2 * path.stat().st_size) as log:
+        log.event("resume", step=0)
+    assert [e["event"] for e in read_events(path)] == ["start", "resume", "end", "resume", "end"]
     with RunLog(path) as log:
         log.event("start")
     assert [e["event"] for e in read_events(path)] == ["start", "end"]

@@ -213,6 +213,7 @@ def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list)
     assert [sorted(order) for order in orders] == [sorted([*TIERS, ROOFLINE])] * 3
     assert len({tuple(order) for order in orders}) > 1
     assert list(found.tiers) == list(TIERS) and all(len(rounds) == 3 for rounds in found.tiers.values())
+    assert all(one.description["engine"] == {"s": tier} for tier, rounds in found.tiers.items() for one in rounds)
     assert len(found.rates.copy) == 3 * SETTINGS.blocks and found.tiers["recompute"][0].phases_ms == {"forward": 100.0}
     first = found.tiers["recompute"][0]
     assert first.blocks_ms == pytest.approx([100.0, 100.0]) and first.joules_per_step == pytest.approx(3.0)

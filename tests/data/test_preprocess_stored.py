@@ -184,6 +184,7 @@ def test_stored_targets_off_the_screen_can_be_excluded(tmp_path: Path, run: Call
     """Regression: targets off the screen were kept; row indices of a person's first part were used for the second."""
     off = np.zeros(300, np.uint8)
     off[[5, 260, 299]] = VALIDITIES.index("off_screen")
+    off[7] = VALIDITIES.index("unknown_screen")  # stays
     names = [f"{row}.jpg" for row in range(300)]
     person = PersonStrips("00002", "train", names, PIXELS["00002"], LABELS["00002"], validity=off)
     alone = PersonStrips("00003", "train", None, PIXELS["00003"], LABELS["00003"], validity=off[5:6])
@@ -194,7 +195,7 @@ def test_stored_targets_off_the_screen_can_be_excluded(tmp_path: Path, run: Call
         *(["00002", f"{row}.jpg", reason] for row in (5, 260, 299)),
         ["00003", "sample 0", reason],
     ]
-    kept = np.flatnonzero(off == 0)
+    kept = np.flatnonzero(off != VALIDITIES.index("off_screen"))
     with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["00002"] and strips.verify("00002")
         np.testing.assert_array_equal(strips.pixels("00002"), PIXELS["00002"][kept])

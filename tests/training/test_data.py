@@ -154,15 +154,16 @@ def test_a_loss_scaler_waits_where_the_optimiser_is_not_fused():
         train_without_waiting(precision="fp16", force=True)
 
 
-def test_numbers_on_the_device_are_the_floats(monkeypatch):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_on_the_device_are_the_floats(dtype, monkeypatch):
     """Learning rate and loss weights change in each of these steps."""
     rates = [learning_rates(8 * n, TRAIN)[0] for n in range(6)]
     weights = [loss_weights(8 * n, LOSS, 8)["embedding_consistency"] for n in range(6)]
     assert len(set(rates)) == len(set(weights)) == 6
-    held = losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32)
+    held = losses(tier("fused_sgd", parallel="single"), steps=6, dtype=dtype)
     monkeypatch.setattr(engine, "move_rates_to_device", lambda optimizer: None)
     monkeypatch.setattr(DeviceNumbers, "__call__", lambda self, values: dict(values))
-    assert losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32) == held
+    assert losses(tier("fused_sgd", parallel="single"), steps=6, dtype=dtype) == held
 
 
 def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
