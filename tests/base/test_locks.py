@@ -268,7 +268,9 @@ def test_the_gpus_of_a_killed_job_are_free_at_once(job):
     members = family(whole.pid)
     kill(whole)
     assert not living(members)  # nothing of it still uses them
-    assert gpus_of(job(3)) == {"0", "1", "2"}
+    after = job(3)
+    assert gpus_of(after) == {"0", "1", "2"}
+    assert after.stderr.readline() == "on GPU 0, 1, 2\n"  # without waiting
 
 
 def test_a_gpu_is_taken_as_long_as_anything_of_the_job_lives(job):

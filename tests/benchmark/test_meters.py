@@ -156,12 +156,18 @@ def test_energy_of_gpus_is_that_of_the_boards_that_compute(monkeypatch: pytest.M
 
 def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle GPU (bit 0) is not throttled; values that a board does not report are None."""
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    first, second = build_energy_meter(GPU, replicas=2).boards()
+    nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    meter = build_energy_meter(GPU, replicas=2)
+    first, second = meter.boards()
     clocks = {"sm_mhz": 1000, "memory_mhz": 2000, "temperature_c": 60}
     assert first == clocks | {"power_limit_w": None, "driver": "580.1", "throttled": []}
     reasons = ["power cap", "temperature (driver)"]
     assert second == clocks | {"power_limit_w": 350.0, "driver": "580.1", "throttled": reasons}
+    # Values of nvml.h.
+    for bit, reason in ((0x8, "hardware slowdown"), (0x40, "temperature (hardware)"), (0x80, "power brake")):
+        nvml.reasons["GPU-uuid1"] = bit
+        assert meter.boards()[1]["throttled"] == [reason]
 
 
 @pytest.mark.parametrize(

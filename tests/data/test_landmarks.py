@@ -125,6 +125,7 @@ def closed(points: NDArray, eyes: int) -> NDArray:
         (lambda points: closed(points, eyes=2), "both eyes are closed"),
         (lambda points: points - [points[:, 0].min() - 1, 0], ""),
         (lambda points: points - [points[:, 0].min() + 1, 0], "the frame's edge cuts off the eyes or the nose"),
+        (lambda points: points + [481 - points[:, 0].max(), 0], "the frame's edge cuts off the eyes or the nose"),
         (lambda points: points + [0, 641 - points[:, 1].max()], "the frame's edge cuts off the eyes or the nose"),
         (lambda points: points * 0.27 + 200, ""),
         (lambda points: points * 0.25 + 200, "face is too small: 37 px between the outer eye corners"),

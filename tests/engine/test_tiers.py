@@ -239,9 +239,11 @@ def test_formats_change_what_autocast_computes():
     ],
 )
 def test_formats_are_inactive_inside_joined_operations(formats, switches, reason):
-    step, _ = step_and_batch(**formats, **switches)
+    step, batch = step_and_batch(**formats, **switches)
     [switch] = [s for s in step.switches if s.switch in formats]
     assert switch.active != bool(reason) and reason in switch.reason
+    plain, weights = step_and_batch(**switches)[0], loss_weights(0, LOSS, TRAIN.global_batch)
+    assert (loss_of(step, batch, weights) == loss_of(plain, batch, weights)) == bool(reason)
 
 
 # --- other optimisers ------------------------------------------------------------------------------------------------

@@ -102,8 +102,9 @@ def test_tost_agrees_with_r_equivalence_on_summary_statistics():
     # difference 0.16467, standard error 0.13575, 90 % limits -0.07443 and 0.40377, p = 0.0031669, rejected.
     noise = np.random.default_rng(0).normal(size=15)
     scaled = (noise - noise.mean()) / noise.std(ddof=1) * np.sqrt(15)
-    result = compare(0.1646666666666667 + 0.1357514067862445 * scaled, margin=0.6)
-    assert result.tost_p == pytest.approx(0.003166881489265175, rel=1e-9)
+    differences = 0.1646666666666667 + 0.1357514067862445 * scaled
+    result, mirrored = compare(differences, margin=0.6), compare(-differences, margin=0.6)
+    assert (result.tost_p, mirrored.tost_p) == pytest.approx((0.003166881489265175,) * 2, rel=1e-9)
     assert (result.low, result.high) == pytest.approx((-0.0744336620516462, 0.4037669953849797), rel=1e-9)
 
 

@@ -192,6 +192,10 @@ def test_wide_pictures_shrink_to_the_page(tmp_path):
     assert uri.startswith("data:image/jpeg;base64,") and len(uri) < (tmp_path / "sheet.png").stat().st_size
     with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as embedded:
         assert embedded.size == (2240, 45)
+    Image.fromarray(noise[:, :2000]).save(tmp_path / "sheet.png")
+    uri = Embedder().picture(tmp_path / "sheet.png")
+    with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as embedded:
+        assert embedded.size == (2000, 60)
 
 
 @pytest.mark.parametrize("kind", ["drawing", "photograph"])

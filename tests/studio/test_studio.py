@@ -7,6 +7,7 @@ gaze's angles, components of another network, an appearance mixed the other way 
 import threading
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -191,6 +192,9 @@ def test_a_picture_and_a_walk_can_be_kept(page, tmp_path):
     walk.value.save_as(tmp_path / "walk.webm")
     content = (tmp_path / "walk.webm").read_bytes()
     assert content.startswith(b"\x1a\x45\xdf\xa3") and len(content) > 10_000
+    video = cv2.VideoCapture(str(tmp_path / "walk.webm"))
+    pictures = [picture for _, picture in iter(video.read, (False, None))]
+    assert max(np.abs(picture.astype(int) - pictures[0]).mean() for picture in pictures) > 5  # it moves
 
 
 def test_a_browser_without_vectors_is_told_so(chromium, address):
