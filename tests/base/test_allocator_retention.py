@@ -77,8 +77,9 @@ def test_what_computes_networks_keeps_memory_and_what_measures_does_not(
     assert len(seen) == starts
 
 
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("library", [("", ""), ("libc", "7")])  # of musl, and of FreeBSD
+def test_another_c_library_is_left_alone(library: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(platform, "libc_ver", lambda: library)
     monkeypatch.setattr(os, "execve", lambda *words: pytest.fail("started again"))
     allocator_retention.keep_memory()

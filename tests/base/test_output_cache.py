@@ -70,10 +70,14 @@ def test_a_key_depends_on_parts_stage_code_and_versions(package, monkeypatch):
     assert len(set(keys)) == 5 and key_of("encode", 1) == keys[-1]
 
 
-def test_without_a_folder_of_records_nothing_is_copied(tmp_path):
+def test_without_a_folder_of_records_nothing_is_copied(tmp_path, monkeypatch):
+    """Also not from the folder that all ablations share."""
+    monkeypatch.setenv(module.FOLDER_VARIABLE, str(tmp_path / "output_cache"))
     make(tmp_path, "baseline")
-    with output_cache(None, KEY, [tmp_path / "amp/file.pt"]) as copied:
-        assert not copied
+    with output_cache(None, KEY, [tmp_path / "amp/file.pt", tmp_path / "amp/folder"]) as copied:
+        assert not copied and not (tmp_path / "amp").exists()
+        (tmp_path / "amp/folder").mkdir(parents=True)
+        (tmp_path / "amp/file.pt").touch()
 
 
 def break_file(root: Path) -> None:

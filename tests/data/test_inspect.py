@@ -124,12 +124,13 @@ def test_labels_that_are_no_angles_are_counted_and_squeeze_nothing(store):
     with h5py.File(store, "a") as file:
         file["p01/labels"][0, 1] = np.nan
         file["p02/labels"][2, 0] = 1.58  # rad: 90.5 degrees
+        file["p02/labels"][1, 2] = -1.58
     inspection = look(store)
     summary = summarise(inspection)
-    assert summary["unusable_labels"] == 2
+    assert summary["unusable_labels"] == 3
     assert {r["label"]: r["most_deg"] for r in summary["ranges"]}["gaze pitch"] < 5
     assert {row["person"]: row["unusable_labels"] for row in person_rows(inspection)} == {
-        **{"p01": 1, "p02": 1},
+        **{"p01": 1, "p02": 2},
         **{"p03": 0, "p04": 0},
     }
     with drawing():
@@ -138,7 +139,7 @@ def test_labels_that_are_no_angles_are_counted_and_squeeze_nothing(store):
         assert not draw_sheet([cell]).axes[0].texts  # nobody knows where it looks
     with h5py.File(store, "a") as file:
         file["p03/labels"][0] = [-1.57, 3.1, 1.57, -3.1]  # pitches of 89.95 degrees, and yaws of 178
-    assert summarise(look(store))["unusable_labels"] == 2
+    assert summarise(look(store))["unusable_labels"] == 3
 
 
 def test_digest_tells_labels_and_ways_of_normalising_apart(store, tmp_path):

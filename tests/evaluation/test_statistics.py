@@ -182,8 +182,9 @@ def test_one_person_has_no_interval():
     interval = bootstrap_mean([[3.0], [5.0]], **BOOTSTRAP)
     assert interval.mean == 4.0
     assert np.isnan(interval.low) and np.isnan(interval.high)
-    alone = compare([0.02], margin=0.1)
-    assert np.isnan([alone.low, alone.high, alone.tost_p, alone.difference_p]).all() and not alone.identical
+    for seeds in (1, SEEDS_FOR_A_TIER):
+        alone = compare([[0.02]] * seeds, margin=0.1)
+        assert np.isnan([alone.low, alone.high, alone.tost_p, alone.difference_p]).all() and not alone.identical
 
 
 def test_reduction_is_paired():

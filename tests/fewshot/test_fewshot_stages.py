@@ -340,8 +340,10 @@ def test_the_stopping_rule_writes_the_chosen_steps_and_their_error(run):
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd"])
 @pytest.mark.parametrize("killed_after", [25, 50])
 def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learner, killed_after):
-    """The kill follows a checkpoint. Fails if the state of the draws, or of the optimiser, is not restored."""
-    assert run("meta_train", learner) == 0
+    """The kill follows a checkpoint. Fails if the draws, the optimiser or the best weights are not restored."""
+    fast = {"outer_lr": 0.5}  # so fast that the last weights are not the best ones
+    assert run("meta_train", learner, **fast) == 0
+    assert max(torch.load(f"{learner}.pt", weights_only=True)["outer_steps"]) < 60
     whole = Path(f"{learner}.pt").read_bytes()
     Path(f"{learner}.pt").unlink()
     save = meta_training.ResumeFile.save
@@ -353,11 +355,11 @@ def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learne
 
     monkeypatch.setattr(meta_training.ResumeFile, "save", save_and_die)
     with pytest.raises(KeyboardInterrupt):
-        run("meta_train", learner)
+        run("meta_train", learner, **fast)
     assert not Path(f"{learner}.pt").exists()
     seen = []
     monkeypatch.setattr(meta_training.ResumeFile, "save", lambda self, state, *_: seen.append(state.step))
-    assert run("meta_train", learner) == 0
+    assert run("meta_train", learner, **fast) == 0
     assert seen == [step for step in (25, 50, 60) if step > killed_after]
     assert_same(torch.load(f"{learner}.pt", weights_only=True), whole)
     assert not list(Path().glob("*.work"))

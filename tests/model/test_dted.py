@@ -120,15 +120,17 @@ def test_autocast_covers_the_network_and_nothing_else():
 
     torch.manual_seed(0)
     dted = DTED(MODEL, autocast=autocast)
-    for name in ("fc_enc", "decoder", "gaze2"):
+    parts = ("encoder", "fc_enc", "fc_dec", "decoder", "gaze1", "gaze2")
+    for name in parts:
         getattr(dted, name).register_forward_hook(lambda _, __, out, name=name: seen.update({name: out.dtype}))
     codes = dted.encode(strips())
     results = [*codes, dted.decode(codes), dted.gaze_vector(codes.gaze)]
-    assert seen == {"fc_enc": torch.bfloat16, "decoder": torch.bfloat16, "gaze2": torch.bfloat16}
+    assert seen == dict.fromkeys(parts, torch.bfloat16)
     assert len(entered) == 3
     assert all(result.dtype == torch.float32 for result in results)
-    norms = codes.head.norm(dim=1)  # exact to float32, though the code itself was rounded to bfloat16
-    assert torch.allclose(norms, torch.ones_like(norms), atol=1e-6)
+    for vectors in (codes.head, results[-1]):
+        norms = vectors.norm(dim=1)  # exact to float32, though the vectors themselves were rounded to bfloat16
+        assert torch.allclose(norms, torch.ones_like(norms), atol=1e-6)
     assert not torch.is_autocast_enabled("cpu")
 
 

@@ -239,7 +239,7 @@ def test_targets_are_other_strips_and_depend_on_seed_and_number_only(strips):
     targets = draw_targets(7, strips)
     assert (targets != np.arange(strips)).all() and set(targets) <= set(range(strips))
     assert (draw_targets(7, strips) == targets).all()
-    assert strips < 30 or (draw_targets(8, strips) != targets).any()
+    assert strips < 30 or ((draw_targets(8, strips) != targets).any() and len(set(targets)) > 10)
     if strips == 3:  # each of the others is drawn
         drawn = np.array([draw_targets(seed, 3) for seed in range(30)]).T
         assert [set(column) for column in drawn.tolist()] == [{1, 2}, {0, 2}, {0, 1}]

@@ -128,10 +128,11 @@ def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
     np.testing.assert_allclose(torch.nn.functional.normalize(vector, dim=-1), arrays["gaze_hat"], atol=1e-5)
 
 
-def test_a_checkpoint_of_another_model_is_refused(stage, capsys):
-    assert stage(model={"growth": 4}) == 1
+@pytest.mark.parametrize(("key", "own", "other"), [("growth", 2, 4), ("normalize_axis", 1, 2)])
+def test_a_checkpoint_of_another_model_is_refused(key, own, other, stage, capsys):
+    assert stage(model={key: other}) == 1
     error = capsys.readouterr().err
-    assert "checkpoint.pt: " in error and "model.growth is 2, not 4" in error
+    assert "checkpoint.pt: " in error and f"model.{key} is {own}, not {other}" in error
     assert not (stage.folder / "codes.h5").exists()
 
 

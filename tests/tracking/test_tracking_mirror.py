@@ -266,8 +266,10 @@ def test_trainings_of_a_sweep_are_runs_and_the_first_has_its_page(store, paths, 
 
 
 def test_network_of_a_run_is_a_logged_model(store, paths, search_models, monkeypatch):
-    mirror_run(store, read_run(paths, AMP))
+    run_id = mirror_run(store, read_run(paths, AMP, pages_in=BASELINE))
     (model,) = search_models()
+    outputs = store.client.get_run(run_id).outputs.model_outputs
+    assert [output.model_id for output in outputs] == [model.model_id]
     assert (model.name, model.model_type) == ("1-amp", "gaze")
     assert model.params["engine.precision"] == "fp16" and "train.global_batch" not in model.params
     wanted = {"tier": "amp", "seed": "0", "superseded": "false", "git_commit": "1a2b3c4d5e6f"}
