@@ -72,13 +72,14 @@ END = {"event": "end", "time": 2.0}
     "event",
     [
         {"event": "metrics", "time": 1.0, "step": 1},
-        {"event": "metrics", "time": 1.0, "step": "x", "values": {"a": 1}},
+        {"event": "metrics", "time": 1.0, "step": "1", "values": {"a": 1}},
         {"event": "metrics", "time": 1.0, "step": 1, "values": [1]},
         {"event": "metrics", "time": 1.0, "step": 1, "values": {"a": "x"}},
         {"event": "metrics", "time": 1.0, "step": 1, "values": {"a": int("9" * 400)}},
         {"event": "metrics", "step": 1, "values": {}},
         {"event": "end", "time": "yesterday"},
         {"event": "end", "time": 1e300},
+        {"event": "end", "time": float("nan")},
         {"event": "switch", "time": 1.0, "switch": "x"},
     ],
 )

@@ -126,8 +126,9 @@ def test_throttling_is_counted_in_the_group_that_is_stopped_most(container, vers
     time = {1: "throttled_time {}000000000", 2: "throttled_usec {}000000"}[version]
     text = f"usage_usec 9\nnr_periods {{}}\nnr_throttled {{}}\n{time}\n"
     own, around = "pod/run/cpu.stat", "pod/cpu.stat"
-    top = container(version, "/pod/run", {own: text.format(0, 0, 0), around: text.format(10, 7, 2)})
+    top = container(version, "/pod/run", {own: text.format(900, 800, 90), around: text.format(10, 7, 2)})
     before = cgroup.throttling()
+    (top / own).write_text(text.format(1900, 801, 91))  # ran more often, and was stopped earlier
     (top / around).write_text(text.format(318, 223, 14))
     assert cgroup.throttled_since(before) == Throttling(308, 216, 12.0)
 

@@ -303,6 +303,7 @@ def test_what_the_stage_lacks_is_one_sentence(
 ) -> None:
     def sentence(*arguments: object) -> str:
         assert run(monkeypatch, "--out", tmp_path / "out.h5", *arguments) == 1
+        assert not list(tmp_path.glob("*.parts"))
         return capsys.readouterr().err.splitlines()[-1]
 
     monkeypatch.setitem(sys.modules, "mediapipe", None)

@@ -199,6 +199,7 @@ def test_reduction_is_paired():
 def test_a_tiny_change_of_everybody_is_not_identical():
     result = compare(np.full((1, 10), 1e-9), margin=0.1)
     assert not result.identical and result.tost_p < 1e-9
+    assert not compare([1e-9, -1e-9], margin=0.1).identical  # though their mean is 0
     assert compare(np.full((4, 10), 0.25), margin=0.1).difference_p == 0
     same = compare(np.zeros((3, 8)), margin=0.1)
     assert same.identical and same.difference == 0

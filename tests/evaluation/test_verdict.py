@@ -153,6 +153,7 @@ def pair(learner: str, difference: float, word: str = "different", dataset: str 
     ([pair("maml", -0.5), pair("bayes", -0.7), pair("none", 0.2)], ("`maml` by 0.50° and `bayes` by 0.70°",), "`none`"),
     ([pair("maml", 0.5)], ("none on MPIIGaze",), "`maml`"),  # offset wins
     ([pair("maml", -0.5, "not shown")], ("none on MPIIGaze",), "`maml`"),  # not by its mean alone
+    ([pair("maml", -0.5) | {"k": 1}, pair("maml", 0.1)], ("none on MPIIGaze",), "`maml`"),  # at this k alone
     ([pair("maml", -0.5), pair("maml", -0.1, "equivalent", "gazecapture")], ("none on GazeCapture",), "0.10"),
     ([pair("offset", 0.5) | {"other": "maml"}], ("`maml` by 0.50°",), "none"),
 ])  # fmt: skip

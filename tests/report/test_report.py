@@ -312,6 +312,7 @@ def test_every_figure_and_contact_sheet_is_embedded(page):
     for name in names:
         assert base64.b64encode((out / "figures" / f"{name}.svg").read_bytes()).decode() in html
     assert html.count('alt="Contact sheet of the walks') == 3
+    assert re.findall(r"<code>(\w+)/seed0/walks</code>", html) == ["ddp", "amp", "baseline"]
     assert html.count("<video") == 2 and "<figcaption>MPIIGaze p00</figcaption>" in html
 
 

@@ -94,13 +94,15 @@ def test_repeated_request_leaves_one_current(store, paths, monkeypatch, call):
     assert mirror_runs(store, read_runs(paths, PLACES)) == ids
 
 
-def test_deleted_model_is_created_again_with_its_results(store, paths, search_models):
+def test_deleted_model_is_created_again_with_its_results(store, paths, search_runs, search_models):
     mirror_runs(store, read_runs(paths, PLACES))
     store.client.delete_logged_model(search_models()[0].model_id)
     assert len(search_models()) == len(PLACES) - 1
     mirror_runs(store, read_runs(paths, PLACES))
     models = search_models()
     assert {m.tags["tier"] for m in models} == {"baseline", "amp"} and all(m.metrics for m in models)
+    outputs = {output.model_id for run in search_runs().values() for output in run.outputs.model_outputs}
+    assert {m.model_id for m in models} <= outputs
 
 
 def test_data_set_that_another_machine_adds_at_the_same_moment_is_logged_once(store, paths, monkeypatch):

@@ -117,8 +117,8 @@ def test_another_training_does_not_resume(changed, tmp_path):
     ("change", "sentence"),
     [
         (
-            {"global_batch": 12},
-            "train.global_batch 12 is not a multiple of 1 processes, replicas or accumulated parts x loss.chunk_pairs",
+            {"global_batch": 24, "sections": {"tiers": {"baseline": {"accumulate": 2}}}},
+            "train.global_batch 24 is not a multiple of 2 processes, replicas or accumulated parts x loss.chunk_pairs",
         ),
         ({"base_lr": 1.0e18}, "the loss is not finite after"),
     ],
