@@ -140,8 +140,12 @@ needs_glibc = pytest.mark.skipif(
 
 def allocator(**variables: str) -> str:
     program = "from faze.engine.execution import allocator_switch; print(allocator_switch('keep').acted)"
+    return said(sys.executable, program, **variables)
+
+
+def said(python: str | Path, program: str, **variables: str) -> str:
     environment = os.environ | variables | {VARIABLE: with_allocator_retention(variables.get(VARIABLE, ""))}
-    command = [sys.executable, "-c", program]
+    command = [python, "-c", program]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -152,10 +156,20 @@ def test_the_allocator_switch_reports_other_settings():
 
 
 @needs_glibc
+def test_every_python_of_this_machine_retains_memory():
+    """Regression: the address of malloc is in Debian's Python, as if it had an allocator of its own."""
+    program = "from faze.base.allocator_retention import keeps_memory; print(keeps_memory())"
+    pythons = filter(Path.exists, {Path(sys.executable), Path("/usr/bin/python3")})
+    assert {said(python, program) for python in pythons} == {"True"}
+
+
+@needs_glibc
 def test_the_allocator_switch_reports_another_allocator(tmp_path):
     """Regression: with jemalloc in LD_PRELOAD, the log said that memory is retained."""
     library = tmp_path / "allocator.so"
-    code = "#include <stddef.h>\nvoid *__libc_malloc(size_t); void *malloc(size_t n) { return __libc_malloc(n); }"
+    code = """#include <stddef.h>
+        void *__libc_malloc(size_t); void *malloc(size_t n) { return __libc_malloc(n); }
+        size_t malloc_usable_size(void *memory) { return 0; }"""
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=code, text=True, check=True)
     assert allocator(LD_PRELOAD=str(library)) == "default"
 
