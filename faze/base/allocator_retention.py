@@ -41,7 +41,7 @@ def keep_memory() -> None:
 def _has_glibc_malloc() -> bool:
     """Return whether malloc is glibc's; LD_PRELOAD may have replaced it, for example with jemalloc's.
 
-    Every replacement also has malloc_usable_size. The address of malloc itself can lie in the executable, as in
+    Every replacement also has malloc_usable_size. The address of malloc itself can be in the executable, as in
     Debian's Python, which is not position-independent.
     """
     return platform.libc_ver()[0] == "glibc" and _file_of("malloc_usable_size") == _file_of("gnu_get_libc_version")
