@@ -6,6 +6,7 @@ import os
 import shutil
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from faze.base.files import cache_folder
 from faze.engine.switches import Switch
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+LINKING_S = 10.0  # a library that has not changed for longer is not being written; linking takes less than a second
 # Options of torch.compile for each value of `compile`; torch takes a mode or options, not both.
 COMPILE_OPTIONS: dict[str, dict[str, bool]] = {
     "default": {},
@@ -93,6 +95,8 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
         folder = cache_folder("inductor")
         usable = folder is not None and not _unloadable(folder)
         os.environ[INDUCTOR_CACHE] = os.fspath(folder if usable else tempfile.mkdtemp(prefix="faze-"))
+        if usable:
+            _remove_torn_libraries(folder)
     reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
     reason = "the unrolled loops of recompute would take minutes to compile" if recompute else reason
     disabling = [name for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE") if os.environ.get(name) == "1"]
@@ -103,6 +107,24 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     headers = {} if shutil.which("openssl") else {"cpp_cache_precompile_headers": False}
     module.compile(options=COMPILE_OPTIONS[mode] | headers, fullgraph=True, dynamic=False)
     return Switch("compile", mode, f"torch.compile, inductor, {mode}")
+
+
+def _remove_torn_libraries(folder: Path) -> None:
+    """Remove libraries that a killed linker left incomplete, since inductor would try to load them each time."""
+    for path in folder.rglob("*.so"):
+        with contextlib.suppress(FileNotFoundError):
+            while _is_torn(path):
+                if time.time() - path.stat().st_mtime > LINKING_S:
+                    path.unlink()
+                time.sleep(0.1)
+
+
+def _is_torn(path: Path) -> bool:
+    """Return whether a 64-bit ELF file is shorter than its header says: its section table is at its end."""
+    with path.open("rb") as file:
+        header = file.read(64)
+    table, size, count = (int.from_bytes(header[a:b], "little") for a, b in ((40, 48), (58, 60), (60, 62)))
+    return header[:4] != b"\x7fELF" or len(header) < 64 or table + size * count > path.stat().st_size
 
 
 def _has_triton(device: torch.device) -> bool:

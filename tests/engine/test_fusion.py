@@ -12,8 +12,10 @@ header files, openssl and a chosen cache ignored; a switch reported as inactive 
 import os
 import platform
 import tempfile
+import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -201,6 +203,33 @@ def test_compiled_kernels_are_cached_where_the_user_says(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
     compiled()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
+
+
+def test_libraries_of_a_killed_compiler_are_compiled_again(tmp_path, monkeypatch):
+    """Regression: torch.compile failed with "file too short" in every later training run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    whole = Path(torch._C.__file__).read_bytes()
+    folder = tmp_path / "faze" / "inductor" / "ab"
+    folder.mkdir(parents=True)
+    contents = {"whole": whole, "empty": b"", "cut": whole[:-1], "headless": bytes(len(whole)), "linked": whole[:100]}
+    for name, content in contents.items():
+        (folder / f"{name}.so").write_bytes(content)
+        if name != "linked":
+            os.utime(folder / f"{name}.so", (1, 1))
+    linker = threading.Timer(0.5, (folder / "linked.so").write_bytes, [whole])  # of another process
+    linker.start()
+    compiled()
+    linker.join()
+    assert sorted(path.stem for path in folder.iterdir()) == ["linked", "whole"]
+    assert (folder / "linked.so").read_bytes() == whole
+    other = tmp_path / "own"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(other))
+    other.mkdir()
+    (other / "notes.so").touch()
+    os.utime(other / "notes.so", (1, 1))
+    compiled()
+    assert (other / "notes.so").exists()  # only faze's own folder is cleaned
 
 
 class Part(nn.Module):
