@@ -120,7 +120,7 @@ def _remove_torn_libraries(folder: Path) -> None:
 
 
 def _is_torn(path: Path) -> bool:
-    """Return whether a 64-bit ELF file is shorter than its header says: its section table is at its end."""
+    """Return whether a 64-bit ELF file is shorter than its header says; linkers write its section table last."""
     with path.open("rb") as file:
         header = file.read(64)
     table, size, count = (int.from_bytes(header[a:b], "little") for a, b in ((40, 48), (58, 60), (60, 62)))
