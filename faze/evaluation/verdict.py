@@ -16,7 +16,7 @@ SIMPLE = "offset"  # the learner with which all others are compared
 VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
 
 SINGLE = "Only {baseline} was run, so there is no second tier to compare it with (run.tiers)."
-UNTRAINED = "No tier apart from {baseline} was trained, so no error is compared."
+UNCOMPARED = "No tier apart from {baseline} was trained, so no error is compared."
 SPEED = (
     "The fastest tier apart from {baseline} is {tier}. It is {finding} {baseline}: a step is {ratio:.2f} times as fast "
     "({level:g} % interval {low} to {high} over {over}{widened})."
@@ -288,7 +288,7 @@ def describe(
         sentences["speed"] = describe_speed(measured.loc[best(measured, "speed_ratio")], baseline)
         sentences["memory"] = describe_memory(measured.loc[best(measured, "memory_ratio")], measured.loc[baseline])
         compared = describe_errors(of_tiers, "The gaze error", baseline, confidence)
-        sentences["error"] = compared or UNTRAINED.format(baseline=baseline)
+        sentences["error"] = compared or UNCOMPARED.format(baseline=baseline)
         sentences["scope"] = describe_scope(seeds)
         sentences["switches"] = describe_switches(changed)
     return sentences

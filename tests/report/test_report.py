@@ -369,6 +369,14 @@ def test_untrained_tiers_have_a_speed_but_no_error(tmp_path):
     assert {tier: results.colors[tier] for tier in results.tiers} == tier_colors(results.tiers)  # as in MLflow
 
 
+def test_a_page_without_another_trained_tier_compares_no_errors(tmp_path):
+    case = Fabricated(tiers=("baseline", "ddp"), untrained=("ddp",), **SMALL)
+    case.write(tmp_path)
+    verdict = text_of(section_of((make(tmp_path, case) / "index.html").read_text(), "verdict"))
+    assert "Fastest tier: ddp" in verdict and "Errors compared" not in verdict
+    assert "No tier apart from baseline was trained, so no error is compared." in verdict
+
+
 def test_switches_of_an_untrained_tier_are_its_changes_in_the_benchmark(tmp_path):
     """Training sets some switches for all tiers, so an untrained tier would appear to change those too."""
     case = Fabricated(tiers=("baseline", "amp", "ddp"), untrained=("ddp",), idle=False, **SMALL)
