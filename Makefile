@@ -1,6 +1,7 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/smoke.yaml for another experiment)
 # make demo       a small ablation in three minutes; opens its page if there is a browser
-# make test       style, tests and documentation, as CI does
+# make test       style, tests and documentation
+# make kills      tests that stop, kill and resume trainings and workflows; CI runs `make test` and this
 # make weights    only the baseline: results/default/weights contains its network and learners with a model card
 # make studio     a page to change a network's gaze, head and appearance codes; needs npm once
 # make servers    tests of a team's MLflow with PostgreSQL and S3, of its failures, and of results in S3
@@ -29,7 +30,7 @@ unexport PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS PIP_DRY_RUN PIP_C
 	PIP_REQUIREMENT PIP_EDITABLE PIP_PYTHON
 export PIP_USER := 0
 
-.PHONY: ablation demo weights studio test lint unit compiled servers oldest workflow cluster chaos fuzz docs ui
+.PHONY: ablation demo weights studio test lint unit kills compiled servers oldest workflow cluster chaos fuzz docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(VALUES)
@@ -79,7 +80,7 @@ lint: $(INSTALLED)
 # created once. Without npm, the tests of the studio are skipped.
 unit: $(INSTALLED)
 	-@test -e $(BROWSER_RUNTIME) || ! command -v npm >/dev/null || $(MAKE) --no-print-directory $(BROWSER_RUNTIME)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled and not cluster and not servers"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not kills and not compiled and not cluster and not servers"
 
 # Takes minutes without cached kernels, so it is not part of `test`.
 compiled: $(INSTALLED)
@@ -107,6 +108,10 @@ oldest:
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow
+
+# Takes minutes, since each of them starts several processes. A worker runs whole files, for their fixtures.
+kills: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m kills
 
 # Needs root, and Debian's slurm-wlm and munge. Takes some twenty minutes on two cores, so it is not part of `test`.
 cluster: $(INSTALLED)

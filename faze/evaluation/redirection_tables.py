@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.config.parameters import Evaluate
@@ -121,8 +120,12 @@ def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate
     options = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
     found = []
     for key, group in rows.groupby(keys, sort=False):
+        table = group.pivot_table(
+            index="seed", columns="person", values=list(numbers), aggfunc="mean", dropna=False, sort=True
+        )
         for number in numbers:
-            matrix = _matrix(group, number)
+            # (seeds, people): people are in alphabetical order and have the number for every seed.
+            matrix = table[number].dropna(axis=1).to_numpy()
             if matrix.size:
                 mean = bootstrap_mean(matrix, **options)
                 row = dict(zip(keys, key, strict=True)) | {"number": number, "people": matrix.shape[1]}
@@ -135,9 +138,3 @@ def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
     redirected = people[people["variant"] == REDIRECTED]
     each = [redirected.assign(learner=factor, k=0, error_deg=redirected[f"{factor}_error_deg"]) for factor in FACTORS]
     return changes(pd.concat(each, ignore_index=True), ablation, evaluate).rename(columns={"learner": "factor"})
-
-
-def _matrix(rows: pd.DataFrame, number: str) -> NDArray:
-    """Arrange a number as (seeds, people); people are in alphabetical order and have the number for every seed."""
-    table = rows.pivot_table(index="seed", columns="person", values=number, aggfunc="mean", dropna=False)
-    return table.dropna(axis=1).to_numpy()

@@ -70,6 +70,7 @@ def save_figures(figures: Mapping[str, Figure], folder: Path, embedder: Embedder
         for name, figure in figures.items():
             figure.savefig(folder / f"{name}.png", dpi=DOTS_PER_INCH)
             if name not in PHOTOGRAPHS:
+                figure.set_layout_engine("none")  # it would arrange all axes again, at the same places
                 figure.savefig(folder / f"{name}.svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
     return {name: embed_figure(folder, name, embedder) for name in figures}
 

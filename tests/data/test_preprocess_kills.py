@@ -16,6 +16,8 @@ from test_preprocess import ROOT, write_config
 
 from faze.data.store.strips import StripStore
 
+pytestmark = pytest.mark.kills
+
 KILLS = int(os.environ.get("FAZE_KILLS", "3"))
 FRAMES, SHARDS = 700, 6  # of each of two people, and of both
 

@@ -27,6 +27,8 @@ from faze.engine import machine
 from faze.stages import train
 from faze.training.resume import WorkFolder
 
+pytestmark = pytest.mark.kills
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 200  # more writes than a training has
 

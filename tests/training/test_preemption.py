@@ -261,6 +261,8 @@ def test_a_signal_that_comes_when_all_is_written_ends_nothing(data, tmp_path):
     late = """
 import os, signal, sys
 import faze.__main__
+
+pytestmark = pytest.mark.kills
 class Late:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)

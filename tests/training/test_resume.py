@@ -16,6 +16,8 @@ from faze.base.run_log import read_events
 TORN_WRITE = """
 import os, pathlib, signal, sys
 from faze.stages import train
+
+pytestmark = pytest.mark.kills
 count, whole = 0, pathlib.Path.write_bytes
 def torn(path, content):
     global count

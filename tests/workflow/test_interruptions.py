@@ -15,7 +15,7 @@ from checkout import ROOT, Checkout
 
 from faze.base.locks import machine_exclusive
 
-pytestmark = pytest.mark.workflow
+pytestmark = pytest.mark.kills
 
 STORE = "results/smoke/data/mpiigaze.h5"
 MEASURED = "results/measured/benchmark/benchmark.json"

@@ -22,7 +22,7 @@ from processes import family, kill, living, send, until
 
 from faze.base.run_log import read_events
 
-pytestmark = pytest.mark.workflow
+pytestmark = pytest.mark.kills
 
 BATCH, EVERY, PAIRS = 8, 32, 640  # pairs of a step, between two checkpoints, of the training
 EARLY = (2 * EVERY, 4 * EVERY)  # the rest lasts longer than Snakemake needs to start
