@@ -15,7 +15,9 @@ SAME: dict[str, dict] = {
     "parallel-dp": {"parallel": "dp"},
     "parallel-ddp": DDP,
     "processes": DDP | {"processes": 1},
+    "sync_batchnorm": DDP | {"sync_batchnorm": True},
     "optimizer-fused_sgd": FUSED,
+    "loss_scalers": {"loss_scalers": "shared", "precision": "fp16"},
     "set_to_none": {"set_to_none": True},
     "cudnn_benchmark": {"cudnn_benchmark": True},
     "channels_last": {"channels_last": True},
@@ -36,7 +38,9 @@ SAME: dict[str, dict] = {
 OTHERWISE: dict[str, dict] = {
     "device": {},
     "optimizer-adamw": {"optimizer": "adamw"},
+    "optimizer-fused_adamw": {"optimizer": "fused_adamw"},
     "optimizer-lamb": {"optimizer": "lamb"},
+    "optimizer-nvlamb": {"optimizer": "nvlamb"},
     "optimizer-lars": {"optimizer": "lars"},
     "optimizer-novograd": {"optimizer": "novograd"},
 }

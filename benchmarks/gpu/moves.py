@@ -65,17 +65,20 @@ def take_steps(
     train, loss = sections
     names, parameters = zip(*bare_model(step).named_parameters(), strict=True)
     _nudge(parameters, *nudge)
-    first, state = [p.detach().clone() for p in parameters], copy.deepcopy(step.optimizer.state_dict())
+    first, states = (
+        [p.detach().clone() for p in parameters],
+        copy.deepcopy([update.optimizer.state_dict() for update in step.updates]),
+    )
 
     def take(number: int) -> Mapping[str, Tensor]:
-        step.set_learning_rates([RATE * (1 + number)] * len(step.optimizer.param_groups))
+        step.set_learning_rates([RATE * (1 + number)] * len(step.groups))
         climbed = loss.ramp_pairs * (1 + number) // len(batches)
         return step(batches[number], loss_weights(climbed, loss, train.global_batch))
 
     set_scale(step)
     for _ in range(step.settling_steps + 1):
         take(0)
-    _put_back(step, parameters, first, state)
+    _put_back(step, parameters, first, states)
     settled()
     synchronize(world.device)
     began = time.perf_counter()
@@ -155,28 +158,32 @@ def _nudge(parameters: Sequence[Tensor], share: float, seed: int) -> None:
 
 def set_scale(step: Step) -> None:
     """Set a loss scale that does not overflow here, if the step has one."""
-    if step.scaler.is_enabled():
-        step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
+    for scaler in step.scalers:
+        if scaler.is_enabled():
+            scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
 
 
-def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], state: dict) -> None:
+def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], states: Sequence[dict]) -> None:
     """Reset weights, optimiser and loss scale to their initial values, in place, so that captured graphs see them."""
     with torch.no_grad():
         for parameter, value in zip(parameters, first, strict=True):
             parameter.copy_(value)
             if parameter.grad is not None:
                 parameter.grad.zero_()
-        if all(set(entry) <= {"momentum_buffer"} for entry in step.optimizer.state.values()):
-            for entry in step.optimizer.state.values():
-                entry["momentum_buffer"].zero_()
-        else:  # of an optimiser that no graph takes in
-            step.optimizer.load_state_dict(state)
+        for update, state in zip(step.updates, states, strict=True):
+            entries = update.optimizer.state.values()
+            if all(set(entry) <= {"momentum_buffer"} for entry in entries):
+                for entry in entries:
+                    entry["momentum_buffer"].zero_()
+            else:  # of an optimiser that no graph takes in
+                update.optimizer.load_state_dict(state)
     set_scale(step)
 
 
 def _momentum(step: Step, parameters: Sequence[Tensor]) -> Tensor:
     """Return all momentum buffers as one vector; nan if an optimiser has none."""
-    buffers = [step.optimizer.state[p].get("momentum_buffer") for p in parameters]
+    known = {p: entry for update in step.updates for p, entry in update.optimizer.state.items()}
+    buffers = [known.get(p, {}).get("momentum_buffer") for p in parameters]
     if any(buffer is None for buffer in buffers):
         return torch.tensor([math.nan], dtype=torch.float64)
     return torch.cat([buffer.detach().double().flatten() for buffer in buffers])

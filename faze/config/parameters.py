@@ -148,7 +148,9 @@ class Engine:
     force_low: Annotated[list[AutocastOperation], MayBeEmpty()]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
-    optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
+    sync_batchnorm: bool
+    optimizer: Literal["sgd", "fused_sgd", "adamw", "fused_adamw", "lamb", "nvlamb", "lars", "novograd"]
+    loss_scalers: Literal["each", "shared"]
     set_to_none: bool
     cudnn_benchmark: bool
     channels_last: bool

@@ -13,11 +13,11 @@ The engine depends on neither gaze code nor HDF5. A new switch needs a field in 
 in config.yaml, and one line in the module that owns its group.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import nn
 
-from faze.config.parameters import Engine, Train
+from faze.config.parameters import Engine
 from faze.engine.execution import (
     allocator_switch,
     set_channels_last,
@@ -26,9 +26,10 @@ from faze.engine.execution import (
     set_cudnn_benchmark,
     set_fused_norm,
     set_recompute,
+    set_sync_batchnorm,
 )
 from faze.engine.graphs import build_launching
-from faze.engine.optim import build_clip, build_optimizer, move_rates_to_device
+from faze.engine.optim import OptimizerSettings, build_updates
 from faze.engine.parallel import World, build_exchanges, build_wrapper
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import DeviceNumbers, Step
@@ -37,52 +38,46 @@ from faze.engine.switches import Switch
 
 def build(
     make_objective: Callable[[Precision], nn.Module],
-    group: Callable[[nn.Module], list[dict]],
+    groups: Callable[[nn.Module], Mapping[str, list[dict]]],
     *,
     engine: Engine,
-    train: Train,
+    train: OptimizerSettings,
     world: World,
 ) -> Step:
     """Compose the step of a tier.
 
     Args:
         make_objective: builds the module that maps a batch to named loss terms, given the precision it computes in.
-        group: returns the module's parameter groups, each with `params` and `lr`.
+        groups: returns the parameter groups of each optimiser, by its name; a group has `params` and `lr`. With several
+            optimisers, the names of an optimiser's loss terms begin with its name and a slash.
         engine: the switches.
-        train: momentum of SGD (Nesterov) and LARS, weight decay, and the maximum norm of the gradient.
+        train: settings of every optimiser.
         world: this process's position among those that train together.
     """
     device, recompute = world.device, engine.recompute
     precision = build_precision(engine, device)
     objective = make_objective(precision).to(device)
+    sync_switch = set_sync_batchnorm(objective, engine.sync_batchnorm, world)
     recomputed = set_recompute(objective, recompute)  # before fused_norm, which skips recompute parts
     execution = (
         set_cudnn_benchmark(engine.cudnn_benchmark, device),
         set_channels_last(objective, engine.channels_last, recompute=recompute),
         set_fused_norm(objective, engine.fused_norm, device),
         recomputed,
+        sync_switch,
         set_checkpointing(objective, engine.checkpointing, recompute=recompute, within=precision.operations),
     )
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
-    optimizer, optimizer_switch = build_optimizer(
-        engine.optimizer,
-        group(objective),
-        momentum=train.momentum,
-        weight_decay=train.weight_decay,
-        device=device,
-    )
-    move_rates_to_device(optimizer)
+    updates, optimizer_switches = build_updates(engine, groups(objective), train, precision.scaler, device)
     wrapper = build_wrapper(engine, world)
-    launching = build_launching(engine, optimizer, wrapper.replicas, device)
+    launching = build_launching(engine, updates, wrapper.replicas, device)
     compiled = set_compile(objective, engine.compile, device=device, replicas=wrapper.replicas, recompute=recompute)
     with launching.stream():
         module = wrapper.wrap(objective)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
     return Step(
         model=module,
-        optimizer=optimizer,
-        scaler=precision.scaler,
-        clip=build_clip(train.clip_norm, optimizer, precision.scaler),
+        updates=updates,
         set_to_none=engine.set_to_none,
         exchanges=build_exchanges(module, engine.accumulate),
         replicas=wrapper.replicas,
@@ -90,7 +85,7 @@ def build(
         launch=launching.launch,
         settling_steps=launching.settling_steps,
         switches=(
-            *(allocator_switch(engine.allocator), *precision.switches, *execution, optimizer_switch, compiled),
+            *(allocator_switch(engine.allocator), *precision.switches, *execution, *optimizer_switches, compiled),
             *(*wrapper.switches, parts, launching.switch),
         ),
     )

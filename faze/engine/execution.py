@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from faze.base.allocator_retention import keeps_memory
 from faze.base.files import cache_folder
+from faze.engine.parallel import World
 from faze.engine.switches import Switch
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -45,8 +46,21 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
             tensor.
     """
     switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
-    module.to(memory_format=torch.channels_last if wanted and switch.active else torch.contiguous_format)
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d} if wanted and switch.active else {}
+    for weight in [*module.parameters(), *module.buffers()]:
+        weight.data = weight.data.contiguous(memory_format=formats.get(weight.dim(), torch.contiguous_format))
     return switch
+
+
+def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
+    """Let the BatchNorm layers normalise over the batches of all processes, as one process would (SyncBatchNorm)."""
+    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    reason = "" if world.size > 1 else "there is one process"
+    reason = reason if norms else "no part of the model is a BatchNorm"
+    reason = reason or ("" if world.device.type == "cuda" else "SyncBatchNorm needs CUDA devices")
+    if wanted and not reason:
+        nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    return Switch.of("sync_batchnorm", wanted, reason)
 
 
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:

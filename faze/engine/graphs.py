@@ -9,14 +9,14 @@ import contextlib
 import functools
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from faze.config.parameters import Engine
-from faze.engine.step import Clock, Launch, Step, launch_eagerly, no_clock
+from faze.engine.step import Clock, Launch, Step, Update, launch_eagerly, no_clock
 from faze.engine.switches import Switch
 
 # Eager steps before the capture: algorithms are chosen and the optimiser's state is created. DistributedDataParallel
@@ -34,14 +34,14 @@ class Launching:
     switch: Switch
 
 
-def build_launching(engine: Engine, optimizer: torch.optim.Optimizer, replicas: int, device: torch.device) -> Launching:
+def build_launching(engine: Engine, updates: Sequence[Update], replicas: int, device: torch.device) -> Launching:
     """Choose between eager launches and a captured graph."""
     reason = "DataParallel copies the model to its devices in every step" if replicas > 1 else ""
     reason = reason if device.type == "cuda" else "CUDA graphs need a CUDA device"
     switch = Switch.of("graphs", engine.graphs, reason)
     if not engine.graphs or reason:
         return Launching(launch_eagerly, contextlib.nullcontext, 0, switch)
-    whole = all(map(_is_capturable, optimizer.param_groups))
+    whole = all(_is_capturable(group) for update in updates for group in update.optimizer.param_groups)
     warm_up, stream = WARM_UP_DDP if engine.parallel == "ddp" else WARM_UP, torch.cuda.Stream(device)
     acted = "the whole step" if whole else "forward and backward; the optimiser runs outside the graph"
     launch = Graph(stream, warm_up=warm_up, whole=whole)
@@ -118,7 +118,8 @@ class Graph:
         if not self._whole:
             # Without earlier gradients, the captured backward pass creates them, and each replay overwrites them. They
             # must not be cleared after that: the optimiser would no longer find what the graph writes.
-            step.optimizer.zero_grad(set_to_none=True)
+            for update in step.updates:
+                update.optimizer.zero_grad(set_to_none=True)
         launch = launch_eagerly if self._whole else Step.add_gradients
         self._graph, self._terms = record(self._stream, lambda: launch(step, self._batch, weights, no_clock))
 

@@ -2,13 +2,60 @@
 
 import functools
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import torch
 
+from faze.config.parameters import Engine
+from faze.engine.precision import Scaler
+from faze.engine.step import Update
 from faze.engine.switches import Switch
 
-LARGE_BATCH = ("lamb", "lars", "novograd")
+LARGE_BATCH = ("lamb", "nvlamb", "lars", "novograd")
+
+
+class OptimizerSettings(Protocol):
+    """Settings that all optimisers share, such as the section `train`."""
+
+    momentum: float  # of SGD (Nesterov) and LARS
+    weight_decay: float
+    clip_norm: float  # maximum norm of an optimiser's gradient; 0: any
+
+
+def build_updates(
+    engine: Engine,
+    groups: Mapping[str, list[dict]],
+    settings: OptimizerSettings,
+    scaler: Scaler,
+    device: torch.device,
+) -> tuple[tuple[Update, ...], tuple[Switch, ...]]:
+    """Build the optimisers, with their loss scalers and clipping; return the reports on `optimizer`, `loss_scalers`.
+
+    Args:
+        engine: the switches.
+        groups: parameter groups of each optimiser, by its name.
+        settings: settings of every optimiser.
+        scaler: scaler of the first optimiser, or of all.
+        device: device of the parameters.
+    """
+    updates = []
+    for name, of_optimizer in groups.items():
+        optimizer, switch = build_optimizer(
+            engine.optimizer,
+            of_optimizer,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            device=device,
+        )
+        move_rates_to_device(optimizer)
+        own = Scaler(device, enabled=scaler.is_enabled()) if updates and engine.loss_scalers == "each" else scaler
+        prefix = f"{name}/" if len(groups) > 1 else ""
+        updates.append(Update(name, prefix, optimizer, own, build_clip(settings.clip_norm, optimizer, own)))
+    reason = "the model has one optimiser" if len(updates) == 1 else "" if scaler.is_enabled() else "no loss is scaled"
+    shared = engine.loss_scalers == "shared"
+    scalers = Switch("loss_scalers", engine.loss_scalers, engine.loss_scalers, reason if shared else "")
+    return tuple(updates), (switch, scalers)
 
 
 def build_optimizer(
@@ -28,9 +75,10 @@ def build_optimizer(
         device: device of the parameters.
     """
     groups = list(groups)
-    if name == "adamw":
-        optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
-        return optimizer, Switch("optimizer", name, "torch AdamW, fused")
+    if name in ("adamw", "fused_adamw"):
+        fused = name == "fused_adamw"
+        optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay, foreach=False, fused=fused)
+        return optimizer, Switch("optimizer", name, f"torch AdamW, {'fused' if fused else 'for loop'}")
     if name in LARGE_BATCH and (make := _large_batch(name, momentum)):
         return make(groups, weight_decay=weight_decay), Switch("optimizer", name, f"pytorch-optimizer {name}")
     settings = {"momentum": momentum, "nesterov": momentum > 0, "weight_decay": weight_decay}
@@ -106,6 +154,8 @@ def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimi
     return {
         # Weight decay inside the trust ratio and no correction of the step, as in the paper's third version.
         "lamb": functools.partial(package.Lamb, weight_decouple=False, adam_debias=True),
+        # NVIDIA's variant divides each step's gradient by its norm first, which makes clipping unnecessary.
+        "nvlamb": functools.partial(package.Lamb, weight_decouple=False, adam_debias=True, pre_norm=True),
         "lars": functools.partial(package.LARS, momentum=momentum, nesterov=momentum > 0),
         "novograd": package.NovoGrad,
     }[name]

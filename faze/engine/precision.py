@@ -52,9 +52,9 @@ class Scaler(torch.amp.GradScaler):
         super().update(new_scale)
         self._skipped += self.scale(self._one) < before
 
-    def counts(self) -> dict[str, float]:
-        """Return the number of skipped steps for the run log; {} if the scaler is off. This waits for the device."""
-        return {"train/skipped_steps": float(self._skipped)} if self.is_enabled() else {}
+    def skipped(self) -> float:
+        """Return the number of skipped steps. This waits for the device."""
+        return float(self._skipped)
 
     def state_dict(self) -> dict[str, float]:
         """Return the state for a checkpoint; {} if the scaler is off."""

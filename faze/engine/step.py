@@ -5,8 +5,10 @@ is one exception, in torch: with an optimiser that is not fused, the loss scaler
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,13 +45,26 @@ class DeviceNumbers:
 
 
 @dataclass(frozen=True)
+class Update:
+    """An optimiser with its loss scaler and its gradient clipping."""
+
+    name: str
+    prefix: str  # of the names of its loss terms; "" if it is the only optimiser
+    optimizer: torch.optim.Optimizer
+    scaler: Scaler  # may be shared with other optimisers
+    clip: Callable[[], None]  # scales long gradients down, in place
+
+
+@dataclass(frozen=True)
 class Step:
-    """The composed engine. Call it with a batch."""
+    """The composed engine. Call it with a batch.
+
+    All loss terms come from one forward pass. Their gradients come from one backward pass, so that processes exchange
+    them once; a term must not reach the parameters of another term's optimiser.
+    """
 
     model: nn.Module  # the objective inside its parallel wrapper; returns named loss terms
-    optimizer: torch.optim.Optimizer
-    scaler: Scaler
-    clip: Callable[[], None]  # scales long gradients down, in place
+    updates: tuple[Update, ...]
     set_to_none: bool
     exchanges: tuple[Context, ...]  # the context of each part of a batch
     replicas: int  # of the model in this process: one, or one per device under DataParallel
@@ -88,20 +103,44 @@ class Step:
         with clock("forward"):
             # DataParallel gathers one value per replica; all replicas and parts have equally many chunks.
             terms = {name: term.mean() / len(self.exchanges) for name, term in self.model(part).items()}
-            loss = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
+            losses = [
+                torch.stack([weights[name] * term for name, term in terms.items() if name.startswith(u.prefix)]).sum()
+                for u in self.updates
+            ]
         with clock("backward"):
-            self.scaler.scale(loss).backward()
-        return {"loss": loss.detach()} | {name: term.detach() for name, term in terms.items()}
+            functools.reduce(
+                torch.add, [u.scaler.scale(x) for u, x in zip(self.updates, losses, strict=True)]
+            ).backward()
+        total = functools.reduce(torch.add, [loss.detach() for loss in losses])
+        return {"loss": total} | {name: term.detach() for name, term in terms.items()}
 
     def update(self) -> None:
         """Update the weights from the gradients."""
-        self.clip()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        for update in self.updates:
+            update.clip()
+            update.scaler.step(update.optimizer)
+        for scaler in self.scalers:
+            scaler.update()
 
     def clear(self) -> None:
         """Zero or free the gradients."""
-        self.optimizer.zero_grad(set_to_none=self.set_to_none)
+        for update in self.updates:
+            update.optimizer.zero_grad(set_to_none=self.set_to_none)
+
+    @property
+    def scalers(self) -> list[Scaler]:
+        """The loss scalers, each once."""
+        return list(dict.fromkeys(update.scaler for update in self.updates))
+
+    @property
+    def groups(self) -> list[dict]:
+        """The parameter groups of all optimisers, in order."""
+        return [group for update in self.updates for group in update.optimizer.param_groups]
+
+    def counts(self) -> dict[str, float]:
+        """Return the number of skipped steps for the run log; {} without loss scaling. This waits for the device."""
+        enabled = [scaler.skipped() for scaler in self.scalers if scaler.is_enabled()]
+        return {"train/skipped_steps": sum(enabled)} if enabled else {}
 
     @property
     def shares(self) -> int:
@@ -113,21 +152,26 @@ class Step:
 
         They are rounded to float32 in every tier, since fused kernels read them from a float32 tensor on the device.
         """
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+        for group, rate in zip(self.groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = float(np.float32(rate))
 
     def state_dict(self) -> dict:
-        """Return the state of the optimiser and the scaler for a checkpoint."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        """Return the states of the optimisers and the scalers for a checkpoint."""
+        return {
+            "optimizers": {update.name: update.optimizer.state_dict() for update in self.updates},
+            "scalers": [scaler.state_dict() for scaler in self.scalers],
+        }
 
-    def load_state_dict(self, state: Mapping[str, dict]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from a checkpoint."""
-        self.optimizer.load_state_dict(state["optimizer"])
-        if state["scaler"]:
-            self.scaler.load_state_dict(state["scaler"])
+        for update in self.updates:
+            update.optimizer.load_state_dict(state["optimizers"][update.name])
+        for scaler, saved in zip(self.scalers, state["scalers"], strict=True):
+            if saved:
+                scaler.load_state_dict(saved)
 
 
 Launch = Callable[[Step, Mapping[str, Tensor], Mapping[str, Tensor], Clock], dict[str, Tensor]]

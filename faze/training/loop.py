@@ -48,12 +48,12 @@ def build_step(setup: TrainingSetup) -> Step:
         torch.manual_seed(setup.seed)
         return Objective(DTED(setup.model, autocast=precision.autocast), setup.loss)
 
-    def group(objective: nn.Module) -> list[dict]:
+    def groups(objective: nn.Module) -> dict[str, list[dict]]:
         head = [p for name, p in objective.named_parameters() if ".gaze" in name]
         rest = [p for name, p in objective.named_parameters() if ".gaze" not in name]
-        return [{"params": rest, "lr": train.base_lr}, {"params": head, "lr": train.head_lr}]
+        return {"network": [{"params": rest, "lr": train.base_lr}, {"params": head, "lr": train.head_lr}]}
 
-    return engine.build(make_objective, group, engine=setup.engine, train=train, world=setup.world)
+    return engine.build(make_objective, groups, engine=setup.engine, train=train, world=setup.world)
 
 
 def bare_model(step: Step) -> DTED:
@@ -254,7 +254,7 @@ class Fit:
         if self._due(step, steps, train.log_every_pairs):
             values |= window.flush(self.setup.world, batch)
             values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
-            values |= self.step.scaler.counts()
+            values |= self.step.counts()
             if not math.isfinite(values["train/loss"]):
                 self._check_divergence(window, step * batch)
         if self._due(step, steps, train.validate_every_pairs):
@@ -265,7 +265,7 @@ class Fit:
     def _check_divergence(self, window: LogWindow, pairs: int) -> None:
         """Stop a run that has diverged. A loss scaler skips a few overflowing steps, but not indefinitely many."""
         in_a_row = -self.setup.world.least(-int(window.lost))
-        if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
+        if not any(scaler.is_enabled() for scaler in self.step.scalers) or in_a_row >= MOST_LOST_STEPS:
             raise UserError(f"the loss is not finite after {pairs} pairs; lower train.base_lr or train.head_lr")
 
     def _save(self, step: int, window: LogWindow) -> None:

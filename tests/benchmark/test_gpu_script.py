@@ -268,10 +268,10 @@ def test_the_same_experiment_passes(switches, baseline) -> None:
 
 def frozen_rate(step: Step) -> Step:
     """Simulate a graph that keeps the learning rate with which it was captured."""
-    rates = [group["lr"] for group in step.optimizer.param_groups]
+    rates = [group["lr"] for group in step.groups]
 
     def launch(step, *given):
-        for group, rate in zip(step.optimizer.param_groups, rates, strict=True):
+        for group, rate in zip(step.groups, rates, strict=True):
             group["lr"] = rate
         return launch_eagerly(step, *given)
 
@@ -294,7 +294,7 @@ def stale_batches(step: Step) -> Step:
 
 
 def without_nesterov(step: Step) -> Step:
-    for group in step.optimizer.param_groups:
+    for group in step.groups:
         group["nesterov"] = False
     return step
 

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import copy
 import dataclasses
 import re
 import tomllib
@@ -53,7 +54,7 @@ class Plane(Line):
 def make(name: str, module: type[torch.nn.Module] = Line, *, clip_norm: float = 0.0, **switches) -> Step:
     return engine.build(
         lambda precision: module(),
-        lambda module: [{"params": [parameter], "lr": 0.1} for parameter in module.parameters()],
+        lambda module: {"all": [{"params": [parameter], "lr": 0.1} for parameter in module.parameters()]},
         engine=tier(name, **switches),
         train=dataclasses.replace(TRAIN, momentum=0.0, weight_decay=0.0, clip_norm=clip_norm),
         world=CPU,
@@ -94,7 +95,7 @@ def test_clipping_shortens_only_longer_gradients_whatever_the_loss_scale(clip_no
     """The length is that of the gradient of all weights, which keeps its direction."""
     step = make("baseline", Plane, clip_norm=clip_norm, **switches)
     if switches:
-        step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": 1024.0})
+        step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 1024.0})
     step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.0})  # a gradient of -4 and 3
     assert step.model.weight.item() == pytest.approx(1.0 + 0.1 * 0.8 * length, rel=1e-4)
     assert step.model.other.item() == pytest.approx(1.0 - 0.1 * 0.6 * length, rel=1e-4)
@@ -104,7 +105,76 @@ def test_clipping_leaves_a_step_that_overflows_to_the_scaler():
     step = make("amp", clip_norm=2.0, force=True)
     step({"target": torch.tensor([float("inf")])}, {"near": 1.0, "small": 0.0})
     assert step.model.weight.item() == 1.0
-    assert step.scaler.get_scale() == 32768.0
+    assert step.scalers[0].get_scale() == 32768.0
+
+
+class Game(torch.nn.Module):
+    """Two modules with an optimiser each; every term reaches one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
+        for part in (self.one, self.two):
+            torch.nn.init.ones_(part.weight)
+
+    def forward(self, batch):
+        first = self.one(batch["target"])
+        return {
+            "one/square": ((first * self.two.weight.detach()) ** 2).mean(),
+            "two/square": ((self.two(batch["target"]) - 3.0 * first.detach()) ** 2).mean(),
+            "two/large": batch["large"].mean() * self.two.weight.sum(),
+        }
+
+
+def play(**switches) -> tuple[Step, list[float]]:
+    """Build a step with two optimisers, and run it on a batch; return the step and both weights."""
+    step = engine.build(
+        lambda precision: Game(),
+        lambda game: {name: [{"params": [getattr(game, name).weight], "lr": lr}] for name, lr in RATES.items()},
+        engine=tier("baseline", **switches),
+        train=dataclasses.replace(TRAIN, momentum=0.0, weight_decay=0.0, clip_norm=0.0),
+        world=CPU,
+    )
+    terms = step(GAME_BATCH, dict.fromkeys(("one/square", "two/square", "two/large"), 1.0))
+    assert terms["loss"] == pytest.approx(sum(float(terms[n]) for n in terms if n != "loss"))
+    return step, [step.model.one.weight.item(), step.model.two.weight.item()]
+
+
+RATES = {"one": 0.25, "two": 0.125}
+GAME_BATCH = {"target": torch.tensor([[1.0], [1.0]]), "large": torch.tensor([[0.5], [0.5]])}
+LOW = {"precision": "fp16", "force": True}
+
+
+@pytest.mark.parametrize("switches", [{}, {"accumulate": 2}, LOW, LOW | {"loss_scalers": "shared"}])
+def test_each_optimiser_descends_its_own_terms(switches):
+    _, weights = play(**switches)
+    assert weights == [pytest.approx(1.0 - 0.25 * 2.0), pytest.approx(1.0 - 0.125 * (2.0 * -2.0 + 0.5))]
+
+
+@pytest.mark.parametrize(("scalers", "skipped"), [("each", [0.0, 1.0]), ("shared", [1.0])])
+def test_an_overflow_skips_the_updates_that_share_its_scale(scalers, skipped):
+    """As num_losses of apex.amp: with a scale for each loss, only one optimiser skips the step."""
+    step, _ = play(**LOW, loss_scalers=scalers)
+    before = float(step.model.one.weight)
+    step(
+        GAME_BATCH | {"large": torch.full((2, 1), torch.inf)},
+        dict.fromkeys(("one/square", "two/square", "two/large"), 1.0),
+    )
+    assert [scaler.skipped() for scaler in step.scalers] == skipped
+    assert step.counts() == {"train/skipped_steps": 1.0}
+    assert float(step.model.two.weight) == pytest.approx(1.4375, abs=1e-3)
+    assert (float(step.model.one.weight) != before) or scalers == "shared"
+
+
+def test_several_optimisers_continue_from_a_checkpoint():
+    step, _ = play(**LOW, optimizer="adamw")
+    again, _ = play(**LOW, optimizer="adamw")
+    again.load_state_dict(copy.deepcopy(step.state_dict()))
+    again.model.load_state_dict(step.model.state_dict())
+    for each in (step, again):
+        each(GAME_BATCH, dict.fromkeys(("one/square", "two/square", "two/large"), 1.0))
+    assert all(map(torch.equal, step.model.parameters(), again.model.parameters()))
+    assert list(step.state_dict()["optimizers"]) == ["one", "two"]
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
@@ -158,7 +228,7 @@ def test_channels_last_does_not_reach_the_recompute_layers():
 def test_baseline_turns_off_what_today_is_on_by_default():
     make("baseline", tf32=True, cudnn_benchmark=True)
     assert torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
-    group = make("baseline").optimizer.param_groups[0]
+    group = make("baseline").groups[0]
     assert (group["foreach"], group["fused"]) == (False, False)
     assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cudnn.benchmark

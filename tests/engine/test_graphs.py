@@ -66,7 +66,7 @@ class StandIn:
         parameters, self.attached = list(self.step.model.parameters()), []
         if not self.whole:
             self.attached = [parameter.grad for parameter in parameters]
-            self.step.optimizer.zero_grad(set_to_none=True)
+            self.step.updates[0].optimizer.zero_grad(set_to_none=True)
         for name, term in self.launch().items():
             self.terms[name].copy_(term)
         if not self.whole:
@@ -91,7 +91,7 @@ def test_bookkeeping_around_a_graph(switches, monkeypatch):
     engine = tier("baseline", **switches)
     wanted = train(*built(engine, CPU), steps=8)
     step, feed = built(engine, CPU)
-    whole = all(map(graphs._is_capturable, step.optimizer.param_groups))
+    whole = all(map(graphs._is_capturable, step.groups))
     assert whole == ("optimizer" in switches)
     stand_ins = []
 
@@ -114,8 +114,8 @@ def test_bookkeeping_around_a_graph(switches, monkeypatch):
 
 
 def test_data_parallel_replicas_are_not_captured():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    launching = graphs.build_launching(tier("baseline", graphs=True), optimizer, 2, torch.device("cuda", 0))
+    updates = [SimpleNamespace(optimizer=torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))]
+    launching = graphs.build_launching(tier("baseline", graphs=True), updates, 2, torch.device("cuda", 0))
     assert launching.launch is launch_eagerly and not launching.settling_steps
     assert "DataParallel" in launching.switch.reason
 
@@ -126,9 +126,9 @@ def test_a_step_is_captured_after_it_has_settled(parallel, warm_up, monkeypatch)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     monkeypatch.setattr(graphs, "on_stream", contextlib.nullcontext)
     monkeypatch.setattr(graphs, "launch_eagerly", lambda *_: "eager")
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    updates = [SimpleNamespace(optimizer=torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))]
     launching = graphs.build_launching(
-        tier("baseline", graphs=True, parallel=parallel), optimizer, 1, torch.device("cuda", 0)
+        tier("baseline", graphs=True, parallel=parallel), updates, 1, torch.device("cuda", 0)
     )
     assert launching.settling_steps == warm_up + 1  # with the capture
     assert [launching.launch(None, {}, {}, None) for _ in range(warm_up)] == ["eager"] * warm_up
@@ -138,7 +138,7 @@ def test_a_step_is_captured_after_it_has_settled(parallel, warm_up, monkeypatch)
 
     monkeypatch.setattr(graphs, "record", capture)
     with pytest.raises(ZeroDivisionError):
-        launching.launch(SimpleNamespace(optimizer=optimizer), {}, {}, None)
+        launching.launch(SimpleNamespace(updates=updates), {}, {}, None)
 
 
 def gpu() -> World:

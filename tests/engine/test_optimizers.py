@@ -32,10 +32,12 @@ def moved(name: str, **settings) -> torch.Tensor:
     return (weight - WEIGHT).detach()
 
 
-def test_adamw_is_fused_and_decays_apart_from_the_gradient():
+@pytest.mark.parametrize(("name", "fused"), [("adamw", False), ("fused_adamw", True)])
+def test_adamw_decays_apart_from_the_gradient(name, fused):
     """Loshchilov and Hutter 2019: the first step has the sign of the gradient; the weights shrink by lr x decay."""
-    torch.testing.assert_close(moved("adamw"), -LR * GRADIENT.sign() - LR * DECAY * WEIGHT, rtol=1e-5, atol=1e-7)
-    assert make("adamw", torch.nn.Parameter(WEIGHT.clone()))[0].param_groups[0]["fused"]
+    torch.testing.assert_close(moved(name), -LR * GRADIENT.sign() - LR * DECAY * WEIGHT, rtol=1e-5, atol=1e-7)
+    optimizer, switch = make(name, torch.nn.Parameter(WEIGHT.clone()))
+    assert optimizer.param_groups[0]["fused"] == fused and ("fused" in switch.acted) == fused
 
 
 def test_lars_scales_the_step_of_each_kernel():
@@ -53,15 +55,31 @@ def test_lamb_steps_as_far_as_the_kernel_is_long():
     torch.testing.assert_close(moved("lamb"), -LR * 5 * direction / direction.norm(), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize(("name", "same"), [("nvlamb", True), ("lamb", False)])
+def test_nvlamb_divides_each_gradient_by_its_length(name, same):
+    """The length of a single gradient does not matter to the steps of nvlamb, but does to those of lamb."""
+    pytest.importorskip("pytorch_optimizer")
+    ends = []
+    for factor in (1.0, 20.0):
+        weight = torch.nn.Parameter(WEIGHT.clone())
+        optimizer, switch = make(name, weight)
+        assert switch.active
+        for gradient in (GRADIENT, factor * (GRADIENT + 1.0)):
+            weight.grad = gradient.clone()
+            optimizer.step()
+        ends.append(weight.detach())
+    assert torch.allclose(*ends, rtol=1e-9) == same
+
+
 def test_novograd_divides_by_the_length_of_the_gradient():
     """Ginsburg et al. 2019: the first step is lr x (g / |g| + decay w)."""
     pytest.importorskip("pytorch_optimizer")
     torch.testing.assert_close(moved("novograd"), -LR * (GRADIENT / 10 + DECAY * WEIGHT), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["adamw", "lamb", "lars", "novograd"])
+@pytest.mark.parametrize("name", ["adamw", "fused_adamw", "lamb", "nvlamb", "lars", "novograd"])
 def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
-    if name != "adamw":
+    if "adamw" not in name:
         pytest.importorskip("pytorch_optimizer")
     gradients = torch.randn(6, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 

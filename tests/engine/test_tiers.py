@@ -137,8 +137,8 @@ def test_accumulated_parts_are_the_step_of_as_many_processes(float64):
         part = sum(weights[name] * term for name, term in terms.items()) / 8
         part.backward()
         total += part.item()
-    many.clip()
-    many.optimizer.step()
+    many.updates[0].clip()
+    many.updates[0].optimizer.step()
     assert one(share(0, 1), weights)["loss"].item() == pytest.approx(total, rel=1e-12)
     for a, b in zip(bare_model(one).parameters(), bare_model(many).parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-14)
@@ -198,16 +198,16 @@ def test_fp16_skips_a_step_that_overflows():
     chosen = setup(tier("amp", force=True))
     step, weights = build_step(chosen), loss_weights(0, LOSS, TRAIN.global_batch)
     overflowing, fitting = build_feed(people(), chosen)(range(2))
-    step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": 2.0**40})
+    step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 2.0**40})
     first = copy_of(bare_model(step))
     assert torch.isfinite(step(overflowing, weights)["loss"])  # the gradient overflows
     assert all(torch.equal(first[name], weight) for name, weight in copy_of(bare_model(step)).items())
-    assert step.scaler.get_scale() == 2.0**39 and step.scaler.counts() == {"train/skipped_steps": 1.0}
-    step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": 64.0})
+    assert step.scalers[0].get_scale() == 2.0**39 and step.counts() == {"train/skipped_steps": 1.0}
+    step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 64.0})
     step(fitting, weights)
     moved = change(first, copy_of(bare_model(step)))
     assert all(by.any() and by.isfinite().all() for by in moved.values())
-    assert step.scaler.get_scale() == 64.0 and step.scaler.counts() == {"train/skipped_steps": 1.0}
+    assert step.scalers[0].get_scale() == 64.0 and step.counts() == {"train/skipped_steps": 1.0}
 
 
 def test_fp16_is_inactive_without_kernels(baseline_float32, no_low_precision):
@@ -249,10 +249,10 @@ def test_formats_are_inactive_inside_joined_operations(formats, switches, reason
 # --- other optimisers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "lars", "novograd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "fused_adamw", "lamb", "nvlamb", "lars", "novograd"])
 def test_other_optimisers_train(optimizer, baseline_float32):
     """Other optimisers are other experiments; tests/engine/test_optimizers.py compares each with its formula."""
-    if optimizer != "adamw":
+    if "adamw" not in optimizer:
         pytest.importorskip("pytorch_optimizer")
     found = losses(tier("baseline", optimizer=optimizer), steps=3, dtype=torch.float32)
     assert found[0] == pytest.approx(baseline_float32[0], rel=1e-6)

@@ -116,8 +116,8 @@ def trained(
     try:
         chosen = setup(engine, world, loss=loss)
         step = build_step(chosen)
-        if loss_scale and step.scaler.is_enabled():
-            step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": loss_scale})
+        if loss_scale and step.scalers[0].is_enabled():
+            step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": loss_scale})
         first, found = weight_changes.copy_of(bare_model(step)), []
         for number, batch in enumerate(build_feed(people(), chosen)(range(steps))):
             pairs = number * TRAIN.global_batch
