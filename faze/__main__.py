@@ -21,8 +21,8 @@ COMMANDS = {
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
 
-PREEMPTIBLE = ("train",)  # these resume; others are repeated
-KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # these compute networks
+PREEMPTIBLE = ("train", "train_workload")  # these resume; others are repeated
+KEEP_MEMORY = ("train", "train_workload", "encode", "walk", "redirect")  # these compute networks
 
 
 def main() -> int:

@@ -15,27 +15,30 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from moves import NUDGES, ROUNDING, Moved, compare, set_scale, take_steps
 from operations import OperationErrors
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.benchmark.meters import MemoryPeak
 from faze.benchmark.tier_steps import build_tier_steps, read_people
+from faze.benchmark.weight_changes import NUDGES, ROUNDING, Moved, compare, set_scale, take_steps
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
 from faze.engine.parallel import World, join, pick_device
 from faze.engine.switches import Switch
+from faze.training.dted_training import build_step, build_training, loss_weights
 from faze.training.feed import build_feed
-from faze.training.loop import build_step, loss_weights
+from faze.training.loop import Training
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/shared"))
 import trajectory
 
 STEPS = {"check": 5, "switch": 5, "step": 2}
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
+RATE = 1e-4  # learning rate of the first step, of all weights: a higher one makes more of what rounding begins
 THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait for each other on a busy machine
 
 
@@ -144,17 +147,23 @@ class Proof:
                 chosen = trajectory.setup(engine, world, train=train)
                 if self.tiny:
                     chosen = dataclasses.replace(chosen, model=dataclasses.replace(chosen.model, growth=2))
-                step, feed = build_step(chosen), build_feed(trajectory.people(), chosen)
-                sections = train, trajectory.LOSS
+                feed = build_feed(trajectory.people(), chosen)
+                training, ramp = build_training(chosen, build_step(chosen), feed, None), trajectory.LOSS.ramp_pairs
             else:
-                tier = build_tier_steps(config, engine, world, read_people(self.data, config, world.processes_here))
-                step, feed, sections = tier.step, tier.feed, (config.train, config.loss)
+                people = read_people(self.data, config, world.processes_here)
+                training, ramp = build_tier_steps(config, engine, world, people), config.loss.ramp_pairs
             if reports is not None:
-                reports += [*step.switches, *feed.switches]
-            batches = list(feed(range(2 if self.tiny else STEPS[self.what])))
-            return take_steps(step, batches, sections, world, nudge=nudge, settled=settled)
+                reports += training.switches
+            return move(training, 2 if self.tiny else STEPS[self.what], ramp, nudge=nudge, settled=settled)
         finally:
             torch.set_default_dtype(before)
+
+
+def move(training: Training, steps: int, ramp_pairs: int, **how: Any) -> Moved:
+    """Train for a few steps at rising rates and loss weights, the last of which are those after `ramp_pairs` pairs."""
+    batches, groups = list(training.feed(range(steps))), len(training.step.groups)
+    seen = [ramp_pairs * (1 + number) // steps for number in range(steps)]
+    return take_steps(training, batches, seen, rates=lambda number: [RATE * (1 + number)] * groups, **how)
 
 
 def kind_of(engine: Engine) -> str:

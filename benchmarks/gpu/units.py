@@ -155,8 +155,8 @@ def own_code(kind: str) -> tuple[str, ...]:
     stages = {"time": ["benchmark"], "people": ["synthesise", "preprocess"], "train": ["train"]}
     if kind in stages:
         return tuple(line for stage in stages[kind] for line in sources(f"faze.stages.{stage}"))
-    beside = [HERE / "proof.py", HERE / "moves.py", HERE / "operations.py", ROOT / "tests/shared/trajectory.py"]
-    return *sources("faze.benchmark.tier_steps"), *map(module_hash, beside)
+    beside = [HERE / "proof.py", HERE / "operations.py", ROOT / "tests/shared/trajectory.py"]
+    return *sources("faze.benchmark.tier_steps"), *sources("faze.benchmark.weight_changes"), *map(module_hash, beside)
 
 
 def identity(unit: Unit, config: dict) -> str:

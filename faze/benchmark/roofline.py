@@ -8,12 +8,12 @@ number format moves fewer bytes than are counted, so its share of the copy peak 
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -97,8 +97,14 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
         batch = {f"image_{member}": torch.empty(pairs, 3, height, width) for member in "ab"}
         batch |= {f"{angles}_{member}": torch.empty(pairs, 2) for angles in ("gaze", "head") for member in "ab"}
         batch["person"] = torch.empty(pairs, dtype=torch.int64)
-        with FlopCounterMode(display=False) as counter, Traffic() as traffic:
-            torch.stack(list(objective(batch).values())).sum().backward()
+        return count_step(objective, batch, [optimizer])
+
+
+def count_step(objective: nn.Module, batch: Mapping[str, Tensor], optimizers: Sequence[torch.optim.Optimizer]) -> Work:
+    """Run a step and count its work."""
+    with FlopCounterMode(display=False) as counter, Traffic() as traffic:
+        torch.stack(list(objective(batch).values())).sum().backward()
+        for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
     return Work(counter.get_total_flops(), sum(traffic.of.values()))

@@ -62,13 +62,20 @@ def rounds_interval(
     return {"ratio": ratio, "low": ratio / reach, "high": ratio * reach}
 
 
-def tier_rows(found: Rounds, *, work: Work, global_batch: int) -> dict[str, Any]:
-    """Compute a row for every tier that compares it with the baseline."""
+def tier_rows(found: Rounds, *, work: Work, batch: int, images: int) -> dict[str, Any]:
+    """Compute a row for every tier that compares it with the baseline.
+
+    Args:
+        found: measurements of every tier.
+        work: work of a step.
+        batch: samples per step.
+        images: number of images of a step, or other items whose rate is of interest.
+    """
     baseline = next(iter(found.tiers.values()))
     same = same_steps({tier: rounds[0].description for tier, rounds in found.tiers.items()}, as_first=True)
     compared = len(found.tiers.keys() - same.keys()) - 1  # with the baseline
     return {
-        tier: _tier_row(rounds, baseline, found.rates, work=work, global_batch=global_batch)
+        tier: _tier_row(rounds, baseline, found.rates, work=work, batch=batch, images=images)
         | {"same_as_baseline": same[tier][1] if tier in same else None}
         | {"simultaneous": _simultaneous(rounds, baseline, max(compared, 1))}
         for tier, rounds in found.tiers.items()
@@ -92,7 +99,8 @@ def _tier_row(
     rates: RooflineRates,
     *,
     work: Work,
-    global_batch: int,
+    batch: int,
+    images: int,
 ) -> dict[str, Any]:
     row, first = compare(rounds, baseline), rounds[0]
     step_ms = row["step_ms"]
@@ -100,7 +108,7 @@ def _tier_row(
     joules = [r.joules_per_step for r in rounds if r.joules_per_step is not None]
     row |= {
         "step_ms_quartiles": [float(quartile) for quartile in np.percentile(blocks, [25, 75])],
-        "images_per_s": 2 * global_batch / step_ms * 1e3,
+        "images_per_s": images / step_ms * 1e3,
         "phases_ms": {phase: float(np.median([r.phases_ms[phase] for r in rounds])) for phase in first.phases_ms},
         "joules_per_step": float(np.mean(joules)) if joules else None,
         "energy": first.description["energy"],
@@ -109,12 +117,12 @@ def _tier_row(
     if boards := [board for r in rounds for board in r.boards]:
         throttled = sorted({reason for board in boards for reason in board["throttled"]})
         row |= {"boards": boards, "throttled": throttled}
-    row |= _warm_up(rounds, step_ms, _step_ms(baseline), global_batch)
+    row |= _warm_up(rounds, step_ms, _step_ms(baseline), batch)
     copy, matmul = np.median(rates.copy), np.median(rates.matmul[number_format(first.description["switches"])])
     return row | peak_shares(work, step_ms, float(copy), float(matmul), first.description["devices"])
 
 
-def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, global_batch: int) -> dict[str, Any]:
+def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, batch: int) -> dict[str, Any]:
     """Describe the first round's warm-up, whose compiled code later rounds reuse, and count unsteady rounds."""
     first = rounds[0].warm_up
     extra_s = first.seconds - first.steps * step_ms / 1e3
@@ -126,7 +134,7 @@ def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, gl
         "warmup_steady": not unsteady,
         "unsteady_rounds": unsteady,
         "warmup_extra_s": extra_s,  # beyond the duration of as many steady steps: compiling, tuning
-        "pays_off_after_pairs": global_batch * max(extra_s, 0.0) * 1e3 / gained_ms if gained_ms > 0 else None,
+        "pays_off_after_pairs": batch * max(extra_s, 0.0) * 1e3 / gained_ms if gained_ms > 0 else None,
     }
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,12 +28,11 @@ from faze.config.validation import read_config
 from faze.config.yaml_files import DEFAULTS, merge
 from faze.data.pairs import PeopleStrips, TableRows, cache_what_fits, load_people
 from faze.engine.parallel import World, check_chunks, join, share
-from faze.engine.step import Clock, Step, no_clock
-from faze.engine.switches import Switch
 from faze.engine.transfer import Tensors
 from faze.training.augmentation import build_augmentation
-from faze.training.feed import Feed, TrainingSetup, build_feed
-from faze.training.loop import build_step, loss_weights
+from faze.training.dted_training import build_step, build_training
+from faze.training.feed import TrainingSetup, build_feed
+from faze.training.loop import Training
 
 # Each makes steps slower, or memory larger, than in a training, or changes what the allocators of all tiers do.
 DEBUG_VARIABLES = (
@@ -56,39 +55,7 @@ DEBUG_VARIABLES = (
 )
 
 
-@dataclass(frozen=True)
-class TierSteps:
-    """The step of a tier, and the batches that it trains on."""
-
-    setup: TrainingSetup
-    step: Step
-    feed: Feed
-
-    @property
-    def switches(self) -> tuple[Switch, ...]:
-        """The state of every switch of the tier."""
-        return (*self.step.switches, *self.feed.switches)
-
-    def run(self, batches: Iterable[Tensors], clock: Clock = no_clock) -> None:
-        """Run one step per batch, with the loss weights from the end of training."""
-        train = self.setup.train
-        weights = loss_weights(train.pairs, self.setup.loss, train.global_batch)
-        for batch in batches:
-            self.step(batch, weights, clock)
-
-    def begin(self, steps: int, clock: Clock = no_clock) -> Iterator[Tensors]:
-        """Run the first step and those whose batches are prefetched during it.
-
-        Returns:
-            The batches of the next `steps` steps; reading them takes as long as during training.
-        """
-        first = 1 + self.feed.transfer.ahead
-        batches = self.feed(range(first + steps), clock)
-        self.run(itertools.islice(batches, first), clock)
-        return batches
-
-
-def build_tier_steps(config: Resolved, engine: Engine, world: World, people: PeopleStrips) -> TierSteps:
+def build_tier_steps(config: Resolved, engine: Engine, world: World, people: PeopleStrips) -> Training:
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Args:
@@ -104,7 +71,8 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
     step = build_step(setup)
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
-    return TierSteps(setup, step, build_feed(people, setup, workers=config.data.workers, augmentation=augmentation))
+    feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
+    return build_training(setup, step, feed, None)
 
 
 def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> PeopleStrips:
@@ -151,24 +119,43 @@ def refuse_debugging() -> None:
         raise UserError(f"these would distort the measurement: switch off {', '.join(found)}")
 
 
-def measure_tier(connection: Connection, config: Resolved, engine: Engine, data: Path | None, threads: int) -> None:
+def prepare_dted(world: World, config: Resolved, engine: Engine, data: Path | None) -> Callable[[], Training]:
+    """Read the people of a benchmark; return the function that builds the training of a tier.
+
+    Args:
+        world: this process's position among those of the tier.
+        config: configuration of the benchmark.
+        engine: switches of the tier.
+        data: store of normalised strips; None for noise.
+    """
+    people = read_people(data, config, world.processes_here)
+    return functools.partial(build_tier_steps, config, engine, world, people)
+
+
+def measure_tier(
+    connection: Connection,
+    engine: Engine,
+    prepare: Callable[[World], Callable[[], Training]],
+    block_steps: int,
+    threads: int,
+) -> None:
     """Build the step of a tier, then run blocks on request.
 
     Args:
         connection: connection to the stage.
-        config: configuration of the benchmark.
         engine: switches of the tier.
-        data: store of normalised strips; None for noise.
+        prepare: reads the data; returns a function that builds the training, whose memory counts.
+        block_steps: number of batches in the repeated blocks.
         threads: total number of CPU threads for all processes of the tier.
     """
     with join(engine, share(threads, engine)) as world:
-        people = read_people(data, config, world.processes_here)
+        build = prepare(world)
         peak = MemoryPeak(world.device)
-        tier = build_tier_steps(config, engine, world, people)
+        tier = build()
         # All processes of a CPU share one counter; each GPU has its own.
         counts = world.device.type == "cuda" or world.rank == 0
         energy = build_energy_meter(world.device, tier.step.replicas) if counts else EnergyMeter("none")
-        blocks = TierBlocks(tier, config.benchmark.block_steps, energy)
+        blocks = TierBlocks(tier, block_steps, energy)
         description = {
             "devices": world.size * tier.step.replicas if world.device.type == "cuda" else 1,
             "engine": asdict(engine),
@@ -203,13 +190,13 @@ def _without_debugging(answers: Mapping[str, Callable[..., Any]]) -> dict[str, C
 class TierBlocks:
     """Blocks of steps of one tier, timed in one of its processes."""
 
-    tier: TierSteps
+    tier: Training
     block_steps: int
     energy: EnergyMeter
 
     def block(self, steps: int) -> dict:
         """Time a block of steps."""
-        world, begun = self.tier.setup.world, "_batches" in vars(self)
+        world, begun = self.tier.world, "_batches" in vars(self)
         batches = self._batches
         if begun:  # consume what was read ahead while other tiers ran; the first block is timed from its first step
             self.tier.run(itertools.islice(batches, self.tier.feed.transfer.ahead))
@@ -223,9 +210,9 @@ class TierBlocks:
 
     def phases(self, steps: int) -> dict:
         """Time the phases of several steps; return the seconds that each phase takes per step."""
-        clock = PhaseClock(self.tier.setup.world.device)
+        clock = PhaseClock(self.tier.world.device)
         batches = self.tier.begin(steps, clock)
-        self.tier.setup.world.wait()
+        self.tier.world.wait()
         clock.seconds.clear()
         self.tier.run(batches, clock)
         return {phase: seconds / steps for phase, seconds in clock.seconds.items()}

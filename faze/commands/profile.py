@@ -26,9 +26,10 @@ from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, 
 from faze.base.files import whole_file
 from faze.base.locks import machine_shared
 from faze.benchmark.roofline import PhaseClock, Roofline, Traffic, number_format
-from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
+from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine import machine
 from faze.engine.parallel import join, launch, share
+from faze.training.loop import Training
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ProfiledOperation:
         }
 
 
-def count_operations(tier: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
+def count_operations(tier: Training) -> tuple[dict[str, int], dict[str, int]]:
     """Count the FLOP and bytes of each operation in one step; compiled or captured operations are not visible."""
     with FlopCounterMode(display=False) as counter, Traffic() as traffic:
         tier.run(tier.feed(range(1)))
@@ -66,10 +67,10 @@ def count_operations(tier: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
     return flop, dict(traffic.of)
 
 
-def record(tier: TierSteps, steps: int) -> profile:
+def record(tier: Training, steps: int) -> profile:
     """Profile steps, with their phases marked in the trace."""
     activities = [ProfilerActivity.CPU]
-    if tier.setup.world.device.type == "cuda":
+    if tier.world.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     batches = tier.begin(steps, record_function)
     with profile(activities=activities, record_shapes=True) as profiler:
@@ -144,9 +145,9 @@ def main(args: Namespace) -> None:
         write(build_tier_steps(config, config.engine, world, people), args.steps, out)
 
 
-def write(tier: TierSteps, steps: int, out: Path) -> None:
+def write(tier: Training, steps: int, out: Path) -> None:
     """Profile some steps, and write the trace and the tables into a folder."""
-    world = tier.setup.world
+    world = tier.world
     tier.run(tier.feed(range(max(WARMUP_STEPS, tier.step.settling_steps))))
     switches = [asdict(switch) for switch in tier.switches]
     step_ms = _undisturbed_ms(tier, steps)
@@ -174,9 +175,9 @@ def write(tier: TierSteps, steps: int, out: Path) -> None:
     print(f"{words}step without profiler: {step_ms:.4g} ms; trace: {out / 'trace.json.gz'}")
 
 
-def _undisturbed_ms(tier: TierSteps, steps: int) -> float:
-    batches, clock = tier.begin(steps), PhaseClock(tier.setup.world.device)
-    tier.setup.world.wait()
+def _undisturbed_ms(tier: Training, steps: int) -> float:
+    batches, clock = tier.begin(steps), PhaseClock(tier.world.device)
+    tier.world.wait()
     with clock("steps"):
         tier.run(batches)
     return 1e3 * clock.seconds["steps"] / steps

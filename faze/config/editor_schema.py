@@ -34,6 +34,7 @@ def config_schema(defaults: str) -> Schema:
     tier = section_schema(Engine, "tiers.baseline", notes)
     properties = {
         "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
+        "workload": {"type": "string"},
         "tiers": {"type": "object", "additionalProperties": tier},
         **{name: section_schema(section, name, notes) for name, section in SECTIONS.items()},
     }

@@ -232,6 +232,13 @@ class TrainSection(Train):
 
 
 @dataclass(frozen=True)
+class Threads:
+    """The part of the `train` section that workloads other than DT-ED use."""
+
+    threads: Positive
+
+
+@dataclass(frozen=True)
 class Encode:
     """Codes of every stored strip."""
 
@@ -340,6 +347,13 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Confidence:
+    """The part of the `evaluate` section that workloads other than DT-ED use."""
+
+    confidence: Annotated[float, Range(0.5, 0.9999)]
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Training runs of the first tier with other parameter values (`faze.config.tiers`)."""
 
@@ -413,8 +427,14 @@ STAGES: dict[str, dict[str, Any]] = {
     "compare": {"run": Run, "points": dict[str, dict[str, dict[str, object]]], "evaluate": Evaluate},
     "report": {"run": Run, "report": Report},
     "track": {"run": Run, "tracking": Tracking},
+    "prove_workload": {"workload": str, "engines": dict[str, Engine]},
+    "train_workload": {"workload": str, "engine": Engine, "train": Threads},
+    "benchmark_workload": {"workload": str, "benchmark": Benchmark, "engines": dict[str, Engine]},
+    "report_workload": {"workload": str, "run": Run, "evaluate": Confidence},
 }
-PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk", "redirect"})  # parameters of a tier and a seed
+PER_RUN = frozenset(
+    {"train", "train_workload", "encode", "meta_train", "adapt", "walk", "redirect"}
+)  # parameters of a tier and a seed
 PER_FOLD = frozenset({"train", "encode", "meta_train", "adapt"})  # of these, a part runs for each fold of the people
 PER_DATASET = frozenset({"preprocess", "oracle"})
 SHARED = frozenset({"synthesise", "preprocess", "estimator", "oracle"})  # outputs are the same in every ablation

@@ -45,7 +45,7 @@ def resolve(
     flat: dict[str, Any] = {"stage": stage} | ({} if stage in SHARED else {"name": config["name"]})
     if tier is not None:
         flat |= {"tier": tier, "seed": other_seed(config["run"]["seeds"]) if tier == "seed" else seed}
-    if stage == "train":
+    if stage in ("train", "train_workload"):
         flat |= {"control": tier if tier in CONTROLS else None}
     for section, kind in STAGES[stage].items():
         if section == "engine":
@@ -57,6 +57,8 @@ def resolve(
             known = {name: resolve_tier(config, name) for name in tier_bases(config)}
         elif section == "leave_one_out":
             known = leave_one_out(config) if config["benchmark"]["leave_one_out"] else {}
+        elif section == "workload":
+            known = config["workload"]
         elif section == "run":
             known = config["run"] | {"tiers": trained_tiers(config)}
         elif section == "dataset":

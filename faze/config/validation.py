@@ -1,5 +1,6 @@
 """Check a whole configuration: every value, the tiers and combinations of values; report all errors at once."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from faze.config.tiers import (
     tier_bases,
     trained_tiers,
 )
+from faze.config.workloads import BUILT_IN, DTED, class_path
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 # Folders beside those of the tiers, under results/<name>/.
@@ -67,7 +69,7 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
     Raises:
         ConfigError: the configuration is invalid; one line for each error.
     """
-    kinds: dict[str, Any] = {"name": str, "tiers": dict, **SECTIONS}
+    kinds: dict[str, Any] = {"name": str, "workload": str, "tiers": dict, **SECTIONS}
     faults = list(check_mapping("", mapping, kinds))
     faults += _check_tiers(mapping.get("tiers"))
     if not faults:
@@ -137,6 +139,10 @@ _NO_WEIGHTS = ("triplet_margin", "ramp_pairs", "chunk_pairs")  # keys of the sec
 
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """Check combinations of values that would fail later, or silently mean something else."""
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+", class_path(c["workload"])) and c["workload"] != DTED:
+        known = [DTED, *BUILT_IN]
+        text = f"{shown(c['workload'])} is neither {', '.join(known)}, nor package.module:Class"
+        yield Fault("workload", f"{text}{nearest(c['workload'], known)}")
     if not names_a_folder(c["name"]):
         yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
     engines = {tier: resolve_tier(c, tier) for tier in tier_bases(c)}

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from faze.base.errors import UserError
 from faze.base.preemption import ignore_in_worker
-from faze.engine.step import Clock
+from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 
 Tensors = dict[str, Tensor]  # a batch by name; the engine does not know what the names mean
@@ -94,6 +94,21 @@ class Transfer:
             return batch
 
         return iter(next_batch, None)
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The training batches on the device of this process."""
+
+    source: Dataset  # item `step` is that step's batch on the host
+    to_device: Callable[[Tensors], Tensors]
+    transfer: Transfer
+    switches: tuple[Switch, ...]
+    notes: tuple[str, ...] = ()  # on choices made here that change no batch
+
+    def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Tensors]:
+        """Return this process's batches for these steps."""
+        return self.transfer(self.source, steps, self.to_device, clock)
 
 
 def build_transfer(*, pin: bool, workers: int, device: torch.device) -> Transfer:

@@ -26,7 +26,7 @@ from faze.benchmark.rows import (
     tier_rows,
     without_tier,
 )
-from faze.benchmark.tier_steps import measure_roofline, measure_tier, refuse_debugging
+from faze.benchmark.tier_steps import measure_roofline, measure_tier, prepare_dted, refuse_debugging
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.check import build
 from faze.config.parameters import Engine, Model
@@ -76,7 +76,8 @@ def measure_tiers(config: Resolved, args: Namespace) -> dict[str, Any]:
         one_at_a_time=device.type == "cuda",
     )
     work = count_work(config.model, config.loss, config.train)
-    rows = tier_rows(found, work=work, global_batch=config.train.global_batch)
+    batch = config.train.global_batch
+    rows = tier_rows(found, work=work, batch=batch, images=2 * batch)
     return {"work": dataclasses.asdict(work), "roof": found.rates.as_dict(), "tiers": rows}
 
 
@@ -112,7 +113,10 @@ def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
 
 def tier_job(config: Resolved, engine: Engine, args: Namespace) -> Job:
     """Return the job that measures steps with a tier's switches."""
-    return Job(partial(measure_tier, config=config, engine=engine, data=args.data, threads=args.threads), engine)
+    prepare = partial(prepare_dted, config=config, engine=engine, data=args.data)
+    block_steps = config.benchmark.block_steps
+    measure = partial(measure_tier, engine=engine, prepare=prepare, block_steps=block_steps, threads=args.threads)
+    return Job(measure, engine)
 
 
 def baseline_device(config: Resolved) -> torch.device:

@@ -19,7 +19,7 @@ from faze.config.parameters import Engine
 from faze.config.stage_config import load
 from faze.engine.machine import check_torch
 from faze.engine.parallel import join, launch
-from faze.training.run import train
+from faze.training.dted_training import train
 
 
 @command(
@@ -40,14 +40,14 @@ def main(args: Namespace) -> None:
         train(config, args.data, world, args.out, args.run_log, args.output_cache)
 
 
-def launched(engine: Engine, out: Path) -> bool:
+def launched(engine: Engine, out: Path, stage: str = "train") -> bool:
     """Train in separate processes if the tier requires them, and return whether it does.
 
     A signal that arrives after the checkpoint is written is ignored.
     """
     before = out.stat().st_mtime_ns if out.exists() else None
     try:
-        return launch(engine, ["train", *sys.argv[1:]])
+        return launch(engine, [stage, *sys.argv[1:]])
     except Preempted:
         if out.exists() and out.stat().st_mtime_ns != before:
             return True

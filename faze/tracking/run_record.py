@@ -142,7 +142,7 @@ def read_run(paths: ResultPaths, place: RunPlace, pages_in: RunPlace | None = No
         results = _read_results(summary, training)
         datasets = list(read_json(summary, ("pixel_sources",), "")["pixel_sources"])
     artifacts = {"": log}
-    if "control" not in training.tags:  # noise controls have no walks
+    if datasets and "control" not in training.tags:  # noise controls and other workloads have no walks
         artifacts["walks"] = paths.walks(place.tier, place.seed)
     if place == pages_in:
         artifacts |= {"report": paths.report} | {f"data/{dataset}": paths.inspection(dataset) for dataset in datasets}

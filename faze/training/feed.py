@@ -4,7 +4,6 @@ Training and benchmark use the same feed. Streamed strips are read on the host a
 the device, and only the indices of the pairs are copied. Both ways yield the same batches, bit for bit.
 """
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,9 +13,8 @@ from faze.config.parameters import Engine, Loss, Model, Train
 from faze.data.network_input import to_network
 from faze.data.pairs import Batch, BatchShare, PairIndices, PeopleStrips, cache
 from faze.engine.parallel import World
-from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
-from faze.engine.transfer import Transfer, build_transfer, resident_switch
+from faze.engine.transfer import Feed, build_transfer, resident_switch
 from faze.training.augmentation import Augmentation
 from faze.training.worker_count import choose_workers
 
@@ -53,21 +51,6 @@ class HostBatches(Dataset):
         if self.augmentation:
             batch |= self.augmentation.draw(step, self.share)
         return self.people.gather_pairs(batch) if self.people else batch
-
-
-@dataclass(frozen=True)
-class Feed:
-    """The training batches on the device of this process."""
-
-    source: Dataset  # item `step` is that step's batch on the host
-    to_device: Callable[[Batch], Batch]
-    transfer: Transfer
-    switches: tuple[Switch, ...]
-    notes: tuple[str, ...] = ()  # on choices made here that change no pair
-
-    def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Batch]:
-        """Return this process's batches for these steps; strips are (B, 3, H, W) float32 in [-1, 1]."""
-        return self.transfer(self.source, steps, self.to_device, clock)
 
 
 def build_feed(

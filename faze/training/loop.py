@@ -1,161 +1,29 @@
-"""Training of DT-ED: schedules, validation, log lines, checkpoints. Paper section 3.1.
+"""The training loop: learning rates, log lines, validation, checkpoints, and how a run is stopped.
 
-Fit.run() is the loop. It does not branch on switches, processes or devices; `faze.engine` handles those.
-Schedules are counted in pairs, so they are the same for every tier and any number of processes.
+Fit.run() is the loop. It does not branch on switches, processes, devices or workloads.
 """
 
+import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from faze import engine
 from faze.base.errors import UserError
-from faze.base.geometry import vector_from_pitchyaw
 from faze.base.preemption import Preempted, received_signal
 from faze.base.progress import Progress
 from faze.base.run_log import RunLog
-from faze.config.parameters import Loss, Train
-from faze.data.network_input import to_network
-from faze.data.pairs import PeopleStrips
 from faze.engine.parallel import Vote, World
-from faze.engine.precision import Precision, exact
-from faze.engine.step import Step
-from faze.model.dted import DTED
-from faze.model.inference import for_inference
-from faze.model.losses import angle_deg
-from faze.model.objective import Objective
-from faze.model.reconstruction import mean_strips, redirect_person, summary
-from faze.training.feed import Feed, TrainingSetup
+from faze.engine.step import Clock, Step, no_clock
+from faze.engine.switches import Switch
+from faze.engine.transfer import Feed, Tensors
 from faze.training.resume import Resume, WorkFolder
 
-TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
-RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
-VALIDATED = 64  # strips at once
-REDIRECTED = 16  # strips of each person: a few suffice to judge image quality, and decoding is expensive
 MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, in which the loss scale falls a millionfold
-
-
-def build_step(setup: TrainingSetup) -> Step:
-    """Build the step of a tier; the same seed gives the same initial weights in every tier."""
-    train = setup.train
-
-    def make_objective(precision: Precision) -> nn.Module:
-        torch.manual_seed(setup.seed)
-        return Objective(DTED(setup.model, autocast=precision.autocast), setup.loss)
-
-    def groups(objective: nn.Module) -> dict[str, list[dict]]:
-        head = [p for name, p in objective.named_parameters() if ".gaze" in name]
-        rest = [p for name, p in objective.named_parameters() if ".gaze" not in name]
-        return {"network": [{"params": rest, "lr": train.base_lr}, {"params": head, "lr": train.head_lr}]}
-
-    return engine.build(make_objective, groups, engine=setup.engine, train=train, world=setup.world)
-
-
-def bare_model(step: Step) -> DTED:
-    """Return DT-ED without its objective and parallel wrapper."""
-    module = step.model
-    return (module.module if hasattr(module, "module") else module).dted
-
-
-# --- schedules ------------------------------------------------------------------------------------------------------
-
-
-def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
-    """Return the value of a linear ramp from 0 to 1 after `pairs` pairs.
-
-    Its length is truncated to whole steps, as in the released code: int(ramp_pairs / global_batch).
-    """
-    steps = ramp_pairs // global_batch
-    return min(pairs // global_batch / steps, 1.0) if steps else 1.0
-
-
-def learning_rate(pairs: int, train: Train) -> float:
-    """Return the network's learning rate before its decay: a linear warm-up from base_lr to the peak (appendix B).
-
-    `lr_scaling` relates the peak to the global batch. linear: one step of k pairs moves the weights as far as k steps
-    of one pair (Goyal et al. 2017, arXiv 1706.02677). sqrt: the variance of a step stays constant (Krizhevsky 2014,
-    arXiv 1404.5997; Hoffer et al. 2017, arXiv 1705.08741). none: the peak is base_lr.
-    """
-    batch, base_lr = train.global_batch, train.base_lr
-    peak = base_lr * {"linear": batch, "sqrt": math.sqrt(batch), "none": 1}[train.lr_scaling]
-    return base_lr + (peak - base_lr) * ramp(pairs, train.warmup_pairs, batch)
-
-
-def decay(pairs: int, total_pairs: int, share: float) -> float:
-    """Return the factor for the learning rates: a half cosine from 1 to 0 over the last `share` of training."""
-    if not share:
-        return 1.0
-    fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)
-    return 0.5 * (1.0 + math.cos(math.pi * fallen))
-
-
-def learning_rates(pairs: int, train: Train) -> list[float]:
-    """Return the learning rates of the network and the gaze head. Only the former is warmed up; both decay."""
-    factor = decay(pairs, train.pairs, train.decay_share)
-    return [learning_rate(pairs, train) * factor, train.head_lr * factor]
-
-
-def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
-    """Return the weight of every loss term; the weights of terms that compare embeddings ramp up from 0."""
-    factor = ramp(pairs, loss.ramp_pairs, global_batch)
-    return {n: getattr(loss, n) for n in TERMS} | {n: getattr(loss, n) * factor for n in RAMPED_TERMS}
-
-
-# --- validation -----------------------------------------------------------------------------------------------------
-
-
-def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
-    """Evaluate the current network in fp32 on people who are not used for training.
-
-    Returns:
-        `val/gaze_deg`, the mean over people of their mean gaze errors; every process evaluates its share of each
-        person's strips. Also `val/l1`, `val/spread` and `val/right_person` (`faze.model.reconstruction`), measured on
-        the redirected first strips of people with two or more strips.
-    """
-    dted = bare_model(step)
-    with torch.inference_mode(), exact(dted):
-        fast = for_inference(dted)  # again each time, since it copies the weights
-        gaze = {"val/gaze_deg": _mean_error_deg(fast, people, setup)}
-        return gaze | {f"val/{name}": value for name, value in _redirected(fast, people, setup).items()}
-
-
-def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
-    model, world = setup.model, setup.world
-    sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
-    for person, (indices, labels) in enumerate(zip(people.person_indices(), people.labels, strict=True)):
-        for first in range(world.rank * VALIDATED, len(labels), world.size * VALIDATED):
-            strips = people.gather(indices[first : first + VALIDATED]).to(world.device)
-            gaze = torch.from_numpy(labels[first : first + VALIDATED, :2]).to(world.device)
-            image = to_network(strips, model.image_height_px, model.image_width_px)
-            error = angle_deg(dted.gaze_vector(dted.encode(image).gaze), vector_from_pitchyaw(gaze, torch))
-            sums[person] += torch.stack([error.double().sum(), torch.tensor(float(len(error)), device=world.device)])
-    world.sum(sums)
-    return float((sums[:, 0] / sums[:, 1]).mean())
-
-
-def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
-    """Evaluate redirected strips; every process evaluates all of them, since there are few."""
-    usable = [(i, labels) for i, labels in zip(people.person_indices(), people.labels, strict=True) if len(labels) > 1]
-    if not usable:
-        return {}
-
-    def load(person: int) -> tuple[Tensor, Tensor]:
-        indices, labels = usable[person]
-        strips = people.gather(indices[:REDIRECTED]).to(setup.world.device)
-        labels = torch.from_numpy(labels[:REDIRECTED]).to(setup.world.device)
-        return to_network(strips, setup.model.image_height_px, setup.model.image_width_px), labels
-
-    means = mean_strips(len(usable), load)
-    found = summary([redirect_person(dted, load, person, means) for person in range(len(usable))], means)
-    return {name: found[name] for name in ("l1", "spread", "right_person")}
-
-
-# --- the loop -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -173,13 +41,14 @@ class LogWindow:
         self.steps += 1
         self.lost = (self.lost + 1.0) * ~terms["loss"].isfinite()
 
-    def flush(self, world: World, global_batch: int) -> dict[str, float]:
-        """Return the means over steps and processes and the rate in images/s; reset the window. A collective call."""
+    def flush(self, world: World, schedule: "Schedule") -> dict[str, float]:
+        """Return the means over steps and processes and the throughput; reset the window. A collective call."""
         began = time.perf_counter()
         means = world.sum(torch.stack(list(self.terms.values()))) / (world.size * self.steps)
         values = {f"train/{name}": float(mean) for name, mean in zip(self.terms, means, strict=True)}
         self.seconds += time.perf_counter() - began  # this waits for the device, which is training time too
-        values["train/images_per_s"] = 2 * global_batch * self.steps / self.seconds
+        unit, per_sample = schedule.throughput
+        values[f"train/{unit}"] = per_sample * schedule.batch * self.steps / self.seconds
         self.terms, self.steps, self.seconds = {}, 0, 0.0
         return values
 
@@ -208,13 +77,69 @@ class LogWindow:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A training run that is ready to start."""
+class Schedule:
+    """Length and periods of a training, counted in samples; the samples of DT-ED are pairs."""
 
-    setup: TrainingSetup
+    samples: int
+    batch: int  # samples per step, over all processes
+    log_every: int
+    validate_every: int
+    checkpoint_every: int
+    unit: str = "samples"
+    throughput: tuple[str, int] = ("samples_per_s", 1)  # name in the log, and how many of its unit a sample is
+    rate_keys: str = "the learning rates"  # to lower if the loss diverges
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the training."""
+        return -(-self.samples // self.batch)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that is ready to start: its step, its batches and what depends on its position.
+
+    `faze.training.dted_training` builds that of DT-ED, `faze.training.workload_training` that of any workload.
+    """
+
     step: Step
     feed: Feed
-    validation: PeopleStrips
+    module: nn.Module  # with the trained weights, without objective and parallel wrapper
+    world: World
+    schedule: Schedule
+    rates: Callable[[int], list[float]]  # samples seen -> learning rate of each parameter group
+    weights: Callable[[int], dict[str, float]]  # samples seen -> weight of each loss term
+    validate: Callable[[], dict[str, float]]  # a collective call
+    about: Mapping[str, Any] = field(default_factory=dict)  # further entries of the checkpoint
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        """The state of every switch."""
+        return (*self.step.switches, *self.feed.switches)
+
+    def run(self, batches: Iterable[Tensors], clock: Clock = no_clock) -> None:
+        """Run one step per batch for a measurement, with the loss weights from the end of training."""
+        weights = self.weights(self.schedule.samples)
+        for batch in batches:
+            self.step(batch, weights, clock)
+
+    def begin(self, steps: int, clock: Clock = no_clock) -> Iterator[Tensors]:
+        """Run the first step of a measurement and those whose batches are prefetched during it.
+
+        Returns:
+            The batches of the next `steps` steps; reading them takes as long as during training.
+        """
+        first = 1 + self.feed.transfer.ahead
+        batches = self.feed(range(first + steps), clock)
+        self.run(itertools.islice(batches, first), clock)
+        return batches
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The loop of a training."""
+
+    training: Training
     work: WorkFolder
     log: RunLog | None  # None on all processes but the first
 
@@ -224,60 +149,64 @@ class Fit:
         Raises:
             Preempted: a process was asked to stop; a checkpoint of the last step has been written.
         """
-        train, batch, world = self.setup.train, self.setup.train.global_batch, self.setup.world
-        steps, first_step = -(-train.pairs // batch), resume.step
-        progress = Progress("train", train.pairs, "pairs", done=first_step * batch) if self.log else lambda done: None
+        training, schedule, world = self.training, self.training.schedule, self.training.world
+        steps, first_step, step = schedule.steps, resume.step, training.step
+        done = first_step * schedule.batch
+        progress = Progress("train", schedule.samples, schedule.unit, done=done) if self.log else lambda done: None
         window, vote, began = LogWindow.resumed(resume.window, world), Vote(world), time.perf_counter()
-        for number, ready in enumerate(self.feed(range(first_step, steps)), start=first_step):
-            pairs = number * batch
-            self.step.set_learning_rates(learning_rates(pairs, train))
-            window.add(self.step(ready, loss_weights(pairs, self.setup.loss, batch)))
+        for number, ready in enumerate(training.feed(range(first_step, steps)), start=first_step):
+            seen = number * schedule.batch
+            step.set_learning_rates(training.rates(seen))
+            window.add(step(ready, training.weights(seen)))
             window.seconds += time.perf_counter() - began
-            self._report(number + 1, steps, window)
+            self._report(number + 1, window)
             leaves = number + 1 < steps and vote.any(received_signal() is not None)
-            if leaves or self._due(number + 1, steps, train.checkpoint_every_pairs):
+            if leaves or self._due(number + 1, schedule.checkpoint_every):
                 self._save(number + 1, window)
             if leaves:
                 self._leave(number + 1)
-            progress((number + 1) * batch)
+            progress((number + 1) * schedule.batch)
             began = time.perf_counter()
 
-    def _due(self, step: int, steps: int, every_pairs: int) -> bool:
+    def _due(self, step: int, every: int) -> bool:
         """Return whether a step crosses a multiple of the period or is the last one."""
-        batch = self.setup.train.global_batch
-        return step == steps or step * batch // every_pairs > (step - 1) * batch // every_pairs
+        batch = self.training.schedule.batch
+        return step == self.training.schedule.steps or step * batch // every > (step - 1) * batch // every
 
-    def _report(self, step: int, steps: int, window: LogWindow) -> None:
+    def _report(self, step: int, window: LogWindow) -> None:
         """Log and validate when due."""
-        train, batch = self.setup.train, self.setup.train.global_batch
+        training, schedule = self.training, self.training.schedule
         values: dict[str, float] = {}
-        if self._due(step, steps, train.log_every_pairs):
-            values |= window.flush(self.setup.world, batch)
-            values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
-            values |= self.step.counts()
+        if self._due(step, schedule.log_every):
+            values |= window.flush(training.world, schedule)
+            values["train/lr"] = training.rates((step - 1) * schedule.batch)[0]
+            values |= training.step.counts()
             if not math.isfinite(values["train/loss"]):
-                self._check_divergence(window, step * batch)
-        if self._due(step, steps, train.validate_every_pairs):
-            values |= validate(self.step, self.validation, self.setup)
+                self._check_divergence(window, step * schedule.batch)
+        if self._due(step, schedule.validate_every):
+            values |= training.validate()
         if self.log and values:
-            self.log.metrics(step * batch, values)
+            self.log.metrics(step * schedule.batch, values)
 
-    def _check_divergence(self, window: LogWindow, pairs: int) -> None:
+    def _check_divergence(self, window: LogWindow, seen: int) -> None:
         """Stop a run that has diverged. A loss scaler skips a few overflowing steps, but not indefinitely many."""
-        in_a_row = -self.setup.world.least(-int(window.lost))
-        if not any(scaler.is_enabled() for scaler in self.step.scalers) or in_a_row >= MOST_LOST_STEPS:
-            raise UserError(f"the loss is not finite after {pairs} pairs; lower train.base_lr or train.head_lr")
+        in_a_row, schedule = -self.training.world.least(-int(window.lost)), self.training.schedule
+        scaled = any(scaler.is_enabled() for scaler in self.training.step.scalers)
+        if not scaled or in_a_row >= MOST_LOST_STEPS:
+            raise UserError(f"the loss is not finite after {seen} {schedule.unit}; lower {schedule.rate_keys}")
 
     def _save(self, step: int, window: LogWindow) -> None:
-        state = window.state(self.setup.world)
+        training = self.training
+        state = window.state(training.world)
         if self.log:
-            at = Resume(step, step * self.setup.train.global_batch, self.log.size, state)
-            self.work.save(bare_model(self.step), self.step, at)
+            at = Resume(step, step * training.schedule.batch, self.log.size, state)
+            self.work.save(training.module, training.step, at, training.about)
 
     def _leave(self, step: int) -> None:
         """Exit once the first process has written its checkpoint; only the first process prints a message."""
-        self.setup.world.wait()
-        done, total = step * self.setup.train.global_batch, self.setup.train.pairs
+        schedule = self.training.schedule
+        self.training.world.wait()
         by = received_signal() or "a signal to another process"
-        message = f"stopped by {by} after {done} of {total} pairs, saved in the checkpoint; run the same command again"
-        raise Preempted(f"{message} to resume" if self.log else "")
+        done = f"{step * schedule.batch} of {schedule.samples} {schedule.unit}, saved in the checkpoint"
+        message = f"stopped by {by} after {done}; run the same command again to resume"
+        raise Preempted(message if self.log else "")

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.run_log import is_whole, read_events
 from faze.engine.step import Step
-from faze.model.dted import DTED
 from faze.model.torch_file import read_mapping, write_mapping
 from faze.model.weights import FORMAT
 
@@ -57,15 +57,15 @@ class WorkFolder:
         """The run log of another run that is reused."""
         return self.path / "donor.jsonl"
 
-    def save(self, dted: DTED, step: Step, at: Resume) -> None:
-        """Write weights, optimiser, scaler, position and random state, atomically.
+    def save(self, module: nn.Module, step: Step, at: Resume, about: Mapping[str, Any]) -> None:
+        """Write weights, optimisers, scalers, position, random state and the entries of `about`, atomically.
 
-        There is no sampler state: seed and position determine the pairs.
+        There is no sampler state: seed and position determine the batches.
         """
         state = {
             "format": FORMAT,
-            "model": dted.state_dict(),
-            "model_config": dataclasses.asdict(dted.model),
+            "model": module.state_dict(),
+            **about,
             **step.state_dict(),
             **dataclasses.asdict(at),
             "rng": {"torch": torch.get_rng_state()},
@@ -73,16 +73,16 @@ class WorkFolder:
         }
         write_mapping(self.checkpoint, state)
 
-    def load(self, dted: DTED, step: Step) -> Resume:
+    def load(self, module: nn.Module, step: Step) -> Resume:
         """Restore the checkpoint if it belongs to this run; otherwise print the reason and start from the beginning."""
         if not self.checkpoint.exists():
             return Resume()
         try:
-            state = self._read(dted.fc_enc.weight.device)
+            state = self._read(next(module.parameters()).device)
         except UserError as error:
             print(f"{error}; training starts from the beginning", file=sys.stderr)
             return Resume()
-        dted.load_state_dict(state["model"])
+        module.load_state_dict(state["model"])
         step.load_state_dict(state)
         torch.set_rng_state(state["rng"]["torch"].cpu())
         return Resume(state["step"], state["pairs"], state["log_bytes"], state["window"])

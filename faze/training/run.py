@@ -1,4 +1,4 @@
-"""One training run, from the store of strips to checkpoint and run log; a killed run resumes from its work folder.
+"""One training run, from its first step to checkpoint and run log; a killed run resumes from its work folder.
 
 If a tier's switches have no effect on this machine, its run is identical to another tier's. Then that run's checkpoint
 and metrics are reused.
@@ -12,22 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from faze.base import code_hash
 from faze.base.output_cache import key_of, output_cache
 from faze.base.preemption import defer
 from faze.base.run_log import RunLog, acting, read_events
 from faze.config.stage_config import Resolved
-from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
-from faze.data.store.strips import StripStore
 from faze.engine import machine
-from faze.engine.parallel import World, check_chunks
-from faze.engine.step import Step
+from faze.engine.parallel import World
 from faze.engine.switches import Switch
-from faze.model.dted import DTED
-from faze.training.augmentation import build_augmentation
-from faze.training.feed import Feed, TrainingSetup, build_feed
-from faze.training.loop import Fit, bare_model, build_step
+from faze.training.loop import Fit, Training
 from faze.training.resume import WorkFolder
 
 # Facts of the machine that change rounding: another processor leads to slightly different weights.
@@ -42,7 +36,7 @@ class RunIdentity:
     fingerprint: str  # of the code
     switches: tuple[Switch, ...]
     notes: tuple[str, ...]
-    pixel_source: str  # of the strips (`faze.data.store.strips`)
+    pixel_source: str | None  # of the strips (`faze.data.store.strips`), if the training has any
     moved: str = ""  # what has changed since the training began, if it resumes
 
     def key(self, world: World, data: Sequence[str]) -> str:
@@ -95,57 +89,39 @@ class RunIdentity:
             log.event("note", text=note)
 
 
-def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, records: Path | None = None) -> None:
-    """Train one tier with one seed, and write the checkpoint and run log.
-
-    Nothing is trained if the outputs are already complete (the orphan of a killed workflow may have written them while
-    this process waited), or if an identical run is recorded.
+def run_training(
+    training: Training,
+    run: RunIdentity,
+    data: Sequence[str],
+    work: WorkFolder,
+    outputs: tuple[Path, Path],
+    records: Path | None,
+) -> None:
+    """Train, or reuse an identical run, and write the checkpoint and run log. All processes call this.
 
     Args:
-        config: the stage's parameters.
-        data: store of normalised strips.
-        world: this process's position among those that train together.
-        out: checkpoint to write.
-        run_log: run log to write.
+        training: the training.
+        run: its identity.
+        data: identity of its data.
+        work: its work folder.
+        outputs: run log and checkpoint to write.
         records: folder of the output cache; None to neither reuse nor record outputs.
     """
-    setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
-    step = build_step(setup)
-    if config.control == "rounding":
-        perturb_weight(bare_model(step))
-    check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)  # before strips are read
-    size = (config.model.image_height_px, config.model.image_width_px)
-    people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries, fold=config.fold)
-    validation, _ = load_people(data, "val", size, min_entries=1, fold=config.fold)
-    fingerprint = code_hash.fingerprint("faze.stages.train")
-    with StripStore(data, fold=config.fold) as strips:
-        content, pixel_source = strips.identity("train", "val"), strips.pixel_source
-        if world.rank == 0:
-            strips.check([*people.names, *validation.names])
-    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{content[0]}")
-    if work.has_ended(out, run_log, config.train.pairs):
-        if world.rank == 0:
-            work.remove()
-        return
-    people, validation = cache_what_fits((people, validation), config.data.memory_gib, world.processes_here)
-    augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
-    feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
-    notes = [f"left out because of too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
-    run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes), pixel_source)
+    run_log, out = outputs
     with contextlib.ExitStack() as stack:
-        reused = False
+        reused, world = False, training.world
         if world.rank == 0:
             before = work.events()
             run = replace(run, moved=run.changes_since(before))
             if run.moved or any(event.get("moved") for event in before):
                 records = None  # a run on two machines equals none on either
-            outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
-            reused = stack.enter_context(output_cache(records, run.key(world, content), outputs, copies))
+            copies = (work.donor_log, work.checkpoint)
+            reused = stack.enter_context(output_cache(records, run.key(world, data), outputs, copies))
             defer()  # to the end: if it stopped between writing outputs and its end, Snakemake would delete them
         reused = not world.least(int(not reused))
         defer()  # on other ranks only now: while the first one waits for another run, they exit
         if not reused:
-            fit(run, setup, step, feed, validation, work)
+            fit(run, training, work)
         elif world.rank == 0:
             reuse_training(run, work)
         world.wait()  # until the first process has written the work folder
@@ -154,27 +130,25 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
 
 
 @torch.no_grad()
-def perturb_weight(dted: DTED) -> None:
+def perturb_weight(weights: Tensor) -> None:
     """Increase one weight by one unit in the last place, so that all later differences are due to rounding.
 
-    The weight is the largest one in the first convolution, which affects all pixels; a change in a smaller one would be
-    lost in the sums.
+    Args:
+        weights: weights of the first layer, which affects everything. The largest one changes; a change in a smaller
+            one would be lost in the sums.
     """
-    weights = dted.encoder.initial.conv1.weight
     weight = weights[torch.unravel_index(weights.abs().argmax(), weights.shape)]
     weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
 
 
-def fit(
-    run: RunIdentity, setup: TrainingSetup, step: Step, feed: Feed, validation: PeopleStrips, work: WorkFolder
-) -> None:
+def fit(run: RunIdentity, training: Training, work: WorkFolder) -> None:
     """Train from the work folder's position to the end."""
-    resume = work.load(bare_model(step), step)
-    first = setup.world.rank == 0
+    resume = work.load(training.module, training.step)
+    first = training.world.rank == 0
     with RunLog(work.log, keep_bytes=resume.log_bytes) if first else contextlib.nullcontext() as log:
         if log:
             run.log_start(log, resume.pairs)
-        Fit(setup, step, feed, validation, work, log).run(resume)
+        Fit(training, work, log).run(resume)
 
 
 def reuse_training(run: RunIdentity, work: WorkFolder) -> None:

@@ -79,7 +79,7 @@ def test_the_test_above_covers_every_path() -> None:
 
 def test_a_live_log_lies_in_the_work_folder_of_its_training() -> None:
     assert PATHS.live_log(*RUN) == PATHS.run(*RUN) / WORK / PATHS.run_log(*RUN).name
-    assert f'out.parent / "{WORK}"' in (ROOT / "faze/training/run.py").read_text(encoding="utf-8")
+    assert f'out.parent / "{WORK}"' in (ROOT / "faze/training/dted_training.py").read_text(encoding="utf-8")
 
 
 def test_no_other_module_spells_the_path_of_a_result() -> None:

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -27,7 +28,6 @@ from faze.engine.step import Step, launch_eagerly
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 import alone  # noqa: E402
-import moves  # noqa: E402
 import operations  # noqa: E402
 import proof  # noqa: E402
 import records  # noqa: E402
@@ -35,8 +35,10 @@ import table  # noqa: E402
 import trajectory  # noqa: E402
 import units  # noqa: E402
 
+from faze.benchmark import weight_changes as moves  # noqa: E402
+from faze.training.dted_training import build_step, build_training  # noqa: E402
 from faze.training.feed import build_feed  # noqa: E402
-from faze.training.loop import bare_model, build_step, loss_weights  # noqa: E402
+from faze.training.loop import Training  # noqa: E402
 
 spec = importlib.util.spec_from_file_location("gpu_script", ROOT / "benchmarks" / "gpu" / "__main__.py")
 gpu = importlib.util.module_from_spec(spec)
@@ -162,10 +164,10 @@ def test_the_talks_tiers_are_timed_within_eight_minutes() -> None:
 
 @pytest.mark.parametrize(("precision", "switches"), [("bf16", {}), ("fp16", {}), ("bf16", {"recompute": True})])
 def test_each_operation_only_rounds_its_result(precision: str, switches: dict) -> None:
-    step, batches = built(precision=precision, force=True, **switches)
-    moves.set_scale(step)
+    training = built(precision=precision, force=True, **switches)
+    moves.set_scale(training.step)
     with operations.OperationErrors(proof.LOW[precision]) as errors:
-        step(batches[0], loss_weights(0, trajectory.LOSS, TRAIN.global_batch))
+        training.step(next(training.feed(range(1))), training.weights(0))
     found = errors.summary()
     assert "failed" not in found and 0.3 < found["error"] < operations.MOST and not found["unchecked"]
     assert {"aten.convolution.default", "aten.convolution_backward.default"} <= errors.errors.keys()
@@ -240,29 +242,33 @@ def test_the_whole_batch_of_the_proof_fits(gib: int, parts: int, monkeypatch: py
 TRAIN = dataclasses.replace(trajectory.TRAIN, clip_norm=0.0)  # clipping would hide a gradient that is too long
 
 
-def built(**switches) -> tuple[Step, list[dict]]:
+def built(**switches) -> Training:
     chosen = trajectory.setup(trajectory.tier("baseline", **switches), train=TRAIN)
-    return build_step(chosen), list(build_feed(trajectory.people(), chosen)(range(2)))
+    return build_training(chosen, build_step(chosen), build_feed(trajectory.people(), chosen), None)
 
 
-def moved(step: Step, batches: list[dict], **how) -> moves.Moved:
-    return moves.take_steps(step, batches, (TRAIN, trajectory.LOSS), trajectory.ALONE, **how)
+def changed(training: Training, change: Callable[[Step], Step]) -> Training:
+    return dataclasses.replace(training, step=change(training.step))
+
+
+def moved(training: Training, **how) -> moves.Moved:
+    return proof.move(training, 2, trajectory.LOSS.ramp_pairs, **how)
 
 
 @pytest.fixture(scope="module")
 def baseline(one_thread: None) -> list[moves.Moved]:
     """Return the result of the baseline, followed by nudged repetitions that measure its noise."""
     share = moves.ROUNDING["fp32"]
-    return [moved(*built())] + [moved(*built(), nudge=(share, seed)) for seed in moves.NUDGES]
+    return [moved(built())] + [moved(built(), nudge=(share, seed)) for seed in moves.NUDGES]
 
 
-def verdict(step: Step, batches: list[dict], baseline: list[moves.Moved], number_format: str = "fp32") -> dict:
-    return moves.compare(moved(step, batches), baseline[0], baseline[1:], number_format)
+def verdict(training: Training, baseline: list[moves.Moved], number_format: str = "fp32") -> dict:
+    return moves.compare(moved(training), baseline[0], baseline[1:], number_format)
 
 
 @pytest.mark.parametrize("switches", [{}, {"optimizer": "fused_sgd"}, {"accumulate": 2}, {"recompute": True}])
 def test_the_same_experiment_passes(switches, baseline) -> None:
-    found = verdict(*built(**switches), baseline)
+    found = verdict(built(**switches), baseline)
     assert "failed" not in found and found["cosine"] > 0.999999 and abs(found["length"] - 1) < 1e-5
 
 
@@ -301,26 +307,25 @@ def without_nesterov(step: Step) -> Step:
 
 @pytest.mark.parametrize("broken", [frozen_rate, no_update, stale_batches, without_nesterov])
 def test_another_experiment_fails(broken, baseline) -> None:
-    step, batches = built()
-    assert "weights of encoder" in verdict(broken(step), batches, baseline)["failed"]
+    assert "weights of encoder" in verdict(changed(built(), broken), baseline)["failed"]
 
 
 def test_parts_that_are_added_up_fail(baseline) -> None:
     """Simulate a loss that is not divided by the number of parts."""
-    step, batches = built(accumulate=2)
-    for parameter in step.model.parameters():
+    training = built(accumulate=2)
+    for parameter in training.step.model.parameters():
         parameter.register_hook(lambda gradient: 2 * gradient)
-    found = verdict(step, batches, baseline)
+    found = verdict(training, baseline)
     assert "weights of encoder" in found["failed"] and "gradient" in found["failed"]
 
 
 @pytest.mark.parametrize("part", ["encoder.initial.conv1", "encoder.block2.compo1", "decoder.last.conv3", "gaze1"])
 def test_a_lost_gradient_fails(part, baseline) -> None:
     """Regression: compiled fused normalisation lost the gradient of most tensors in torch 2.11."""
-    step, batches = built()
-    (parameter, *_) = [weight for name, weight in bare_model(step).named_parameters() if name.startswith(part)]
+    training = built()
+    (parameter, *_) = [weight for name, weight in training.module.named_parameters() if name.startswith(part)]
     parameter.register_hook(torch.zeros_like)
-    assert f"weights of {part.split('.')[0].rstrip('1')}" in verdict(step, batches, baseline)["failed"]
+    assert f"weights of {part.split('.')[0].rstrip('1')}" in verdict(training, baseline)["failed"]
 
 
 @pytest.mark.parametrize(("multiple", "fails"), [(0.5, False), (2, True), (10, True)])
@@ -343,14 +348,14 @@ def test_a_fault_just_beyond_the_tolerance_fails(part, multiple, fails, baseline
 
 def test_nothing_passes_that_does_not_move_however_coarse_the_format(baseline) -> None:
     """No tolerance may allow this. Regression: only losses were compared, within 5e-2 in bf16, at learning rate 0."""
-    noise = [moved(*built(), nudge=(0.5, 1))]
-    found = moves.compare(moved(no_update(built()[0]), built()[1]), baseline[0], noise, "bf16")
+    noise = [moved(built(), nudge=(0.5, 1))]
+    found = moves.compare(moved(changed(built(), no_update)), baseline[0], noise, "bf16")
     assert found["tolerance"] == moves.MOST and "weights of" in found["failed"]
 
 
 def test_a_settled_step_begins_where_an_unsettled_one_does(baseline) -> None:
     """The comparison starts from the initial weights, whatever the number of steps before a graph is captured."""
-    step, batches = built(optimizer="fused_sgd")
-    settled = moved(dataclasses.replace(step, settling_steps=3), batches)
-    for part, change in moved(*built(optimizer="fused_sgd")).weights.items():
+    settling = changed(built(optimizer="fused_sgd"), lambda step: dataclasses.replace(step, settling_steps=3))
+    settled = moved(settling)
+    for part, change in moved(built(optimizer="fused_sgd")).weights.items():
         assert torch.equal(settled.weights[part], change)

@@ -13,7 +13,7 @@ import torch
 from roofline_sizes import small_roofline
 
 from faze.benchmark.meters import EnergyMeter
-from faze.benchmark.tier_steps import TierBlocks, TierSteps, build_tier_steps, read_people, tier_config
+from faze.benchmark.tier_steps import TierBlocks, build_tier_steps, read_people, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
 from faze.config.stage_config import load, to_lines
@@ -22,6 +22,7 @@ from faze.config.validation import read_config
 from faze.config.yaml_files import merge
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine.parallel import World
+from faze.training.loop import Training
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ROOT / "config" / "smoke.yaml"
@@ -32,11 +33,11 @@ SPEC.loader.exec_module(scaling)
 
 
 @pytest.fixture(scope="module")
-def tier_steps() -> TierSteps:
+def tier_steps() -> Training:
     return small_tier({})
 
 
-def small_tier(changes: dict) -> TierSteps:
+def small_tier(changes: dict) -> Training:
     small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
     config = tier_config([SMOKE], "baseline", merge(small, changes))
     return build_tier_steps(config, config.engine, World(0, 1, torch.device("cpu")), read_people(None, config))
@@ -81,7 +82,7 @@ def test_processes_of_a_tier_share_memory_gib(tmp_path: Path) -> None:
     assert not read_people(tmp_path / "strips.h5", config, processes_here=2).cached
 
 
-def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps) -> None:
+def test_operations_share_all_the_time_and_know_their_work(tier_steps: Training) -> None:
     tier_steps.run(tier_steps.feed(range(1)))
     flop, traffic = profile.count_operations(tier_steps)
     profiler = profile.record(tier_steps, 2)
@@ -107,7 +108,7 @@ def test_rates_take_the_nearer_roof() -> None:
 
 
 def test_profile_leaves_trace_and_tables(
-    tier_steps: TierSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tier_steps: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(profile, "Roofline", lambda device: small_roofline(copy_mib=8, order=128))
     profile.write(tier_steps, 1, tmp_path / "out")

@@ -28,7 +28,7 @@ from weight_changes import assert_alike
 from faze.engine.execution import set_compile, set_fused_norm
 from faze.engine.switches import Switch
 from faze.model.norm_act import EPSILON, SLOPE, activate
-from faze.training.loop import bare_model, build_step
+from faze.training.dted_training import bare_model, build_step
 
 CPU = torch.device("cpu")
 LAYOUTS = [torch.contiguous_format, torch.channels_last]

@@ -19,7 +19,7 @@ from roofline_sizes import small_roofline
 from trajectory import people, setup, tier
 
 from faze.base.errors import UserError
-from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
+from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.commands import largest_batch, profile
 from faze.config.yaml_files import merge
 from faze.engine import graphs, parallel
@@ -27,7 +27,8 @@ from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, build_wrapper, check_chunks, join
 from faze.engine.precision import exact
 from faze.model.dted import DTED
-from faze.training.loop import bare_model, build_step, validate
+from faze.training.dted_training import bare_model, build_step, validate
+from faze.training.loop import Training
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = torch.device("cuda", 0)
@@ -169,7 +170,7 @@ def test_a_process_that_ends_while_others_connect_to_it_is_one_sentence(message,
 # --- profile and largest-batch reach the captured graph --------------------------------------------------------------
 
 
-def settling(steps: int, done: list[int]) -> TierSteps:
+def settling(steps: int, done: list[int]) -> Training:
     """Build a small tier whose step settles after a given number of steps, and record each call."""
     small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
     config = tier_config([ROOT / "config" / "smoke.yaml"], "baseline", merge(small, {}))

@@ -22,8 +22,8 @@ from faze.config.parameters import Engine
 from faze.engine import graphs
 from faze.engine.parallel import World
 from faze.engine.step import Step, launch_eagerly
+from faze.training.dted_training import build_step, learning_rates, loss_weights
 from faze.training.feed import build_feed
-from faze.training.loop import build_step, learning_rates, loss_weights
 
 CPU = World(0, 1, torch.device("cpu"))
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs and streams need a CUDA device")

@@ -19,8 +19,8 @@ from worlds import Apart
 from faze.config.parameters import AutocastOperation
 from faze.engine.step import Step
 from faze.model.low_memory import SLICE_BYTES
+from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
 from faze.training.feed import build_feed
-from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
 
 BF16 = {"precision": "bf16", "force": True}
 

@@ -19,8 +19,8 @@ from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import read_yaml
 from faze.data.pairs import PeopleStrips, TableRows
 from faze.engine.parallel import World
+from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
 from faze.training.feed import TrainingSetup, build_feed
-from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
 
 CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 CONFIG["run"]["tiers"] = CONFIG["auto_tiers"]["cuda"]

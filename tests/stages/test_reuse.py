@@ -179,9 +179,7 @@ def test_noise_controls_are_trainings_of_the_baseline_that_noise_alone_changes(t
     assert differ == [{"tier", "control"}, {"tier", "control", "seed"}]
     assert 0 < change(baseline, rounding) < 1e-4 < change(baseline, other)  # three steps: rounding has hardly grown
     weight = torch.tensor([[0.5, -2.0], [1.0, 1e-6]])
-    perturb_weight(
-        SimpleNamespace(encoder=SimpleNamespace(initial=SimpleNamespace(conv1=SimpleNamespace(weight=weight))))
-    )
+    perturb_weight(weight)
     assert weight[0, 1] == torch.nextafter(torch.tensor(-2.0), torch.tensor(0.0))  # the largest
     before, after = weights_of(baseline), weights_of(rounding)
     assert sum(not torch.equal(after[name], value) for name, value in before.items()) > len(before) / 2

@@ -20,13 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trajectory import LOSS, TRAIN, losses, people, setup, tier
 from worlds import Apart
 
-from faze import engine
 from faze.base.errors import UserError
 from faze.data.pairs import PeopleStrips
-from faze.engine import transfer
+from faze.engine import optim, transfer
 from faze.engine.step import DeviceNumbers, Step
+from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
 from faze.training.feed import Feed, build_feed
-from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
 from faze.training.resume import Resume, WorkFolder
 
 CPU = torch.device("cpu")
@@ -161,7 +160,7 @@ def test_numbers_on_the_device_are_the_floats(dtype, monkeypatch):
     weights = [loss_weights(8 * n, LOSS, 8)["embedding_consistency"] for n in range(6)]
     assert len(set(rates)) == len(set(weights)) == 6
     held = losses(tier("fused_sgd", parallel="single"), steps=6, dtype=dtype)
-    monkeypatch.setattr(engine, "move_rates_to_device", lambda optimizer: None)
+    monkeypatch.setattr(optim, "move_rates_to_device", lambda optimizer: None)
     monkeypatch.setattr(DeviceNumbers, "__call__", lambda self, values: dict(values))
     assert losses(tier("fused_sgd", parallel="single"), steps=6, dtype=dtype) == held
 
@@ -178,7 +177,7 @@ def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
 
     train(steps[0], 0)
     work = WorkFolder(tmp_path, "one")
-    work.save(bare_model(steps[0]), steps[0], Resume(1, 8, 0))
+    work.save(bare_model(steps[0]), steps[0], Resume(1, 8, 0), {})
     work.log.touch()
     assert work.load(bare_model(steps[1]), steps[1]).step == 1
     assert [train(steps[1], n) for n in (1, 2)] == [train(steps[0], n) for n in (1, 2)]

@@ -27,6 +27,8 @@ from faze.engine.parallel import LAUNCHER
 from faze.stages import train as stage
 from faze.training import loop
 
+pytestmark = pytest.mark.kills
+
 BATCH, PAIRS = 16, 320
 FAR = {"log_every_pairs": 5 * BATCH, "validate_every_pairs": PAIRS, "checkpoint_every_pairs": PAIRS}
 
@@ -261,8 +263,6 @@ def test_a_signal_that_comes_when_all_is_written_ends_nothing(data, tmp_path):
     late = """
 import os, signal, sys
 import faze.__main__
-
-pytestmark = pytest.mark.kills
 class Late:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)

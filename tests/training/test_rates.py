@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from trajectory import setup, tier
 
 from faze.config.check import build
 from faze.config.parameters import Train
 from faze.config.yaml_files import read_yaml
-from faze.training import loop
-from faze.training.loop import LogWindow, decay, learning_rate, learning_rates, ramp
+from faze.engine.parallel import World
+from faze.training.dted_training import decay, learning_rate, learning_rates, ramp
+from faze.training.loop import Fit, LogWindow, Schedule, Training
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = dataclasses.replace(
@@ -73,18 +73,15 @@ def test_the_heads_rate_is_not_warmed_up() -> None:
     assert learning_rates(100, warmed) == pytest.approx([0.1, 0.5])
 
 
-def test_a_log_shows_the_networks_rate_of_the_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "learning_rates", lambda pairs, train: [pairs, -1.0])
+def test_a_log_shows_the_networks_rate_of_the_step_before() -> None:
     told: list[tuple[int, float]] = []
     log = SimpleNamespace(metrics=lambda step, values: told.append((step, values["train/lr"])))
-    chosen = setup(tier("baseline"))
-    plan = {"pairs": 24, "log_every_pairs": 8, "validate_every_pairs": 1000, "checkpoint_every_pairs": 1000}
-    chosen = dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, **plan))
-    scaler = SimpleNamespace(is_enabled=lambda: False, counts=dict)
-    step = SimpleNamespace(scaler=scaler)
-    fit = loop.Fit(chosen, step, None, None, None, log)
+    schedule = Schedule(samples=24, batch=8, log_every=8, validate_every=1000, checkpoint_every=1000)
+    step, alone = SimpleNamespace(counts=dict), World(0, 1, torch.device("cpu"))
+    training = Training(step, None, None, alone, schedule, lambda seen: [seen, -1.0], lambda seen: {}, dict)
+    fit = Fit(training, None, log)
     for number in (1, 2):
         window = LogWindow()
         window.add({"loss": torch.tensor(1.0)})
-        fit._report(number, 3, window)
+        fit._report(number, window)
     assert told == [(8, 0), (16, 8)]

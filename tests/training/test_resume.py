@@ -13,11 +13,11 @@ from stage_training import Training, assert_same_end, kill_group, wait_for, writ
 from faze.base.run_log import read_events
 
 # Kills itself in the middle of writing its second checkpoint.
+pytestmark = pytest.mark.kills
+
 TORN_WRITE = """
 import os, pathlib, signal, sys
 from faze.stages import train
-
-pytestmark = pytest.mark.kills
 count, whole = 0, pathlib.Path.write_bytes
 def torn(path, content):
     global count

@@ -10,7 +10,7 @@ from trajectory import people, setup, tier
 from faze.base.compiled import library
 from faze.engine.precision import exact
 from faze.model.inference import CompiledNetwork
-from faze.training import loop
+from faze.training import dted_training
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ def test_validation_is_fast_and_knows_the_last_weights(switches, monkeypatch):
     calls, forward = [], CompiledNetwork.forward
     monkeypatch.setattr(CompiledNetwork, "forward", lambda self, x: calls.append(len(x)) or forward(self, x))
     chosen, persons = setup(tier("baseline", **switches)), people()
-    step = loop.build_step(chosen)
-    dted = loop.bare_model(step)
+    step = dted_training.build_step(chosen)
+    dted = dted_training.bare_model(step)
     parts = dict(dted.named_modules())
     found = []
     for _ in range(2):
-        found.append(loop.validate(step, persons, chosen)["val/gaze_deg"])
+        found.append(dted_training.validate(step, persons, chosen)["val/gaze_deg"])
         with torch.inference_mode(), exact(dted):
-            assert found[-1] == pytest.approx(loop._mean_error_deg(dted, persons, chosen), rel=1e-5)
+            assert found[-1] == pytest.approx(dted_training._mean_error_deg(dted, persons, chosen), rel=1e-5)
         with torch.no_grad():
             for parameter in dted.encoder.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)

@@ -16,6 +16,7 @@ import faze.config.parameters
 import faze.config.stage_config
 import faze.config.tiers
 import faze.config.validation
+import faze.config.workloads
 import faze.config.yaml_files
 import faze.base.cgroup
 import faze.base.code_hash
@@ -157,6 +158,7 @@ config = faze.config.yaml_files.merge(defaults, config)
 in_one_sentence(check_overrides, workflow.overwrite_configfiles, workflow.config_settings.config)
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_name, config["name"])
+GAZE = config["workload"] == faze.config.workloads.DTED  # otherwise only the rules of workload.smk apply
 # All data sets by name, the name of the one with training people, and the paths of all stores of strips.
 DATASETS = faze.config.datasets.data_sets(config)
 TRAINING_SET = faze.config.datasets.training_set(config)
@@ -223,6 +225,40 @@ shell.prefix(r"""
 # Rendered frames and preprocessed strips are reused from other ablations with the same values. This is not a param,
 # because their location does not affect results.
 SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_folder()] if folder]
+
+
+def known_of_training(wildcards):
+    return faze.config.stage_config.resolve(
+        config, "train" if GAZE else "train_workload", wildcards.tier, int(wildcards.seed)
+    )
+
+
+def gpus_of_training(wildcards):
+    """Return how many shared GPUs a training takes: one, one per process, or all of them."""
+    known = known_of_training(wildcards)
+    if known["engine.device"] == "cpu":
+        return 0
+    wanted = {"single": 1, "dp": GPUS, "ddp": known["engine.processes"] or GPUS}[known["engine.parallel"]]
+    return min(wanted, GPUS)
+
+
+def cores_of_training(wildcards):
+    """Return how many cores a training takes; on GPUs, its share of them, or all if GPUs are not shared.
+
+    Processes of ddp wait for each other, so two of them take one core. Without GPUs, ddp has two processes by default.
+    """
+    if GPUS:
+        return max(1, CORES * (gpus_of_training(wildcards) or GPUS) // GPUS)
+    if Path("/dev/nvidiactl").exists():
+        return CORES
+    known = known_of_training(wildcards)
+    processes = (known["engine.processes"] or 2) if known["engine.parallel"] == "ddp" else 1
+    return (processes + 1) // 2 * known["train.threads"]
+
+
+def order_of_training(wildcards):
+    """Start the baseline first, then the controls, so that a tier with the same training can reuse it."""
+    return 2 if wildcards.tier == TIERS[0] else 1 if wildcards.tier in config["run"]["controls"] else 0
 
 
 def every(path, **chosen):

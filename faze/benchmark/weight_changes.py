@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 from faze.benchmark.roofline import synchronize
-from faze.config.parameters import Loss, Train
-from faze.engine.parallel import World
 from faze.engine.step import Step
-from faze.training.loop import bare_model, loss_weights
+from faze.training.loop import Training
 
 # The share of a weight by which each number format rounds it.
 ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
@@ -29,7 +27,6 @@ NUDGES = (0, 1, 2)  # seeds; 0 does not nudge
 FACTOR = 10.0
 MOST = 0.7  # of the tolerance, whatever the noise; bf16 has been seen 0.44 away in the small training's encoder
 SMALL = 0.01  # share of the whole change below which a part's is too short for a distance of its own
-RATE = 1e-4  # learning rate of the first step, of all weights: a higher one makes more of what rounding begins
 LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 here, and the first steps would be skipped
 
 
@@ -44,41 +41,39 @@ class Moved:
 
 
 def take_steps(
-    step: Step,
+    training: Training,
     batches: Sequence[Mapping[str, Tensor]],
-    sections: tuple[Train, Loss],
-    world: World,
+    seen: Sequence[int],
     *,
+    rates: Callable[[int], list[float]] | None = None,
     nudge: tuple[float, int] = (0.0, 0),
     settled: Callable[[], None] = lambda: None,
 ) -> Moved:
-    """Settle the step, restore its initial state, and train on the batches, later ones at a higher learning rate.
+    """Settle the step, restore its initial state, and train on the batches.
 
     Args:
-        step: the step as built; its graph, if any, is captured and replayed before anything is compared.
+        training: the training as built; the graph of its step, if any, is captured before anything is compared.
         batches: the first one also settles the step.
-        sections: sections of the configuration.
-        world: this process's position among those that train together.
+        seen: position of each batch in the training, in samples; the weights of the loss terms depend on it.
+        rates: learning rate of each parameter group by number of the batch; by default, those of the training.
         nudge: largest change of an initial weight, as a share of the weight; and the seed, where 0 means no change.
         settled: called once the step has settled.
     """
-    train, loss = sections
-    names, parameters = zip(*bare_model(step).named_parameters(), strict=True)
+    step, world = training.step, training.world
+    names, parameters = zip(*training.module.named_parameters(), strict=True)
     _nudge(parameters, *nudge)
-    first, states = (
-        [p.detach().clone() for p in parameters],
-        copy.deepcopy([update.optimizer.state_dict() for update in step.updates]),
-    )
+    tensors = [*parameters, *training.module.buffers()]
+    first = [tensor.detach().clone() for tensor in tensors]
+    states = copy.deepcopy([update.optimizer.state_dict() for update in step.updates])
 
     def take(number: int) -> Mapping[str, Tensor]:
-        step.set_learning_rates([RATE * (1 + number)] * len(step.groups))
-        climbed = loss.ramp_pairs * (1 + number) // len(batches)
-        return step(batches[number], loss_weights(climbed, loss, train.global_batch))
+        step.set_learning_rates(rates(number) if rates else training.rates(seen[number]))
+        return step(batches[number], training.weights(seen[number]))
 
     set_scale(step)
     for _ in range(step.settling_steps + 1):
         take(0)
-    _put_back(step, parameters, first, states)
+    _put_back(step, tensors, first, states)
     settled()
     synchronize(world.device)
     began = time.perf_counter()
@@ -88,10 +83,11 @@ def take_steps(
     terms = take(len(batches) - 1)
     synchronize(world.device)
     seconds = (time.perf_counter() - began) / len(batches)
-    gradient = _momentum(step, parameters) - train.momentum * before
+    gradient = _momentum(step, parameters) - step.groups[0].get("momentum", 0.0) * before
     weights: dict[str, list[Tensor]] = {}
-    for name, new, old in zip(names, parameters, first, strict=True):
-        part = name.split(".")[0].rstrip("0123456789")  # encoder, fc_enc, gaze, fc_dec, decoder
+    for name, new, old in zip(names, parameters, first, strict=False):  # buffers follow
+        part = name.split(".")[0]
+        part = part.rstrip("0123456789") or part  # of DT-ED: encoder, fc_enc, gaze, fc_dec, decoder
         weights.setdefault(part, []).append((new.detach().double() - old.double()).flatten().cpu())
     means = {name: float(world.sum(term.clone()) / world.size) for name, term in terms.items()}
     return Moved({part: torch.cat(those) for part, those in weights.items()}, float(gradient.norm()), means, seconds)
@@ -163,13 +159,13 @@ def set_scale(step: Step) -> None:
             scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
 
 
-def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], states: Sequence[dict]) -> None:
-    """Reset weights, optimiser and loss scale to their initial values, in place, so that captured graphs see them."""
+def _put_back(step: Step, tensors: Sequence[Tensor], first: Sequence[Tensor], states: Sequence[dict]) -> None:
+    """Reset weights, buffers, optimisers and loss scales, in place, so that captured graphs see the values."""
     with torch.no_grad():
-        for parameter, value in zip(parameters, first, strict=True):
-            parameter.copy_(value)
-            if parameter.grad is not None:
-                parameter.grad.zero_()
+        for tensor, value in zip(tensors, first, strict=True):
+            tensor.copy_(value)
+            if tensor.grad is not None:
+                tensor.grad.zero_()
         for update, state in zip(step.updates, states, strict=True):
             entries = update.optimizer.state.values()
             if all(set(entry) <= {"momentum_buffer"} for entry in entries):

@@ -1,0 +1,116 @@
+"""Proofs that the step of every tier moves a workload's weights as the baseline's does.
+
+The first steps are repeated in fresh processes: in float64 without the tier's number format, where rounding is
+negligible, and in float32 with it. The tolerance is a multiple of what rounding does to the baseline's own steps
+(`faze.benchmark.weight_changes`). A tier that fails is another experiment, whose speed says nothing about the baseline.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from faze.base.errors import UserError
+from faze.benchmark.processes import Job, TierProcesses, answer_requests, benchmark_processes, fork_servers
+from faze.benchmark.weight_changes import ROUNDING, Moved, compare, take_steps
+from faze.config.parameters import Engine
+from faze.engine.parallel import World, join, share
+from faze.training.loop import Training
+
+STEPS = 12  # a fault in every tenth step must show
+SEEDS = (1, 2)  # of the nudges of the first weights
+
+Build = Callable[[Engine, World], Training]
+
+
+def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> dict[str, dict[str, Any]]:
+    """Compare the first steps of every tier with those of the first tier, the baseline.
+
+    Args:
+        engines: switches of each tier.
+        build: builds the training of a tier; picklable.
+        threads: total number of CPU threads for all processes of a tier.
+
+    Returns:
+        Tier -> `float64` and `float32` (results of `compare`), `switches`, and `failed` if the tier differs or failed.
+    """
+    jobs = {
+        tier: Job(partial(answer_moves, engine=engine, build=build, threads=threads), engine)
+        for tier, engine in engines.items()
+    }
+    first, *others = engines
+    found: dict[str, dict[str, Any]] = {}
+    with fork_servers(jobs.values()) as servers:
+        noise: dict[str, Sequence[Moved] | None] = {}  # None: the workload does not run in that number format
+        with benchmark_processes(servers, {first: jobs[first]}) as [baseline]:
+            found[first] = {"switches": baseline.description["switches"]}
+            for tier in others:
+                for number_format in {"float64", number_format_of(engines[tier])} - noise.keys():
+                    noise[number_format] = _repeat(baseline, number_format)
+        for tier in others:
+            try:
+                with benchmark_processes(servers, {tier: jobs[tier]}) as [process]:
+                    found[tier] = _prove(process, engines[tier], noise) | {"switches": process.description["switches"]}
+            except UserError as error:
+                found[tier] = {"failed": str(error), "switches": []}
+    return found
+
+
+def number_format_of(engine: Engine) -> str:
+    """Return the number format of an engine, a key of ROUNDING."""
+    return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
+
+
+def _repeat(baseline: TierProcesses, number_format: str) -> list[Moved] | None:
+    """Return the result of the baseline, and its repetitions from nudged first weights; None if it needs float32."""
+    dtype, nudge = ("float64" if number_format == "float64" else "float32"), ROUNDING[number_format]
+    try:
+        return [_ask(baseline, dtype, 0.0, 0)] + [_ask(baseline, dtype, nudge, seed) for seed in SEEDS]
+    except UserError:
+        if number_format != "float64":
+            raise
+        return None
+
+
+def _prove(process: TierProcesses, engine: Engine, noise: Mapping[str, Sequence[Moved] | None]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for dtype, number_format in (("float64", "float64"), ("float32", number_format_of(engine))):
+        if noise[number_format] is None:
+            continue
+        wanted, *repeated = noise[number_format]
+        result[dtype] = compare(_ask(process, dtype, 0.0, 0), wanted, repeated, number_format)
+    failed = [f"{dtype} {each['failed']}" for dtype, each in result.items() if "failed" in each]
+    return result | ({"failed": "; ".join(failed)} if failed else {})
+
+
+def _ask(process: TierProcesses, dtype: str, nudge: float, seed: int) -> Moved:
+    moved = process.ask("move", dtype=dtype, nudge=nudge, seed=seed)[0]
+    if "error" in moved:
+        raise UserError(f"{process.name} in {dtype}: {moved['error']}")
+    return Moved(**moved | {"weights": {part: torch.from_numpy(change) for part, change in moved["weights"].items()}})
+
+
+def answer_moves(connection: Connection, *, engine: Engine, build: Build, threads: int) -> None:
+    """Describe the tier's switches, then run its first steps on request, in one of the tier's processes."""
+    with join(engine, share(threads, engine)) as world:
+
+        def move(dtype: str, nudge: float, seed: int) -> dict[str, Any]:
+            chosen = replace(engine, precision="fp32", tf32=False) if dtype == "float64" else engine
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(getattr(torch, dtype))
+            try:
+                training = build(chosen, world)
+                seen = [number * training.schedule.batch for number in range(STEPS)]
+                moved = take_steps(training, list(training.feed(range(STEPS))), seen, nudge=(nudge, seed))
+                # Torch would send tensors as shared memory, which needs a common ancestor of the processes.
+                return vars(moved) | {"weights": {part: change.numpy() for part, change in moved.weights.items()}}
+            except RuntimeError as error:
+                return {"error": str(error).strip().split("\n")[0]}
+            finally:
+                torch.set_default_dtype(before)
+
+        switches = [asdict(switch) for switch in build(engine, world).switches]
+        answer_requests(connection, {"switches": switches}, {"move": move})

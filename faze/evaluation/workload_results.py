@@ -1,0 +1,116 @@
+"""The results of a workload's ablation: for each tier sameness, speed, memory and score, compared with the baseline."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from faze.base.errors import UserError
+from faze.base.files import read_json
+from faze.base.logged_run import LoggedRun, read_ended_run
+from faze.base.result_paths import ResultPaths
+from faze.base.run_log import tier_changes
+from faze.evaluation.wording import peaks_differ
+
+SCORE = "val/score"
+SEEDS = 3  # fewer give no interval of a difference
+
+
+@dataclass(frozen=True)
+class WorkloadResults:
+    """Everything that the page and MLflow show."""
+
+    rows: Sequence[Mapping[str, Any]]  # one per measured tier, the baseline first
+    curves: Mapping[str, list[list[tuple[int, float]]]]  # trained tier -> samples and score, for each seed
+    noise: Mapping[str, float]  # noise control -> change of the score
+    scores: Mapping[tuple[str, int], float]  # tier or control, seed -> final score
+    machine: Mapping[str, Any]
+
+
+def read_results(
+    paths: ResultPaths, tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[str], confidence: float
+) -> WorkloadResults:
+    """Read proofs, benchmark and run logs.
+
+    Args:
+        paths: paths of the ablation.
+        tiers: trained tiers, the baseline first.
+        seeds: seeds of each tier.
+        controls: noise controls.
+        confidence: level of the intervals of scores.
+
+    Raises:
+        UserError: a file is missing or incomplete.
+    """
+    proofs = read_json(paths.benchmark.with_name("proofs.json"), (), "run the rule prove_workload again")
+    benchmark = read_json(paths.benchmark, ("tiers", "machine"), "run the rule benchmark_workload again")
+    runs = [(tier, seed) for tier in tiers for seed in seeds] + [(control, seeds[0]) for control in controls]
+    curves = {run: _curve(read_ended_run(paths.run_log(*run)), run) for run in runs}
+    scores = {run: curve[-1][1] for run, curve in curves.items()}
+    measured = benchmark["tiers"]
+    first, reference = tiers[0], next(iter(measured.values()))
+    changes = tier_changes({tier: row["switches"] for tier, row in measured.items()})
+    rows = []
+    for tier, row in measured.items():
+        of_tier = np.array([scores[tier, seed] for seed in seeds]) if tier in tiers else np.empty(0)
+        reasons = {s["switch"]: s["reason"] for s in row["switches"] if s["reason"]}
+        before, changed = changes[tier]
+        rows.append(
+            {
+                "tier": tier,
+                "before": before,
+                "changed": [s | {"reason": reasons.get(s["switch"], "")} for s in changed],
+                "proof": proofs[tier],
+                "same": "failed" not in proofs[tier],
+                "speed": row["speedup"],
+                "simultaneous": row["simultaneous"],
+                "step_ms": row["step_ms"],
+                "peak_gib": row["peak_gib"],
+                "memory_ratio": row["memory_ratio"],
+                "memory_differs": tier != first and peaks_differ(row, reference),
+                "idle": row["same_as_baseline"],
+                "scores": of_tier.tolist(),
+                "score": _interval(of_tier, confidence),
+                "change": _interval(of_tier - [scores[first, seed] for seed in seeds], confidence)
+                if tier in tiers and tier != first
+                else None,
+            }
+        )
+    noise = {control: scores[control, seeds[0]] - scores[first, seeds[0]] for control in controls}
+    by_tier = {tier: [curves[tier, seed] for seed in seeds] for tier in tiers}
+    return WorkloadResults(rows, by_tier, noise, scores, benchmark["machine"])
+
+
+def _curve(run: LoggedRun, place: tuple[str, int]) -> list[tuple[int, float]]:
+    found = [(value.step, value.value) for value in run.values if value.metric == SCORE]
+    if not found:
+        raise UserError(f"the run log of {place[0]}, seed {place[1]}, has no validation; train it again")
+    return found
+
+
+def _interval(values: NDArray[np.float64], confidence: float) -> dict[str, float] | None:
+    """Return the mean of independent values with its t interval, which is nan for fewer than SEEDS values."""
+    if not len(values):
+        return None
+    mean, half = float(np.mean(values)), math.nan
+    if len(values) >= SEEDS:
+        quantile = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2))
+        half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def run_metrics(results: WorkloadResults) -> list[dict[str, Any]]:
+    """Return the metrics of each run for MLflow."""
+    measured = {row["tier"]: row for row in results.rows}
+    runs = []
+    for (tier, seed), score in results.scores.items():
+        metrics = {"score/final": score}
+        if row := measured.get(tier):
+            metrics |= {"speed/step_ms": row["step_ms"], "speed/speedup": row["speed"]["ratio"]}
+            metrics |= {"memory/peak_gib": row["peak_gib"], "proof/same": float(row["same"])}
+        runs.append({"tier": tier, "seed": seed, "metrics": metrics, "curves": {}})
+    return runs

@@ -1,0 +1,231 @@
+"""Training of DT-ED: step, schedules, validation. Paper section 3.1.
+
+Schedules are counted in pairs, so they are the same for every tier and any number of processes.
+"""
+
+import dataclasses
+import functools
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from faze import engine
+from faze.base import code_hash
+from faze.base.geometry import vector_from_pitchyaw
+from faze.config.parameters import Loss, Train
+from faze.config.stage_config import Resolved
+from faze.data.network_input import to_network
+from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
+from faze.data.store.strips import StripStore
+from faze.engine.parallel import World, check_chunks
+from faze.engine.precision import Precision, exact
+from faze.engine.step import Step
+from faze.engine.transfer import Feed
+from faze.model.dted import DTED
+from faze.model.inference import for_inference
+from faze.model.losses import angle_deg
+from faze.model.objective import Objective
+from faze.model.reconstruction import mean_strips, redirect_person, summary
+from faze.training.augmentation import build_augmentation
+from faze.training.feed import TrainingSetup, build_feed
+from faze.training.loop import Schedule, Training
+from faze.training.resume import WorkFolder
+from faze.training.run import RunIdentity, perturb_weight, run_training
+
+TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
+RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
+VALIDATED = 64  # strips at once
+REDIRECTED = 16  # strips of each person: a few suffice to judge image quality, and decoding is expensive
+
+
+def build_step(setup: TrainingSetup) -> Step:
+    """Build the step of a tier; the same seed gives the same initial weights in every tier."""
+    train = setup.train
+
+    def make_objective(precision: Precision) -> nn.Module:
+        torch.manual_seed(setup.seed)
+        return Objective(DTED(setup.model, autocast=precision.autocast), setup.loss)
+
+    def groups(objective: nn.Module) -> dict[str, list[dict]]:
+        head = [p for name, p in objective.named_parameters() if ".gaze" in name]
+        rest = [p for name, p in objective.named_parameters() if ".gaze" not in name]
+        return {"network": [{"params": rest, "lr": train.base_lr}, {"params": head, "lr": train.head_lr}]}
+
+    return engine.build(make_objective, groups, engine=setup.engine, train=train, world=setup.world)
+
+
+def bare_model(step: Step) -> DTED:
+    """Return DT-ED without its objective and parallel wrapper."""
+    module = step.model
+    return (module.module if hasattr(module, "module") else module).dted
+
+
+def build_training(setup: TrainingSetup, step: Step, feed: Feed, validation: PeopleStrips | None) -> Training:
+    """Combine what the loop needs.
+
+    Args:
+        setup: configuration and process.
+        step: step from `build_step`.
+        feed: training batches.
+        validation: people for validation; None if there is no validation.
+    """
+    train = setup.train
+    return Training(
+        step=step,
+        feed=feed,
+        module=bare_model(step),
+        world=setup.world,
+        schedule=Schedule(
+            samples=train.pairs,
+            batch=train.global_batch,
+            log_every=train.log_every_pairs,
+            validate_every=train.validate_every_pairs,
+            checkpoint_every=train.checkpoint_every_pairs,
+            unit="pairs",
+            throughput=("images_per_s", 2),
+            rate_keys="train.base_lr or train.head_lr",
+        ),
+        rates=functools.partial(learning_rates, train=train),
+        weights=functools.partial(loss_weights, loss=setup.loss, global_batch=train.global_batch),
+        validate=lambda: validate(step, validation, setup) if validation else {},
+        about={"model_config": dataclasses.asdict(setup.model)},
+    )
+
+
+# --- schedules ------------------------------------------------------------------------------------------------------
+
+
+def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
+    """Return the value of a linear ramp from 0 to 1 after `pairs` pairs.
+
+    Its length is truncated to whole steps, as in the released code: int(ramp_pairs / global_batch).
+    """
+    steps = ramp_pairs // global_batch
+    return min(pairs // global_batch / steps, 1.0) if steps else 1.0
+
+
+def learning_rate(pairs: int, train: Train) -> float:
+    """Return the network's learning rate before its decay: a linear warm-up from base_lr to the peak (appendix B).
+
+    `lr_scaling` relates the peak to the global batch. linear: one step of k pairs moves the weights as far as k steps
+    of one pair (Goyal et al. 2017, arXiv 1706.02677). sqrt: the variance of a step stays constant (Krizhevsky 2014,
+    arXiv 1404.5997; Hoffer et al. 2017, arXiv 1705.08741). none: the peak is base_lr.
+    """
+    batch, base_lr = train.global_batch, train.base_lr
+    peak = base_lr * {"linear": batch, "sqrt": math.sqrt(batch), "none": 1}[train.lr_scaling]
+    return base_lr + (peak - base_lr) * ramp(pairs, train.warmup_pairs, batch)
+
+
+def decay(pairs: int, total_pairs: int, share: float) -> float:
+    """Return the factor for the learning rates: a half cosine from 1 to 0 over the last `share` of training."""
+    if not share:
+        return 1.0
+    fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)
+    return 0.5 * (1.0 + math.cos(math.pi * fallen))
+
+
+def learning_rates(pairs: int, train: Train) -> list[float]:
+    """Return the learning rates of the network and the gaze head. Only the former is warmed up; both decay."""
+    factor = decay(pairs, train.pairs, train.decay_share)
+    return [learning_rate(pairs, train) * factor, train.head_lr * factor]
+
+
+def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
+    """Return the weight of every loss term; the weights of terms that compare embeddings ramp up from 0."""
+    factor = ramp(pairs, loss.ramp_pairs, global_batch)
+    return {n: getattr(loss, n) for n in TERMS} | {n: getattr(loss, n) * factor for n in RAMPED_TERMS}
+
+
+# --- validation -----------------------------------------------------------------------------------------------------
+
+
+def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
+    """Evaluate the current network in fp32 on people who are not used for training.
+
+    Returns:
+        `val/gaze_deg`, the mean over people of their mean gaze errors; every process evaluates its share of each
+        person's strips. Also `val/l1`, `val/spread` and `val/right_person` (`faze.model.reconstruction`), measured on
+        the redirected first strips of people with two or more strips.
+    """
+    dted = bare_model(step)
+    with torch.inference_mode(), exact(dted):
+        fast = for_inference(dted)  # again each time, since it copies the weights
+        gaze = {"val/gaze_deg": _mean_error_deg(fast, people, setup)}
+        return gaze | {f"val/{name}": value for name, value in _redirected(fast, people, setup).items()}
+
+
+def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
+    model, world = setup.model, setup.world
+    sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
+    for person, (indices, labels) in enumerate(zip(people.person_indices(), people.labels, strict=True)):
+        for first in range(world.rank * VALIDATED, len(labels), world.size * VALIDATED):
+            strips = people.gather(indices[first : first + VALIDATED]).to(world.device)
+            gaze = torch.from_numpy(labels[first : first + VALIDATED, :2]).to(world.device)
+            image = to_network(strips, model.image_height_px, model.image_width_px)
+            error = angle_deg(dted.gaze_vector(dted.encode(image).gaze), vector_from_pitchyaw(gaze, torch))
+            sums[person] += torch.stack([error.double().sum(), torch.tensor(float(len(error)), device=world.device)])
+    world.sum(sums)
+    return float((sums[:, 0] / sums[:, 1]).mean())
+
+
+def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
+    """Evaluate redirected strips; every process evaluates all of them, since there are few."""
+    usable = [(i, labels) for i, labels in zip(people.person_indices(), people.labels, strict=True) if len(labels) > 1]
+    if not usable:
+        return {}
+
+    def load(person: int) -> tuple[Tensor, Tensor]:
+        indices, labels = usable[person]
+        strips = people.gather(indices[:REDIRECTED]).to(setup.world.device)
+        labels = torch.from_numpy(labels[:REDIRECTED]).to(setup.world.device)
+        return to_network(strips, setup.model.image_height_px, setup.model.image_width_px), labels
+
+    means = mean_strips(len(usable), load)
+    found = summary([redirect_person(dted, load, person, means) for person in range(len(usable))], means)
+    return {name: found[name] for name in ("l1", "spread", "right_person")}
+
+
+# --- the whole run ---------------------------------------------------------------------------------------------------
+
+
+def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, records: Path | None = None) -> None:
+    """Train one tier with one seed, and write the checkpoint and run log.
+
+    Nothing is trained if the outputs are already complete (the orphan of a killed workflow may have written them while
+    this process waited), or if an identical run is recorded.
+
+    Args:
+        config: the stage's parameters.
+        data: store of normalised strips.
+        world: this process's position among those that train together.
+        out: checkpoint to write.
+        run_log: run log to write.
+        records: folder of the output cache; None to neither reuse nor record outputs.
+    """
+    setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
+    step = build_step(setup)
+    if config.control == "rounding":
+        perturb_weight(bare_model(step).encoder.initial.conv1.weight)
+    check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)  # before strips are read
+    size = (config.model.image_height_px, config.model.image_width_px)
+    people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries, fold=config.fold)
+    validation, _ = load_people(data, "val", size, min_entries=1, fold=config.fold)
+    fingerprint = code_hash.fingerprint("faze.stages.train")
+    with StripStore(data, fold=config.fold) as strips:
+        content, pixel_source = strips.identity("train", "val"), strips.pixel_source
+        if world.rank == 0:
+            strips.check([*people.names, *validation.names])
+    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{content[0]}")
+    if work.has_ended(out, run_log, config.train.pairs):
+        if world.rank == 0:
+            work.remove()
+        return
+    people, validation = cache_what_fits((people, validation), config.data.memory_gib, world.processes_here)
+    augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
+    feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
+    notes = [f"left out because of too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
+    run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes), pixel_source)
+    training = build_training(setup, step, feed, validation)
+    run_training(training, run, content, work, (run_log, out), records)

@@ -1,0 +1,146 @@
+"""An encoder with attention that sorts token sequences of unequal length, with or without bucketing by length."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faze.workloads.workload import Workload, call_directly
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Compute GELU with five point-wise operations, as the tuning guide does; x and the result: any shape."""
+    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+class Block(nn.Module):
+    """Attention and an MLP; each normalises its input and adds to it."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query_key_value, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        """Map features x (n, length, width) to features of the same shape; attend where real (n, length) is true."""
+        heads = self.query_key_value(self.attention_norm(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(*heads.unbind(), attn_mask=real[:, None, None])
+        x = x + self.output(attended.transpose(1, 2).flatten(2))
+        return x + self.narrow(gelu(self.widen(self.mlp_norm(x))))
+
+
+class Encoder(nn.Module):
+    """Embeddings of tokens and of relative positions, blocks, and a classifier of each position."""
+
+    def __init__(self, symbols: int, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.call = call_directly
+        self.padding = symbols  # the token after the last symbol
+        self.symbol = nn.Embedding(symbols + 1, width)
+        self.register_buffer("frequencies", torch.arange(1, width // 2 + 1) * (math.pi / 2))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm, self.classify = nn.LayerNorm(width), nn.Linear(width, symbols)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens (n, length), int64, to logits (n, length, symbols)."""
+        real = tokens != self.padding
+        place = (torch.arange(tokens.shape[1], device=tokens.device) + 0.5) / real.sum(1, keepdim=True)
+        angles = place[:, :, None] * self.frequencies
+        x = self.symbol(tokens) + torch.cat((angles.sin(), angles.cos()), 2)
+        for block in self.blocks:
+            x = self.call(block, x, real)
+        return self.classify(self.norm(x))
+
+
+class Transformer(Workload):
+    """Sorting: the class of position i is the i-th smallest token of its sequence.
+
+    Each bucket of lengths contains equally many sequences, so most are short. Every batch is padded to the greatest
+    length. The learning rate is for AdamW.
+    """
+
+    batch_size, steps = 32, 400
+    score = "token accuracy, %"
+    higher_is_better = True
+    learning_rate, weight_decay, clip_norm = 5e-3, 0.01, 1.0
+    symbols = 32
+    width, heads, layers = 64, 4, 2
+    shortest = 8
+    bucket_lengths: tuple[int, ...] = (16, 24, 48, 128)  # the greatest length in each bucket
+    bucketed = False
+    validation_batches = 32
+
+    def build(self) -> nn.Module:
+        """Return the encoder."""
+        return Encoder(self.symbols, self.width, self.heads, self.layers)
+
+    def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
+        """Return one group of one optimiser."""
+        return {"network": [{"params": list(model.parameters()), "lr": self.learning_rate}]}
+
+    def rate(self, number: int) -> float:
+        """Return a linear warm-up over a tenth of the steps, then half a cosine."""
+        warm_up = max(1, self.steps // 10)
+        cosine = math.cos(math.pi * max(0, number - warm_up) / (self.steps - warm_up))
+        return min((number + 1) / warm_up, 0.5 + 0.5 * cosine)
+
+    def batch(self, number: int, seed: int) -> dict[str, Tensor]:
+        """Return tokens and labels (batch_size, length), int64; padding is the number of symbols."""
+        return self._batch(number, seed, bucketed=self.bucketed)
+
+    def _batch(self, number: int, seed: int, *, bucketed: bool) -> dict[str, Tensor]:
+        """Return a bucket, or a random part, of the sequences that as many steps as there are buckets share."""
+        block, part = divmod(number, len(self.bucket_lengths))
+        # Torch uses only 32 bits of the seed of a CPU generator.
+        random = torch.Generator().manual_seed((seed * 1_000_003 + block) % 2**32)
+        greatest = torch.tensor(self.bucket_lengths)
+        least = torch.cat((torch.tensor([self.shortest]), greatest[:-1] + 1))
+        spread = torch.rand(self.batch_size, len(greatest), generator=random) * (greatest - least + 1)
+        lengths = (least + spread.long()).T.reshape(-1, 1)
+        tokens = torch.randint(self.symbols, (len(lengths), self.bucket_lengths[-1]), generator=random)
+        tokens.masked_fill_(torch.arange(tokens.shape[1]) >= lengths, self.symbols)
+        if bucketed:
+            part = int(torch.randperm(len(greatest), generator=random)[part])  # random order of the buckets
+            tokens = tokens[:, : self.bucket_lengths[part]]
+        else:
+            tokens = tokens[torch.randperm(len(tokens), generator=random)]
+        tokens = tokens[part * self.batch_size :][: self.batch_size].contiguous()
+        return {"tokens": tokens, "labels": tokens.sort(1).values}  # padding, the greatest token, remains last
+
+    def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return the cross-entropy: the mean over sequences of the mean over a sequence's tokens."""
+        logits, labels = model(batch["tokens"]).to(torch.get_default_dtype()), batch["labels"]
+        each = F.cross_entropy(logits.transpose(1, 2), labels, ignore_index=self.symbols, reduction="none")
+        return {"network": {"cross_entropy": (each.sum(1) / (labels != self.symbols).sum(1)).mean()}}
+
+    def validate(self, model: nn.Module) -> float:
+        """Return the accuracy over all tokens of batches whose seed, -1, no training has."""
+        device, right, count = next(model.parameters()).device, 0, 0
+        for number in range(self.validation_batches):
+            tokens, labels = (x.to(device) for x in self._batch(number, -1, bucketed=True).values())
+            right += int((model(tokens).argmax(2) == labels).sum())  # padding is never predicted
+            count += int((labels != self.symbols).sum())
+        return 100 * right / count
+
+
+class BucketedTransformer(Transformer):
+    """`Transformer` on the same sequences, with each batch from one bucket and padded to that bucket's length."""
+
+    bucketed = True
+
+
+class PaperTransformer(Transformer):
+    """An encoder with half of BERT large's layers; the learning rate is for AdamW."""
+
+    learning_rate = 2e-4
+    symbols = 1000
+    width, heads, layers = 1024, 16, 12
+    bucket_lengths = (64, 96, 192, 512)
+
+
+class PaperBucketedTransformer(BucketedTransformer, PaperTransformer):
+    """`PaperTransformer` with buckets."""

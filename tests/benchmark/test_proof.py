@@ -1,0 +1,62 @@
+"""Proofs of a workload's tiers: the same experiment passes, and planted cheats fail."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from planted_cheats import (
+    broken,
+    built,
+    only_in_float32,
+    skips_every_tenth_update,
+    trains_on_half_the_resolution,
+)
+from trajectory import tier
+
+from faze.benchmark.proof import STEPS, prove_tiers
+from faze.config.parameters import Engine
+from faze.engine.parallel import World
+from faze.training.loop import Training
+
+SHARED = Path(__file__).resolve().parents[1] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes of a proof import the builders."""
+    monkeypatch.setenv("PYTHONPATH", str(SHARED))
+
+
+def proved(build: Callable[[Engine, World], Training], **switches) -> Mapping[str, dict]:
+    engines = {"baseline": tier("baseline"), "other": tier("baseline", **switches)}
+    return prove_tiers(engines, build, threads=1)
+
+
+@pytest.mark.parametrize("switches", [{"set_to_none": True, "channels_last": True}, {"optimizer": "fused_sgd"}])
+def test_switches_that_change_nothing_pass(switches):
+    found = proved(built, **switches)["other"]
+    assert "failed" not in found and found["float64"]["distance"] < 1e-12 and found["float32"]["distance"] < 1e-5
+    assert {s["switch"]: s["wanted"] for s in found["switches"]}["optimizer"] == switches.get("optimizer", "sgd")
+
+
+@pytest.mark.parametrize("cheat", [skips_every_tenth_update, trains_on_half_the_resolution])
+def test_a_cheat_fails(cheat):
+    found = proved(cheat, set_to_none=True)["other"]
+    assert "float64 differ by more than rounding" in found["failed"] and found["float64"]["distance"] > 1e-3
+    assert STEPS > 10
+
+
+@pytest.mark.parametrize("switches", [{"accumulate": 2}, {"parallel": "ddp", "processes": 2}, {"optimizer": "adamw"}])
+def test_another_experiment_is_called_one(switches):
+    """BatchNorm normalises parts and the batches of processes on their own; AdamW is another optimiser."""
+    assert "weights of" in proved(built, **switches)["other"]["failed"]
+
+
+def test_a_network_that_needs_float32_is_proved_in_float32():
+    found = proved(only_in_float32, set_to_none=True)["other"]
+    assert "float64" not in found and "failed" not in found and found["float32"]["distance"] < 1e-5
+
+
+def test_a_tier_that_cannot_run_fails_alone(capfd):
+    assert "exited early" in proved(broken, set_to_none=True)["other"]["failed"]
+    assert "no such part" in capfd.readouterr().err

@@ -1,0 +1,164 @@
+"""Workloads: faults of a class are one sentence before anything is trained; a training follows its class."""
+
+import dataclasses
+
+import pytest
+import tiny_workload
+import torch
+from tiny_workload import Tiny
+from torch import nn
+from trajectory import tier
+from worlds import Apart
+
+from faze.base.errors import UserError
+from faze.config.workloads import BUILT_IN
+from faze.engine.parallel import World
+from faze.training.loop import Fit, Training
+from faze.training.resume import Resume
+from faze.training.workload_training import WorkloadBatches, build_workload_training, check_workload, load_workload
+from faze.workloads.workload import detached
+
+CPU = World(0, 1, torch.device("cpu"))
+
+
+def training(workload: Tiny, world: World = CPU, **switches) -> Training:
+    return build_workload_training(workload, tier("baseline", **switches), world, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tiny_workload:Absent", "cannot be imported: AttributeError"),
+        ("no_such_module:Tiny", "cannot be imported: ModuleNotFoundError"),
+        ("tiny_workload:nn", "is not a subclass of faze.workloads.workload.Workload"),
+        ("faze.workloads.workload:Workload", "lacks the methods batch, build, losses, parameter_groups, validate"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_one_sentence(name, sentence):
+    with pytest.raises(UserError, match=f"workload {name} .*{sentence}"):
+        load_workload(name)
+
+
+@pytest.mark.parametrize("attribute", ["batch_size", "steps", "score", "higher_is_better"])
+def test_a_missing_attribute_is_named(attribute, monkeypatch):
+    monkeypatch.setattr(Tiny, attribute, None)
+    with pytest.raises(UserError, match=f"the attribute {attribute} must be of type"):
+        load_workload("tiny_workload:Tiny")
+
+
+def global_noise(self: Tiny, number: int, seed: int) -> dict:
+    return self.draw(self.batch_size, number) | {"image": torch.randn(self.batch_size, 1, 8, 8)}
+
+
+def twice(self: Tiny, model: nn.Module) -> dict:
+    return {"network": [{"params": [*model.parameters(), model[0].weight], "lr": 0.1}]}
+
+
+def split(self: Tiny, model: nn.Module) -> dict:
+    ends = {"first": model[0].parameters(), "last": model[5].parameters()}
+    return {name: [{"params": list(part), "lr": 0.1}] for name, part in ends.items()}
+
+
+def for_both(self: Tiny, model: nn.Module, batch: dict) -> dict:
+    loss = nn.functional.cross_entropy(model(batch["image"]), batch["quarter"])
+    return {"first": {"loss": loss}, "last": {"loss": loss}}
+
+
+FAULTS = {
+    "batch": (
+        [
+            (global_noise, r"two calls of batch\(0, 0\) differ in image"),
+            (lambda self, number, seed: self.draw(3, 0), "image in batch.. is not a tensor whose first dimension"),
+        ],
+    ),
+    "build": ([(lambda self: nn.Sequential(*Tiny.build_(self), nn.Linear(4, 4)), "")],),
+    "losses": (
+        [
+            (lambda self, model, batch: {"other": {}}, "has terms of .'other'., but the optimisers are .'network'."),
+            (lambda self, model, batch: {"network": {"l": torch.ones(())}}, "the loss l of network is not a finite"),
+            (lambda self, model, batch: {"network": {"l": model(batch["image"])}}, "the loss l of network is not a"),
+            (
+                lambda self, model, batch: {"network": {"l": model[0].weight.sum() * torch.nan}},
+                "the loss l of network is not a finite scalar",
+            ),
+            (
+                lambda self, model, batch: {"network": {"l": model[0].weight.sum()}},
+                "no loss of network reaches 1.weight: leave it out",
+            ),
+        ],
+    ),
+    "parameter_groups": ([(twice, "has a parameter twice")],),
+    "validate": ([(lambda self, model: float("nan"), "validate of the workload returned nan")],),
+}
+CASES = [(method, *case) for method, (cases,) in FAULTS.items() for case in cases if case[1]]
+
+
+@pytest.mark.parametrize(("method", "broken", "sentence"), CASES)
+def test_a_fault_of_a_method_is_one_sentence(method, broken, sentence, monkeypatch):
+    monkeypatch.setattr(Tiny, method, broken)
+    with pytest.raises(UserError, match=sentence):
+        check_workload(Tiny(), "tiny")
+
+
+def test_a_loss_that_reaches_the_parameters_of_another_optimiser_is_named(monkeypatch):
+    monkeypatch.setattr(Tiny, "parameter_groups", split)
+    monkeypatch.setattr(Tiny, "losses", for_both)
+    with pytest.raises(UserError, match="the losses of first reach 5.weight of last: see `detached`"):
+        check_workload(Tiny(), "tiny")
+
+
+def test_detached_passes_gradients_to_inputs_only():
+    layer, inputs = nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
+    detached(layer, inputs).sum().backward()
+    assert torch.equal(inputs.grad, layer.weight.detach()) and layer.weight.grad is None
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_case_study_passes_the_checks(name):
+    workload = load_workload(name)
+    if name.endswith("_paper"):
+        assert all(hasattr(type(workload), attribute) for attribute in ("batch_size", "steps", "score"))
+    else:
+        check_workload(workload, name)
+
+
+def test_a_process_gets_its_slice_of_the_batch():
+    whole = WorkloadBatches(Tiny(), 3, 0, 1)[5]
+    parts = [WorkloadBatches(Tiny(), 3, rank, 2)[5] for rank in range(2)]
+    assert all(torch.equal(torch.cat([part[key] for part in parts]), whole[key]) for key in whole)
+    assert not torch.equal(WorkloadBatches(Tiny(), 4, 0, 1)[5]["image"], whole["image"])
+    with pytest.raises(UserError, match="batch_size 8 of the workload is not a multiple of 3 processes"):
+        training(Tiny(), Apart(0, 3, CPU.device))
+
+
+def test_a_training_learns_and_follows_its_rates(tmp_path, monkeypatch):
+    monkeypatch.setattr(Tiny, "rate", lambda self, number: 0.0 if number >= 20 else 1.0)
+    made = training(Tiny())
+    before = made.validate()["val/score"]
+    assert made.schedule.steps == 40 and made.rates(8 * 19) == [0.1] and made.rates(8 * 20) == [0.0]
+    work = type("Work", (), {"save": lambda *args: None})()
+    Fit(dataclasses.replace(made, schedule=dataclasses.replace(made.schedule, samples=160)), work, None).run(Resume())
+    learned = made.validate()["val/score"]
+    assert learned > before + 20 and made.module.training
+    weights = [p.clone() for p in made.module.parameters()]
+    made.step.set_learning_rates(made.rates(8 * 20))
+    made.step(next(made.feed(range(20, 21))), made.weights(160))
+    assert all(map(torch.equal, weights, made.module.parameters()))
+
+
+def test_the_same_seed_gives_the_same_weights_in_every_tier_and_another_gives_others():
+    one, other = training(Tiny()), training(Tiny(), channels_last=True)
+    assert all(map(torch.equal, one.module.parameters(), other.module.parameters()))
+    third = build_workload_training(Tiny(), tier("baseline"), CPU, 1)
+    assert not torch.equal(one.module[0].weight, third.module[0].weight)
+    assert torch.equal(one.module[1].running_mean, torch.zeros(4))  # looking for the terms' names moves nothing
+
+
+def test_switches_without_a_part_to_act_on_are_inactive():
+    made = training(Tiny(), recompute=True, fused_norm=True, checkpointing=True, resident=True, sync_batchnorm=True)
+    reasons = {switch.switch: switch.reason for switch in made.switches}
+    assert reasons["fused_norm"] == "no part of the model has a fused normalisation"
+    assert reasons["recompute"] == "no part of the model has a low-memory implementation"
+    assert reasons["resident"] == "the workload generates its batches"
+    assert reasons["sync_batchnorm"] == "there is one process"
+    assert tiny_workload.__file__
