@@ -12,7 +12,6 @@ from faze.workloads.workload import Workload, call_directly, detached
 CLASSES = 3  # background, disc, square
 COLOURS = torch.tensor([[-0.5, -0.1, 0.5], [0.5, -0.2, -0.4], [-0.3, 0.4, -0.4]])
 STRIPES = torch.tensor([[0.0, 1.6], [1.2, 0.0], [0.8, 0.8]])  # radians per pixel, along x and y
-AMPLITUDE = 0.4  # of the stripes
 PATCH = 8  # pixels; the L1 loss and the score compare patches, because the stripes' phase is random
 
 
@@ -26,8 +25,10 @@ class Block(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.labels = nn.Conv2d(CLASSES, width, 3, padding=1)
-        self.modulation = nn.Conv2d(width, 2 * width, 3, padding=1)
+        self.labels, self.modulation = (
+            nn.Conv2d(CLASSES, width, 3, padding=1),
+            nn.Conv2d(width, 2 * width, 3, padding=1),
+        )
         self.norm = nn.GroupNorm(width, width, affine=False)  # of each sample: BatchNorm would mix them
         self.conv = nn.Conv2d(width, width, 3, padding=1)
 
@@ -89,12 +90,11 @@ class CGAN(Workload):
     Without the discriminator the score is about 5.3 %. For real images whose stripes have other phases it is 0.9 %.
     """
 
-    batch_size, steps = 16, 700
+    batch_size, steps = 8, 1000
     score, higher_is_better = "distance of patches' means and standard deviations, % of the brightness range", False
     lr, betas, momentum = 1e-3, (0.5, 0.999), 0.5  # the usual momentum, 0.9, makes simultaneous updates oscillate
-    l1 = 4.0  # weight of the L1 loss
-    size, width, depth, noise = 32, 32, 2, 16
-    validation = 256  # images
+    l1 = 10.0  # weight of the L1 loss
+    size, width, depth, noise, validation = 32, 32, 2, 16, 256  # the first in pixels, the last in images
 
     def build(self) -> nn.Module:
         """Return both networks."""
@@ -114,16 +114,15 @@ class CGAN(Workload):
         return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # 0 is the validation's
 
     def draw(self, count: int, seed: int) -> dict[str, Tensor]:
-        """Return `count` samples of a disc that covers a square, on a background."""
-        random = torch.Generator().manual_seed(seed)
+        """Return `count` samples, as `batch` does, of a disc and a square on a background."""
+        axis, random = torch.arange(0.5, self.size) / self.size, torch.Generator().manual_seed(seed)
         x, y, radius, phase = torch.rand(4, count, CLASSES, 1, 1, generator=random)
-        axis, radius = torch.arange(0.5, self.size) / self.size, 0.15 + 0.15 * radius
         x, y = axis - x, axis[:, None] - y
-        disc = torch.hypot(x[:, 1], y[:, 1]) < radius[:, 1]
-        square = torch.maximum(x[:, 2].abs(), y[:, 2].abs()) < radius[:, 2]
+        disc = torch.hypot(x[:, 1], y[:, 1]) < 0.15 + 0.15 * radius[:, 1]
+        square = torch.maximum(x[:, 2].abs(), y[:, 2].abs()) < 0.15 + 0.15 * radius[:, 2]
         labels = torch.stack([~(disc | square), disc, square & ~disc], 1).to(torch.get_default_dtype())
         wave_x, wave_y = self.size * STRIPES.T[..., None, None]
-        stripes = AMPLITUDE * torch.sin(wave_x * x + wave_y * y + 2 * torch.pi * phase)
+        stripes = 0.4 * torch.sin(wave_x * x + wave_y * y + 2 * torch.pi * phase)
         images = torch.einsum("nkhw,kc->nchw", labels, COLOURS) + (labels * stripes).sum(1, keepdim=True)
         return {"labels": labels, "noise": torch.randn(count, self.noise, generator=random), "images": images}
 
@@ -133,8 +132,8 @@ class CGAN(Workload):
         generated = model["generator"](labels, batch["noise"]).to(torch.get_default_dtype())
         judged = detached(model["discriminator"], labels, generated).to(torch.get_default_dtype())
         # One call for the real and the generated images needs half as many kernels as two.
-        scores = model["discriminator"](torch.cat([labels, labels]), torch.cat([images, generated.detach()]))
-        real, fake = scores.to(torch.get_default_dtype()).chunk(2)
+        pairs = torch.cat([labels, labels]), torch.cat([images, generated.detach()])
+        real, fake = model["discriminator"](*pairs).to(torch.get_default_dtype()).chunk(2)
         distance = F.l1_loss(F.avg_pool2d(generated, PATCH), F.avg_pool2d(images, PATCH))
         generator = {"hinge": -judged.mean(), "L1": self.l1 * distance}
         discriminator = {"real": F.relu(1 - real).mean(), "fake": F.relu(1 + fake).mean()}
@@ -143,13 +142,12 @@ class CGAN(Workload):
     def validate(self, model: nn.Module) -> float:
         """Return the mean distance between moments of generated and real images with the same labels."""
         data, device = self.draw(self.validation, 0), next(model.parameters()).device
-        parts = zip(data["labels"].split(64), data["noise"].split(64), strict=True)
-        generated = torch.cat([model["generator"](*(x.to(device) for x in part)).cpu() for part in parts])
+        parts = zip(*(data[name].to(device).split(64) for name in ("labels", "noise")), strict=True)
+        generated = torch.cat([model["generator"](*part).cpu() for part in parts])
         return 100 * F.l1_loss(moments(generated), moments(data["images"])).item() / 2  # the range is -1 to 1
 
 
 class PaperCGAN(CGAN):
-    """Sizes similar to SPADE's: 256 pixels."""
+    """Sizes similar to SPADE's, for images of 256 pixels."""
 
-    batch_size, lr = 32, 2e-4
-    size, width, depth, noise = 256, 128, 4, 256
+    batch_size, lr, size, width, depth, noise = 32, 2e-4, 256, 128, 4, 256

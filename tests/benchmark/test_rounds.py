@@ -125,7 +125,7 @@ def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counte
     }, {})  # fmt: skip
     found.rates.copy.append(1e10)
     found.rates.matmul.update({"fp32": [1e11], "fp16": [1e11]})
-    rows = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), global_batch=8)
+    rows = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), batch=8, images=16)
     assert rows["baseline"]["same_as_baseline"] is None
     assert rows["amp"]["same_as_baseline"] == "inactive on this machine, so the step is the same: no kernels"
     assert (rows["amp"]["unsteady_rounds"], rows["amp"]["warmup_steady"]) == (1, False)
@@ -149,7 +149,7 @@ def test_intervals_of_the_best_of_several_tiers_are_at_the_bonferroni_level() ->
     }, {})  # fmt: skip
     found.rates.copy.append(1e10)
     found.rates.matmul["fp32"] = [1e11]
-    row = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), global_batch=8)["b"]["simultaneous"]
+    row = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), batch=8, images=16)["b"]["simultaneous"]
     logs = np.log(peaks["a"]) - np.log(peaks["b"])
     expected = np.exp(scipy.stats.ttest_1samp(logs, 0).confidence_interval(1 - 0.05 / 2))
     assert row["comparisons"] == 2

@@ -76,6 +76,16 @@ def test_own_learner(folder: Path) -> None:
     assert re.search(r"^mpiigaze +0 +\d+\.\d+$", table, re.MULTILINE)
 
 
+def test_own_training(folder: Path) -> None:
+    run, proofs, mistake = follow("own-training.md", folder)
+    assert "steps (100%) done" in run
+    said = [line.split(": ")[:2] for line in proofs.splitlines() if ": " in line and " experiment" in line]
+    same, other = "the same experiment", "another experiment"
+    assert said == [["baseline", same], ["fused_sgd", same], ["ddp", other], ["channels_last", same]]
+    assert "two calls of batch(0, 0) differ in image: draw from a generator seeded by both numbers" in mistake
+    assert "accuracy, %" in (folder / "results/ResNet/report/index.html").read_text()
+
+
 def test_own_layout(folder: Path) -> None:
     """Three places change: a new module, the table of readers, and the names of layouts.
 
