@@ -38,7 +38,7 @@ run:
     argument("--cores", default="all", help="CPU cores"),
     argument("--no-browser", action="store_true", help="do not open the page"),
 )
-def main(args: Namespace) -> int:
+def main(args: Namespace) -> None:
     """Check the class, write the config file unless it exists, run it, and open the page."""
     check_workload(load_workload(args.workload), args.workload)
     name = class_path(args.workload).rpartition(":")[2]
@@ -53,6 +53,7 @@ def main(args: Namespace) -> int:
     arguments = ["--cores", args.cores, "ablation", "--configfile", config]
     code = subprocess.run([sys.executable, "-m", "snakemake", *map(str, [*files, *arguments])], check=False).returncode
     page = Path("results", name, "report", "index.html").resolve()
-    if code == 0 and not args.no_browser:
+    if code:
+        sys.exit(code)
+    if not args.no_browser:
         webbrowser.open(page.as_uri())
-    return code

@@ -25,12 +25,9 @@ class Block(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.labels, self.modulation = (
-            nn.Conv2d(CLASSES, width, 3, padding=1),
-            nn.Conv2d(width, 2 * width, 3, padding=1),
-        )
         self.norm = nn.GroupNorm(width, width, affine=False)  # of each sample: BatchNorm would mix them
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
+        self.labels, self.conv = (nn.Conv2d(inputs, width, 3, padding=1) for inputs in (CLASSES, width))
+        self.modulation = nn.Conv2d(width, 2 * width, 3, padding=1)
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         """Transform features, (N, width, H, W), depending on labels, (N, classes, H, W)."""

@@ -76,7 +76,8 @@ def test_own_learner(folder: Path) -> None:
     assert re.search(r"^mpiigaze +0 +\d+\.\d+$", table, re.MULTILINE)
 
 
-def test_own_training(folder: Path) -> None:
+def test_own_training(tmp_path: Path) -> None:
+    folder = Checkout(tmp_path / "faze", "config/smoke.yaml").folder
     run, proofs, mistake = follow("own-training.md", folder)
     assert "steps (100%) done" in run
     said = [line.split(": ")[:2] for line in proofs.splitlines() if ": " in line and " experiment" in line]
