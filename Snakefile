@@ -13,7 +13,7 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/storage.smk"  # location of results and data, if not on this machine
 include: "workflow/rules/common.smk"  # reads and checks the configuration
-include: "workflow/rules/progress.smk"
+include: "workflow/rules/progress.smk"  # lines of progress, and checks before a run
 
 
 if GAZE:
@@ -29,6 +29,9 @@ if GAZE:
 else:
 
     include: "workflow/rules/workload.smk"
+
+
+include: "workflow/rules/track.smk"
 
 
 rule ablation:

@@ -24,7 +24,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.benchmark.meters import MemoryPeak
 from faze.benchmark.tier_steps import build_tier_steps, read_people
-from faze.benchmark.weight_changes import NUDGES, ROUNDING, Moved, compare, set_scale, take_steps
+from faze.benchmark.weight_changes import NUDGES, ROUNDING, Moved, compare, number_format_of, set_scale, take_steps
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
 from faze.engine.parallel import World, join, pick_device
@@ -63,7 +63,11 @@ class Proof:
             return
         plain = dataclasses.replace(engine, precision="fp32", tf32=False)
         kinds = [("float32", engine)] if self.what == "step" else [("float64", plain), ("float32", engine)]
-        wanted = {dtype: self._references(config, against, dtype, kind_of(e)) for dtype, e in kinds} if not rank else {}
+        wanted = (
+            {dtype: self._references(config, against, dtype, number_format_of(e)) for dtype, e in kinds}
+            if not rank
+            else {}
+        )
         result: dict = {}
         reports: list[Switch] = []  # of the last engine: `engine` itself
         with join(engine, THREADS) as world:
@@ -72,7 +76,7 @@ class Proof:
                 reports.clear()
                 found = self._move(config, made, world, dtype, settled=peak.settle, reports=reports)
                 if not rank:
-                    number_format = "float64" if dtype == "float64" else kind_of(made)
+                    number_format = "float64" if dtype == "float64" else number_format_of(made)
                     result[dtype] = compare(found, wanted[dtype][0], wanted[dtype][1:], number_format)
                     result[dtype] |= {"seconds": found.seconds} | peak.read()
             if not rank:  # before the process group ends, which may hang
@@ -164,11 +168,6 @@ def move(training: Training, steps: int, ramp_pairs: int, **how: Any) -> Moved:
     batches, groups = list(training.feed(range(steps))), len(training.step.groups)
     seen = [ramp_pairs * (1 + number) // steps for number in range(steps)]
     return take_steps(training, batches, seen, rates=lambda number: [RATE * (1 + number)] * groups, **how)
-
-
-def kind_of(engine: Engine) -> str:
-    """Return an engine's number format."""
-    return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
 
 
 def perform(proof: Proof, words: Path, place: Mapping[str, str]) -> None:

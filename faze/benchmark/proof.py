@@ -15,12 +15,12 @@ import torch
 
 from faze.base.errors import UserError
 from faze.benchmark.processes import Job, TierProcesses, answer_requests, benchmark_processes, fork_servers
-from faze.benchmark.weight_changes import ROUNDING, Moved, compare, take_steps
+from faze.benchmark.weight_changes import ROUNDING, Moved, compare, number_format_of, take_steps
 from faze.config.parameters import Engine
 from faze.engine.parallel import World, join, share
 from faze.training.loop import Training
 
-STEPS = 12  # a fault in every tenth step must show
+STEPS = 12  # enough that a fault in every tenth step is detected
 SEEDS = (1, 2)  # of the nudges of the first weights
 
 Build = Callable[[Engine, World], Training]
@@ -57,11 +57,6 @@ def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> di
             except UserError as error:
                 found[tier] = {"failed": str(error), "switches": []}
     return found
-
-
-def number_format_of(engine: Engine) -> str:
-    """Return the number format of an engine, a key of ROUNDING."""
-    return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
 
 
 def _repeat(baseline: TierProcesses, number_format: str) -> list[Moved] | None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from faze.benchmark.roofline import synchronize
+from faze.config.parameters import Engine
 from faze.engine.step import Step
 from faze.training.loop import Training
 
@@ -38,6 +39,11 @@ class Moved:
     gradient: float  # length of the last step's with weight decay; not a number without momentum
     terms: dict[str, float]  # of the last step, those that count
     seconds: float  # of a step
+
+
+def number_format_of(engine: Engine) -> str:
+    """Return the number format of an engine, a key of ROUNDING."""
+    return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
 
 
 def take_steps(

@@ -15,8 +15,8 @@ from faze.base.logged_run import LoggedRun, read_ended_run
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import tier_changes
 from faze.evaluation.wording import peaks_differ
+from faze.workloads.workload import SCORE
 
-SCORE = "val/score"
 SEEDS = 3  # fewer give no interval of a difference
 
 
@@ -57,13 +57,12 @@ def read_results(
     rows = []
     for tier, row in measured.items():
         of_tier = np.array([scores[tier, seed] for seed in seeds]) if tier in tiers else np.empty(0)
-        reasons = {s["switch"]: s["reason"] for s in row["switches"] if s["reason"]}
         before, changed = changes[tier]
         rows.append(
             {
                 "tier": tier,
                 "before": before,
-                "changed": [s | {"reason": reasons.get(s["switch"], "")} for s in changed],
+                "changed": changed,
                 "proof": proofs[tier],
                 "same": "failed" not in proofs[tier],
                 "speed": row["speedup"],

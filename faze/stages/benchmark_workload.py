@@ -22,7 +22,7 @@ from faze.config.stage_config import Resolved, load
 from faze.engine import machine
 from faze.engine.parallel import World, pick_device
 from faze.training.loop import Training
-from faze.training.workload_training import Losses, build_named, load_workload
+from faze.training.workload_training import Losses, build_named, load_workload, parameter_groups
 from faze.workloads.workload import Workload
 
 
@@ -59,12 +59,12 @@ def tier_job(config: Resolved, engine: Engine, threads: int) -> Job:
 
 def prepare_workload(world: World, name: str, engine: Engine) -> Callable[[], Training]:
     """Return the function that builds the training of a tier in one of the benchmark's processes."""
-    return partial(build_named(name), engine, world)
+    return partial(build_named, name, engine, world)
 
 
 def count_workload(workload: Workload) -> Work:
     """Count the work of a step with SGD, in float32 on the CPU."""
     model = workload.build().train()
-    groups = [group for of in workload.parameter_groups(model).values() for group in of]
+    groups = [group for of in parameter_groups(workload, model).values() for group in of]
     optimizer = torch.optim.SGD(groups, momentum=workload.momentum, foreach=False)
     return count_step(Losses(workload, model, contextlib.nullcontext), workload.batch(0, 0), [optimizer])

@@ -5,6 +5,7 @@ experiment.
 """
 
 from argparse import Namespace
+from functools import partial
 
 from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.files import whole_file, write_json
@@ -22,7 +23,7 @@ def main(args: Namespace) -> None:
     machine.check_torch()
     with machine_shared(), output_lock(args.out):
         check_workload(load_workload(config.workload), config.workload)
-        proofs = prove_tiers(config.engines, build_named(config.workload), args.threads)
+        proofs = prove_tiers(config.engines, partial(build_named, config.workload), args.threads)
         with whole_file(args.out) as temporary:
             write_json(temporary, proofs)
     for tier, proof in proofs.items():

@@ -9,7 +9,7 @@ import importlib
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +30,9 @@ from faze.engine.transfer import Feed, Tensors, build_transfer
 from faze.training.loop import Schedule, Training
 from faze.training.resume import WorkFolder
 from faze.training.run import RunIdentity, perturb_weight, run_training
-from faze.workloads.workload import Workload
+from faze.workloads.workload import SCORE, Workload
 
 LOGGED, VALIDATED = 50, 10  # log lines and validations of a training
-SCORE = "val/score"
 
 
 def load_workload(name: str) -> Workload:
@@ -117,7 +116,7 @@ def build_workload_training(workload: Workload, engine: Engine, world: World, se
         return objectives[0]
 
     def groups(objective: Losses) -> Mapping[str, list[dict]]:
-        found = workload.parameter_groups(objective.model)
+        found = parameter_groups(workload, objective.model)
         rates.extend(float(group["lr"]) for of in found.values() for group in of)
         return found
 
@@ -154,6 +153,12 @@ def build_workload_training(workload: Workload, engine: Engine, world: World, se
         weights=lambda seen: terms,
         validate=functools.partial(validate, workload, objective, world),
     )
+
+
+def parameter_groups(workload: Workload, model: nn.Module) -> dict[str, list[dict]]:
+    """Return the parameter groups of each optimiser, with lists instead of generators such as model.parameters()."""
+    groups = workload.parameter_groups(model)
+    return {name: [group | {"params": list(group["params"])} for group in of] for name, of in groups.items()}
 
 
 def term_names(workload: Workload, model: nn.Module) -> list[str]:
@@ -201,11 +206,11 @@ def check_workload(workload: Workload, name: str) -> None:
     model = workload.build().train()
     if not isinstance(model, nn.Module):
         raise fault(f"build() returned {type(model).__name__}, not a torch.nn.Module")
-    groups = workload.parameter_groups(model)
+    groups = parameter_groups(workload, model)
     owners = {p: optimizer for optimizer, of in groups.items() for group in of for p in group["params"]}
-    if sum(len(list(group["params"])) for of in groups.values() for group in of) != len(owners):
+    if sum(len(group["params"]) for of in groups.values() for group in of) != len(owners):
         raise fault("parameter_groups() has a parameter twice")
-    losses = workload.losses(model, {key: value for key, value in batch.items()})
+    losses = workload.losses(model, batch)
     if losses.keys() != groups.keys():
         raise fault(f"losses() has terms of {sorted(losses)}, but the optimisers are {sorted(groups)}")
     names = {p: key for key, p in model.named_parameters()}
@@ -226,12 +231,8 @@ def check_workload(workload: Workload, name: str) -> None:
     validate(workload, Losses(workload, model, contextlib.nullcontext), World(0, 1, torch.device("cpu")))
 
 
-def build_named(name: str) -> Callable[[Engine, World], Training]:
-    """Return a picklable function that builds the training of a workload with seed 0."""
-    return functools.partial(_build_named, name)
-
-
-def _build_named(name: str, engine: Engine, world: World) -> Training:
+def build_named(name: str, engine: Engine, world: World) -> Training:
+    """Build the training of a workload with seed 0, by its name, which can be sent to another process."""
     return build_workload_training(load_workload(name), engine, world, seed=0)
 
 

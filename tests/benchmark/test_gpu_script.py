@@ -21,9 +21,13 @@ from typing import get_args
 import pytest
 import torch
 
+from faze.benchmark import weight_changes as moves
 from faze.config.parameters import Engine
 from faze.engine.parallel import check_chunks
 from faze.engine.step import Step, launch_eagerly
+from faze.training.dted_training import build_step, build_training
+from faze.training.feed import build_feed
+from faze.training.loop import Training
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
@@ -34,11 +38,6 @@ import records  # noqa: E402
 import table  # noqa: E402
 import trajectory  # noqa: E402
 import units  # noqa: E402
-
-from faze.benchmark import weight_changes as moves  # noqa: E402
-from faze.training.dted_training import build_step, build_training  # noqa: E402
-from faze.training.feed import build_feed  # noqa: E402
-from faze.training.loop import Training  # noqa: E402
 
 spec = importlib.util.spec_from_file_location("gpu_script", ROOT / "benchmarks" / "gpu" / "__main__.py")
 gpu = importlib.util.module_from_spec(spec)

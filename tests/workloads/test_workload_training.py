@@ -146,6 +146,21 @@ def test_a_training_learns_and_follows_its_rates(tmp_path, monkeypatch):
     assert all(map(torch.equal, weights, made.module.parameters()))
 
 
+def test_rates_are_those_of_the_workload_whatever_the_optimiser_stores(monkeypatch):
+    """Regression: fused kernels store rates as float32, so that a schedule was rounded differently in their tiers."""
+    monkeypatch.setattr(Tiny, "rate", lambda self, number: 1 / (number + 3))
+    assert training(Tiny(), optimizer="fused_sgd").rates(8) == training(Tiny()).rates(8) == [0.1 / 4]
+
+
+def test_parameters_may_come_from_a_generator(monkeypatch):
+    """Regression: model.parameters() was read twice, and reported as a parameter that is there twice."""
+    monkeypatch.setattr(
+        Tiny, "parameter_groups", lambda self, model: {"network": [{"params": model.parameters(), "lr": 0.1}]}
+    )
+    check_workload(Tiny(), "tiny")
+    assert len(training(Tiny(), optimizer="fused_sgd").step.groups[0]["params"]) == 5
+
+
 def test_the_same_seed_gives_the_same_weights_in_every_tier_and_another_gives_others():
     one, other = training(Tiny()), training(Tiny(), channels_last=True)
     assert all(map(torch.equal, one.module.parameters(), other.module.parameters()))

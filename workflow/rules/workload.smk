@@ -122,7 +122,8 @@ rule report_workload:
     output:
         evaluation=directory(f"results/{config['name']}/evaluation"),
         page=directory(f"results/{config['name']}/report"),
-        marks=mark(f"results/{config['name']}/report"),
+        evaluation_mark=mark(f"results/{config['name']}/evaluation"),
+        page_mark=mark(f"results/{config['name']}/report"),
     log:
         f"results/{config['name']}/logs/report_workload.log",
     benchmark:
@@ -143,34 +144,5 @@ rule report_workload:
             --results {params.results:q} \
             --evaluation {output.evaluation:q} \
             --out {output.page:q} \
-            2>&1 | tee -p {log:q}
-        """
-
-
-rule track:
-    input:
-        run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
-        evaluation="results/{name}/evaluation",
-        report=every("results/{name}/report"),
-    output:
-        "results/{name}/tracking/tracked.json",
-    log:
-        "results/{name}/logs/track.log",
-    benchmark:
-        "results/{name}/benchmarks/track.tsv"
-    conda:
-        "../../envs/faze.yaml"
-    threads: 1
-    params:
-        *values("track"),
-        *code("track"),
-        config=config_file("track"),
-        results=results_folder,
-    shell:
-        r"""
-        shared python -m faze track \
-            --config {params.config:q} \
-            --results {params.results:q} \
-            --out {output:q} \
             2>&1 | tee -p {log:q}
         """
