@@ -39,6 +39,11 @@ def test_switches_that_change_nothing_pass(switches):
     assert {s["switch"]: s["wanted"] for s in found["switches"]}["optimizer"] == switches.get("optimizer", "sgd")
 
 
+def test_low_precision_is_left_out_in_float64_and_only_rounds_in_float32():
+    found = proved(built, precision="bf16", force=True)["other"]
+    assert "failed" not in found and found["float64"]["distance"] < 1e-12 < 1e-4 < found["float32"]["distance"]
+
+
 @pytest.mark.parametrize("cheat", [skips_every_tenth_update, trains_on_half_the_resolution])
 def test_a_cheat_fails(cheat):
     found = proved(cheat, set_to_none=True)["other"]
