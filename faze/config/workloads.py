@@ -1,6 +1,7 @@
-"""Names of the workloads that come with faze."""
+"""Names of the workloads that come with faze, and of their score."""
 
 DTED = "faze"
+SCORE = "val/score"  # name of a workload's validation in the run log
 # Each stands for a case study of the tutorial or of the tuning guide; those with paper sizes need a GPU.
 BUILT_IN = {
     "ssd": "faze.workloads.ssd:SSD",

@@ -14,8 +14,8 @@ from faze.base.files import read_json
 from faze.base.logged_run import LoggedRun, read_ended_run
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import tier_changes
+from faze.config.workloads import SCORE
 from faze.evaluation.wording import peaks_differ
-from faze.workloads.workload import SCORE
 
 SEEDS = 3  # fewer give no interval of a difference
 

@@ -22,7 +22,7 @@ from faze.base import code_hash
 from faze.base.errors import UserError
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
-from faze.config.workloads import class_path
+from faze.config.workloads import SCORE, class_path
 from faze.engine.parallel import World
 from faze.engine.precision import Context, Precision, exact
 from faze.engine.switches import Switch
@@ -30,7 +30,7 @@ from faze.engine.transfer import Feed, Tensors, build_transfer
 from faze.training.loop import Schedule, Training
 from faze.training.resume import WorkFolder
 from faze.training.run import RunIdentity, perturb_weight, run_training
-from faze.workloads.workload import SCORE, Workload
+from faze.workloads.workload import Workload
 
 LOGGED, VALIDATED = 50, 10  # log lines and validations of a training
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from torch import Tensor, nn
 from torch.func import functional_call
 
-SCORE = "val/score"  # name of the result of `validate` in a run log
-
 
 class Workload(ABC):
     """A training for the instrument. It is created without arguments; its sizes are attributes.
