@@ -2,11 +2,13 @@
 
 The first steps are repeated in fresh processes: in float64 without the tier's number format, where rounding is
 negligible, and in float32 with it. The tolerance is a multiple of what rounding does to the baseline's own steps
-(`faze.benchmark.weight_changes`). A tier that fails is another experiment, whose speed says nothing about the baseline.
+(`faze.benchmark.weight_changes`). In float32 and coarser formats, rounding errors can grow so fast that soon any two
+trainings differ; then fewer steps are compared. A tier that fails is another experiment, whose speed says nothing about
+the baseline.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,15 +17,33 @@ import torch
 
 from faze.base.errors import UserError
 from faze.benchmark.processes import Job, TierProcesses, answer_requests, benchmark_processes, fork_servers
-from faze.benchmark.weight_changes import ROUNDING, Moved, compare, number_format_of, take_steps
+from faze.benchmark.weight_changes import (
+    MOST,
+    ROUNDING,
+    Moved,
+    compare,
+    number_format_of,
+    take_steps,
+    tolerances_of,
+)
 from faze.config.parameters import Engine
+from faze.engine.machine import lacks_memory
 from faze.engine.parallel import World, join, share
 from faze.training.loop import Training
 
-STEPS = 12  # enough that a fault in every tenth step is detected
+STEPS = (12, 6, 3, 1)  # to compare, most first: 12 are enough to detect a fault in every tenth step
 SEEDS = (1, 2)  # of the nudges of the first weights
 
 Build = Callable[[Engine, World], Training]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The baseline's first steps in a number format, and their repetitions from nudged first weights."""
+
+    steps: int
+    moved: Moved
+    noise: Sequence[Moved]
 
 
 def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> dict[str, dict[str, Any]]:
@@ -35,7 +55,8 @@ def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> di
         threads: total number of CPU threads for all processes of a tier.
 
     Returns:
-        Tier -> `float64` and `float32` (results of `compare`), `switches`, and `failed` if the tier differs or failed.
+        Tier -> `float64` and `float32` (number `format`, `steps`, results of `compare`), `switches`, and `failed` if
+        the tier differs or failed.
     """
     jobs = {
         tier: Job(partial(answer_moves, engine=engine, build=build, threads=threads), engine)
@@ -44,45 +65,52 @@ def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> di
     first, *others = engines
     found: dict[str, dict[str, Any]] = {}
     with fork_servers(jobs.values()) as servers:
-        noise: dict[str, Sequence[Moved] | None] = {}  # None: the workload does not run in that number format
+        references: dict[str, Reference | None] = {}  # None: the workload does not run in that number format
         with benchmark_processes(servers, {first: jobs[first]}) as [baseline]:
             found[first] = {"switches": baseline.description["switches"]}
             for tier in others:
-                for number_format in {"float64", number_format_of(engines[tier])} - noise.keys():
-                    noise[number_format] = _repeat(baseline, number_format)
+                for number_format in {"float64", number_format_of(engines[tier])} - references.keys():
+                    references[number_format] = _repeat(baseline, number_format)
         for tier in others:
             try:
                 with benchmark_processes(servers, {tier: jobs[tier]}) as [process]:
-                    found[tier] = _prove(process, engines[tier], noise) | {"switches": process.description["switches"]}
+                    found[tier] = _prove(process, engines[tier], references) | {
+                        "switches": process.description["switches"]
+                    }
             except UserError as error:
                 found[tier] = {"failed": str(error), "switches": []}
     return found
 
 
-def _repeat(baseline: TierProcesses, number_format: str) -> list[Moved] | None:
-    """Return the result of the baseline, and its repetitions from nudged first weights; None if it needs float32."""
+def _repeat(baseline: TierProcesses, number_format: str) -> Reference | None:
+    """Take as many steps as rounding leaves comparable; return None if the workload does not run in float64."""
     dtype, nudge = ("float64" if number_format == "float64" else "float32"), ROUNDING[number_format]
-    try:
-        return [_ask(baseline, dtype, 0.0, 0)] + [_ask(baseline, dtype, nudge, seed) for seed in SEEDS]
-    except UserError:
-        if number_format != "float64":
-            raise
-        return None
+    for steps in STEPS:
+        try:
+            moved = _ask(baseline, dtype, steps)
+            noise = [_ask(baseline, dtype, steps, nudge, seed) for seed in SEEDS]
+        except UserError:
+            if number_format != "float64":
+                raise
+            return None
+        if max(tolerances_of(moved, noise, number_format).values()) < MOST:
+            break
+    return Reference(steps, moved, noise)
 
 
-def _prove(process: TierProcesses, engine: Engine, noise: Mapping[str, Sequence[Moved] | None]) -> dict[str, Any]:
+def _prove(process: TierProcesses, engine: Engine, references: Mapping[str, Reference | None]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for dtype, number_format in (("float64", "float64"), ("float32", number_format_of(engine))):
-        if noise[number_format] is None:
-            continue
-        wanted, *repeated = noise[number_format]
-        result[dtype] = compare(_ask(process, dtype, 0.0, 0), wanted, repeated, number_format)
+        if reference := references[number_format]:
+            moved = _ask(process, dtype, reference.steps)
+            found = compare(moved, reference.moved, reference.noise, number_format)
+            result[dtype] = {"format": number_format, "steps": reference.steps} | found
     failed = [f"{dtype} {each['failed']}" for dtype, each in result.items() if "failed" in each]
     return result | ({"failed": "; ".join(failed)} if failed else {})
 
 
-def _ask(process: TierProcesses, dtype: str, nudge: float, seed: int) -> Moved:
-    moved = process.ask("move", dtype=dtype, nudge=nudge, seed=seed)[0]
+def _ask(process: TierProcesses, dtype: str, steps: int, nudge: float = 0.0, seed: int = 0) -> Moved:
+    moved = process.ask("move", dtype=dtype, steps=steps, nudge=nudge, seed=seed)[0]
     if "error" in moved:
         raise UserError(f"{process.name} in {dtype}: {moved['error']}")
     return Moved(**moved | {"weights": {part: torch.from_numpy(change) for part, change in moved["weights"].items()}})
@@ -92,18 +120,19 @@ def answer_moves(connection: Connection, *, engine: Engine, build: Build, thread
     """Describe the tier's switches, then run its first steps on request, in one of the tier's processes."""
     with join(engine, share(threads, engine)) as world:
 
-        def move(dtype: str, nudge: float, seed: int) -> dict[str, Any]:
+        def move(dtype: str, steps: int, nudge: float, seed: int) -> dict[str, Any]:
             chosen = replace(engine, precision="fp32", tf32=False) if dtype == "float64" else engine
             before = torch.get_default_dtype()
             torch.set_default_dtype(getattr(torch, dtype))
             try:
                 training = build(chosen, world)
-                seen = [number * training.schedule.batch for number in range(STEPS)]
-                moved = take_steps(training, list(training.feed(range(STEPS))), seen, nudge=(nudge, seed))
+                seen = [number * training.schedule.batch for number in range(steps)]
+                moved = take_steps(training, list(training.feed(range(steps))), seen, nudge=(nudge, seed))
                 # Torch would send tensors as shared memory, which needs a common ancestor of the processes.
                 return vars(moved) | {"weights": {part: change.numpy() for part, change in moved.weights.items()}}
-            except RuntimeError as error:
-                return {"error": str(error).strip().split("\n")[0]}
+            except (RuntimeError, MemoryError) as error:
+                remedy = "; lower batch_size or the sizes of the network" if lacks_memory(error) else ""
+                return {"error": str(error).strip().split("\n")[0] + remedy}
             finally:
                 torch.set_default_dtype(before)
 

@@ -109,9 +109,7 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
         number_format: number format of the engine under test, a key of ROUNDING.
     """
     gaps, _ = _distances(found, wanted)
-    noises, whole_noises = zip(*(_distances(each, wanted) for each in noise), strict=True)
-    least = max(ROUNDING[number_format], *whole_noises)
-    tolerances = {part: min(FACTOR * max(least, *(gaps[part] for gaps in noises)), MOST) for part in gaps}
+    tolerances = {part: min(each, MOST) for part, each in tolerances_of(wanted, noise, number_format).items()}
     most = max(tolerances.values())
     one, other = (torch.cat([moved.weights[part] for part in gaps]) for moved in (found, wanted))
     lengths = float(one.norm()), float(other.norm())
@@ -131,6 +129,19 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
     wrong = [f"weights of {part}" for part, gap in gaps.items() if not gap <= tolerances[part]]
     wrong += [name for name, gap in scalars.items() if not gap <= most]
     return result | ({"failed": f"differ by more than rounding: {', '.join(wrong)}"} if wrong else {})
+
+
+def tolerances_of(wanted: Moved, noise: Sequence[Moved], number_format: str) -> dict[str, float]:
+    """Return the distance that rounding may cause in each part of the network; above MOST it shows nothing.
+
+    Args:
+        wanted: result of the reference.
+        noise: results of the reference, repeated and nudged.
+        number_format: number format of the engine under test, a key of ROUNDING.
+    """
+    gaps, whole = zip(*(_distances(each, wanted) for each in noise), strict=True)
+    least = max(ROUNDING[number_format], *whole)
+    return {part: FACTOR * max(least, *(each[part] for each in gaps)) for part in wanted.weights}
 
 
 def _distances(found: Moved, wanted: Moved) -> tuple[dict[str, float], float]:

@@ -7,7 +7,7 @@ import shutil
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,7 +54,7 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 
 def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
     """Let the BatchNorm layers normalise over the batches of all processes, as one process would (SyncBatchNorm)."""
-    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    norms = _batch_norms(module)
     reason = "" if world.size > 1 else "there is one process"
     reason = reason if norms else "no part of the model is a BatchNorm"
     reason = reason or ("" if world.device.type == "cuda" else "SyncBatchNorm needs CUDA devices")
@@ -202,11 +202,30 @@ def set_checkpointing(
     if wanted and not reason:
         # The network draws no random numbers, so there is no random state to restore.
         options = {"use_reentrant": False, "preserve_rng_state": False}
-        if within is not None:  # torch.compile rejects our context_fn, even if it does nothing
-            options["context_fn"] = lambda: (contextlib.nullcontext(), within())
+        norms = _batch_norms(module)
+        if within is not None or norms:  # torch.compile rejects our context_fn, even if it does nothing
+            options["context_fn"] = lambda: (contextlib.nullcontext(), _second_computation(within, norms))
         for part in parts:
             part.call = functools.partial(checkpoint, **options)
     return Switch.of("checkpointing", wanted, reason)
+
+
+@contextlib.contextmanager
+def _second_computation(within: Callable[[], contextlib.AbstractContextManager] | None, norms: Sequence) -> Iterator:
+    """Enter a context, and keep the running statistics, which the first computation has already updated."""
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        with within() if within else contextlib.nullcontext():
+            yield
+    finally:
+        for norm, (momentum, tracked) in zip(norms, before, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, tracked
+
+
+def _batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    return [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
 
 
 def allocator_switch(wanted: str) -> Switch:

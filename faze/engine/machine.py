@@ -48,6 +48,12 @@ def describe() -> dict[str, str]:
     return facts | {package: _version(package) for package in PACKAGES}
 
 
+def lacks_memory(error: Exception) -> bool:
+    """Return whether an error means that memory could not be allocated."""
+    words = "can't allocate memory"  # torch's allocator for CPUs
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or words in str(error)
+
+
 def check_torch() -> None:
     """Check that the installed torch is one with which the switches have been tested.
 

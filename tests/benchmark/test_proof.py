@@ -7,6 +7,7 @@ import pytest
 from planted_cheats import (
     broken,
     built,
+    chaotic,
     only_in_float32,
     skips_every_tenth_update,
     trains_on_half_the_resolution,
@@ -48,7 +49,21 @@ def test_low_precision_is_left_out_in_float64_and_only_rounds_in_float32():
 def test_a_cheat_fails(cheat):
     found = proved(cheat, set_to_none=True)["other"]
     assert "float64 differ by more than rounding" in found["failed"] and found["float64"]["distance"] > 1e-3
-    assert STEPS > 10
+    assert found["float64"]["steps"] == STEPS[0] > 10
+
+
+def test_as_many_steps_are_compared_as_rounding_leaves_comparable():
+    """Low precision gets fewer steps than float32, and float32 fewer than float64."""
+    engines = {
+        "baseline": tier("baseline"),
+        "fp32": tier("baseline", channels_last=True),
+        "bf16": tier("baseline", precision="bf16", force=True),
+    }
+    found = prove_tiers(engines, chaotic, threads=1)
+    assert all("failed" not in proof for proof in found.values())
+    steps = [found[tier]["float32"]["steps"] for tier in ("bf16", "fp32")] + [found["fp32"]["float64"]["steps"]]
+    assert steps[0] < steps[1] < steps[2] == STEPS[0]
+    assert 0 < found["fp32"]["float32"]["distance"] < found["fp32"]["float32"]["tolerance"] < 0.1
 
 
 @pytest.mark.parametrize("switches", [{"accumulate": 2}, {"parallel": "ddp", "processes": 2}, {"optimizer": "adamw"}])

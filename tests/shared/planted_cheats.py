@@ -7,6 +7,7 @@ import dataclasses
 
 import torch
 from tiny_workload import Tiny
+from torch import nn
 from torch.nn import functional as F
 
 from faze.base.errors import UserError
@@ -49,6 +50,23 @@ def only_in_float32(engine: Engine, world: World) -> Training:
     if torch.get_default_dtype() == torch.float64:
         raise RuntimeError("this network is float32 only\nand more")
     return built(engine, world)
+
+
+class Chaotic(Tiny):
+    """Layers of BatchNorm and a high learning rate, so that a rounding error grows tenfold in a step."""
+
+    def build(self) -> nn.Module:
+        layers = [nn.Conv2d(1, 8, 3, padding=1)]
+        for _ in range(8):
+            layers += [nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+
+    def rate(self, number: int) -> float:
+        return 10.0
+
+
+def chaotic(engine: Engine, world: World) -> Training:
+    return build_workload_training(Chaotic(), engine, world, 0)
 
 
 def broken(engine: Engine, world: World) -> Training:
