@@ -30,7 +30,7 @@ from faze.engine.transfer import Feed, Tensors, build_transfer
 from faze.training.loop import Schedule, Training
 from faze.training.resume import WorkFolder
 from faze.training.run import RunIdentity, perturb_weight, run_training
-from faze.workloads.workload import Workload
+from faze.training.workload import Workload
 
 LOGGED, VALIDATED = 50, 10  # log lines and validations of a training
 
@@ -52,11 +52,13 @@ def load_workload(name: str) -> Workload:
     except Exception as error:  # whatever a module raises when it is imported
         raise UserError(f"workload {name} cannot be imported: {type(error).__name__}: {error}") from None
     if not inspect.isclass(kind) or not issubclass(kind, Workload):
-        raise UserError(f"workload {name} is not a subclass of faze.workloads.workload.Workload")
+        raise UserError(f"workload {name} is not a subclass of faze.training.workload.Workload")
     if kind.__abstractmethods__:
         raise UserError(f"workload {name} lacks the methods {', '.join(sorted(kind.__abstractmethods__))}")
     workload = kind()
     known = {"batch_size": int, "steps": int, "score": str, "higher_is_better": bool}
+    if kind.parameter_groups is Workload.parameter_groups:
+        known["lr"] = float
     for attribute, wanted in known.items():
         if type(getattr(workload, attribute, None)) is not wanted:
             raise UserError(f"workload {name}: the attribute {attribute} must be of type {wanted.__name__}")
@@ -197,6 +199,8 @@ def check_workload(workload: Workload, name: str) -> None:
         return UserError(f"workload {name}: {text}")
 
     batch = workload.batch(0, 0)
+    if not isinstance(batch, Mapping):
+        raise fault(f"batch() returned {type(batch).__name__}, not a mapping from names to tensors")
     for key, value in workload.batch(0, 0).items():
         if not isinstance(value, Tensor) or len(value) != workload.batch_size:
             raise fault(f"{key} in batch() is not a tensor whose first dimension is batch_size {workload.batch_size}")
@@ -205,11 +209,18 @@ def check_workload(workload: Workload, name: str) -> None:
     model = workload.build().train()
     if not isinstance(model, nn.Module):
         raise fault(f"build() returned {type(model).__name__}, not a torch.nn.Module")
+    found = workload.parameter_groups(model)
+    if not isinstance(found, Mapping) or not all(
+        isinstance(group, Mapping) and {"params", "lr"} <= group.keys() for of in found.values() for group in of
+    ):
+        raise fault("parameter_groups() must map each optimiser to a list of groups with `params` and `lr`")
     groups = parameter_groups(workload, model)
     owners = {p: optimizer for optimizer, of in groups.items() for group in of for p in group["params"]}
     if sum(len(group["params"]) for of in groups.values() for group in of) != len(owners):
         raise fault("parameter_groups() has a parameter twice")
     losses = workload.losses(model, batch)
+    if not isinstance(losses, Mapping) or not all(isinstance(terms, Mapping) for terms in losses.values()):
+        raise fault("losses() must map each optimiser to its loss terms by name")
     if losses.keys() != groups.keys():
         raise fault(f"losses() has terms of {sorted(losses)}, but the optimisers are {sorted(groups)}")
     names = {p: key for key, p in model.named_parameters()}
@@ -225,14 +236,16 @@ def check_workload(workload: Workload, name: str) -> None:
             if gradient is not None and owners[parameter] != optimizer:
                 raise fault(
                     f"the losses of {optimizer} reach {names[parameter]} of {owners[parameter]}: see `detached` in "
-                    "faze.workloads.workload"
+                    "faze.training.workload"
                 )
     validate(workload, Losses(workload, model, contextlib.nullcontext), World(0, 1, torch.device("cpu")))
 
 
-def build_named(name: str, engine: Engine, world: World) -> Training:
+def build_named(name: str, engine: Engine, world: World, batch_size: int | None = None) -> Training:
     """Build the training of a workload with seed 0, by its name, which can be sent to another process."""
-    return build_workload_training(load_workload(name), engine, world, seed=0)
+    workload = load_workload(name)
+    workload.batch_size = batch_size or workload.batch_size
+    return build_workload_training(workload, engine, world, seed=0)
 
 
 def train_workload(config: Resolved, world: World, out: Path, run_log: Path, records: Path | None) -> None:

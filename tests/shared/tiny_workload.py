@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faze.workloads.workload import Workload
+from faze.training.workload import Workload
 
 
 class Tiny(Workload):
@@ -14,7 +14,7 @@ class Tiny(Workload):
 
     batch_size, steps = 8, 40
     score, higher_is_better = "accuracy, %", True
-    weight_decay = 1e-4
+    lr, weight_decay = 0.1, 1e-4
 
     def build(self) -> nn.Module:
         return nn.Sequential(
@@ -25,9 +25,6 @@ class Tiny(Workload):
             nn.Flatten(),
             nn.Linear(16, 4),
         )
-
-    def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
-        return {"network": [{"params": list(model.parameters()), "lr": 0.1}]}
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
         return self.draw(self.batch_size, 2**20 * seed + number)

@@ -1,6 +1,7 @@
 """Workloads: faults of a class are one sentence before anything is trained; a training follows its class."""
 
 import dataclasses
+import resource
 
 import pytest
 import tiny_workload
@@ -13,10 +14,11 @@ from worlds import Apart
 from faze.base.errors import UserError
 from faze.config.workloads import BUILT_IN
 from faze.engine.parallel import World
+from faze.stages import prove_workload
 from faze.training.loop import Fit, Training
 from faze.training.resume import Resume
+from faze.training.workload import call_directly, detached
 from faze.training.workload_training import WorkloadBatches, build_workload_training, check_workload, load_workload
-from faze.workloads.workload import detached
 
 CPU = World(0, 1, torch.device("cpu"))
 
@@ -30,8 +32,8 @@ def training(workload: Tiny, world: World = CPU, **switches) -> Training:
     [
         ("tiny_workload:Absent", "cannot be imported: AttributeError"),
         ("no_such_module:Tiny", "cannot be imported: ModuleNotFoundError"),
-        ("tiny_workload:nn", "is not a subclass of faze.workloads.workload.Workload"),
-        ("faze.workloads.workload:Workload", "lacks the methods batch, build, losses, parameter_groups, validate"),
+        ("tiny_workload:nn", "is not a subclass of faze.training.workload.Workload"),
+        ("faze.training.workload:Workload", "lacks the methods batch, build, losses, validate"),
     ],
 )
 def test_a_class_that_cannot_be_used_is_one_sentence(name, sentence):
@@ -39,7 +41,7 @@ def test_a_class_that_cannot_be_used_is_one_sentence(name, sentence):
         load_workload(name)
 
 
-@pytest.mark.parametrize("attribute", ["batch_size", "steps", "score", "higher_is_better"])
+@pytest.mark.parametrize("attribute", ["batch_size", "steps", "score", "higher_is_better", "lr"])
 def test_a_missing_attribute_is_named(attribute, monkeypatch):
     monkeypatch.setattr(Tiny, attribute, None)
     with pytest.raises(UserError, match=f"the attribute {attribute} must be of type"):
@@ -68,12 +70,18 @@ FAULTS = {
     "batch": (
         [
             (global_noise, r"two calls of batch\(0, 0\) differ in image"),
+            (lambda self, number, seed: [torch.ones(8)], "batch.. returned list, not a mapping"),
             (lambda self, number, seed: self.draw(3, 0), "image in batch.. is not a tensor whose first dimension"),
         ],
     ),
     "build": ([(lambda self: nn.Sequential(*Tiny.build_(self), nn.Linear(4, 4)), "")],),
     "losses": (
         [
+            (
+                lambda self, model, batch: model(batch["image"]).sum(),
+                "losses.. must map each optimiser to its loss terms",
+            ),
+            (lambda self, model, batch: {"network": model(batch["image"]).sum()}, "losses.. must map each optimiser"),
             (lambda self, model, batch: {"other": {}}, "has terms of .'other'., but the optimisers are .'network'."),
             (lambda self, model, batch: {"network": {"l": torch.ones(())}}, "the loss l of network is not a finite"),
             (lambda self, model, batch: {"network": {"l": model(batch["image"])}}, "the loss l of network is not a"),
@@ -87,7 +95,15 @@ FAULTS = {
             ),
         ],
     ),
-    "parameter_groups": ([(twice, "has a parameter twice")],),
+    "parameter_groups": (
+        [
+            (twice, "has a parameter twice"),
+            (
+                lambda self, model: {"network": [{"params": model.parameters()}]},
+                "a list of groups with `params` and `lr`",
+            ),
+        ],
+    ),
     "validate": ([(lambda self, model: float("nan"), "validate of the workload returned nan")],),
 }
 CASES = [(method, *case) for method, (cases,) in FAULTS.items() for case in cases if case[1]]
@@ -105,6 +121,39 @@ def test_a_loss_that_reaches_the_parameters_of_another_optimiser_is_named(monkey
     monkeypatch.setattr(Tiny, "losses", for_both)
     with pytest.raises(UserError, match="the losses of first reach 5.weight of last: see `detached`"):
         check_workload(Tiny(), "tiny")
+
+
+class InParts(nn.Sequential):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.call = call_directly
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self:
+            x = self.call(layer, x)
+        return x
+
+
+def test_checkpoints_update_running_statistics_once(monkeypatch):
+    """Regression: the second computation updated them too, so that scores differed although weights were equal."""
+    build = Tiny.build
+    monkeypatch.setattr(Tiny, "build", lambda self: InParts(*build(self)))
+    states = []
+    for checkpointing in (False, True):
+        made = training(Tiny(), checkpointing=checkpointing)
+        made.run(made.feed(range(3)))
+        assert made.module[1].momentum == 0.1
+        states.append(made.module.state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert states[0]["1.num_batches_tracked"] == 3 and states[0]["1.running_mean"].any()
+
+
+def test_a_network_that_does_not_fit_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(prove_workload, "memory_bytes", lambda: 2 * 2**30)
+    monkeypatch.setattr(Tiny, "build", lambda self: nn.Sequential(nn.Linear(2**15, 2**15)))
+    with pytest.raises(UserError, match="workload tiny_workload:Tiny: one step does not fit into the 2.0 GiB"):
+        prove_workload.check_fitting("tiny_workload:Tiny")
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
 
 
 def test_detached_passes_gradients_to_inputs_only():

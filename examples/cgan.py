@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
 
-from faze.workloads.workload import Workload, call_directly, detached
+from faze.training.workload import Workload, call_directly, detached
 
 CLASSES = 3  # background, disc, square
 COLOURS = torch.tensor([[-0.5, -0.1, 0.5], [0.5, -0.2, -0.4], [-0.3, 0.4, -0.4]])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faze.workloads.workload import Workload, call_directly
+from faze.training.workload import Workload, call_directly
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -69,6 +69,7 @@ class SSD(Workload):
     stem, stages = 16, [(64, 32, 2), (96, 48, 2), (128, 64, 2)]  # width, width of the bottleneck, blocks
     maps, scales = (8, 4), (1.6, 2.3)  # cells of a map's side; sides of a cell's anchors, in cells
     score, higher_is_better, validation, detections = "average precision at IoU 0.5, %", True, 1024, 24  # images; boxes
+    published, published_speed = "MXNet's guide to mixed precision, an SSD with ResNet-50 on a GPU", 1.6
     lr, weight_decay, warmup = 0.05, 5e-4, 50  # warmup: steps
     exponents, objects = (1.0, 2.0, 8.0), 4  # the shape of a class is |x|^e + |y|^e < 1; most objects of an image
     contrast, grain, sides = 1.1, 1, (0.18, 0.5)  # grain: in pixels; sides: of an object, relative to the image's
@@ -77,10 +78,6 @@ class SSD(Workload):
     def build(self) -> nn.Module:
         """Return the detector."""
         return Detector(self.stem, self.stages, len(self.scales), 1 + len(self.exponents) + 4)
-
-    def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
-        """Return one group."""
-        return {"network": [{"params": list(model.parameters()), "lr": self.lr}]}
 
     def rate(self, number: int) -> float:
         """Return a factor that rises and falls linearly."""
@@ -120,10 +117,8 @@ class SSD(Workload):
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
         """Return the classification and the box loss: sums over anchors over a constant, averaged over images."""
-        classes, (scores, offsets) = (
-            batch["classes"],
-            model(batch["images"]).to(torch.get_default_dtype()).tensor_split([-4], -1),
-        )
+        predicted, classes = model(batch["images"]).to(torch.get_default_dtype()), batch["classes"]
+        scores, offsets = predicted.tensor_split([-4], -1)
         entropy = F.cross_entropy(scores.transpose(1, 2), classes, reduction="none")
         entropy = entropy * (classes > 0).to(torch.get_default_dtype()).clamp(min=self.background)
         distance = F.smooth_l1_loss(offsets, batch["offsets"], reduction="none").sum(-1) * (classes > 0)

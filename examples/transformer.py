@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faze.workloads.workload import Workload, call_directly
+from faze.training.workload import Workload, call_directly
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Transformer(Workload):
     batch_size, steps = 32, 400
     score = "token accuracy, %"
     higher_is_better = True
-    learning_rate, weight_decay, clip_norm = 5e-3, 0.01, 1.0
+    lr, weight_decay, clip_norm = 5e-3, 0.01, 1.0
     symbols = 32
     width, heads, layers = 64, 4, 2
     shortest = 8
@@ -77,10 +77,6 @@ class Transformer(Workload):
     def build(self) -> nn.Module:
         """Return the encoder."""
         return Encoder(self.symbols, self.width, self.heads, self.layers)
-
-    def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
-        """Return one group of one optimiser."""
-        return {"network": [{"params": list(model.parameters()), "lr": self.learning_rate}]}
 
     def rate(self, number: int) -> float:
         """Return a linear warm-up over a tenth of the steps, then half a cosine."""
@@ -136,7 +132,7 @@ class BucketedTransformer(Transformer):
 class PaperTransformer(Transformer):
     """An encoder with half of BERT large's layers; the learning rate is for AdamW."""
 
-    learning_rate = 2e-4
+    lr = 2e-4
     symbols = 1000
     width, heads, layers = 1024, 16, 12
     bucket_lengths = (64, 96, 192, 512)

@@ -17,18 +17,22 @@ class Workload(ABC):
     steps: int  # of a training
     score: str  # what `validate` returns, with its unit: "error, %"
     higher_is_better: bool
+    lr: float  # of all parameters, with one optimiser
     momentum: float = 0.9  # of SGD
     weight_decay: float = 0.0
     clip_norm: float = 0.0  # largest norm of an optimiser's gradient; 0: any
-    published: str = ""  # what others report for it, for the page
+    # What others report of such a training, for the page: times as fast, times less memory, and who, where, by what.
+    published_speed: float | None = None
+    published_memory: float | None = None
+    published: str = ""
 
     @abstractmethod
     def build(self) -> nn.Module:
         """Return the network, or several in one module, with first weights from torch's random state."""
 
-    @abstractmethod
     def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
-        """Return the parameter groups of each optimiser, by its name; a group has `params` and `lr`."""
+        """Return the groups of each optimiser, by its name; a group has `params` and `lr`. By default, one."""
+        return {"network": [{"params": list(model.parameters()), "lr": self.lr}]}
 
     @abstractmethod
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
