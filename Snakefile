@@ -22,7 +22,6 @@ if GAZE:
     include: "workflow/rules/train.smk"
     include: "workflow/rules/fewshot.smk"
     include: "workflow/rules/walk.smk"
-    include: "workflow/rules/benchmark.smk"
     include: "workflow/rules/report.smk"  # with the target `report`
     include: "workflow/rules/sweep.smk"  # with the target `sweep`
 
@@ -31,6 +30,7 @@ else:
     include: "workflow/rules/workload.smk"
 
 
+include: "workflow/rules/benchmark.smk"
 include: "workflow/rules/track.smk"
 
 

@@ -1,9 +1,10 @@
-"""The three examples with times in the PyTorch tuning guide, measured on this machine.
+"""The three examples with times in the PyTorch tuning guide, and bucketing by length, measured on this machine.
 
     python benchmarks/guide.py [--rounds 7] [--tiny]
 
 GELU         written out as point-wise operations, and fused by torch.compile; 1 million numbers
 convolution  64 filters of 3 x 3 on (32, 64, 64, 64), without and with cuDNN's autotuning; needs CUDA
+bucketing    40 steps of examples/transformer.py on the same sequences, padded to the longest or batched by length
 loader       an epoch over 60,000 PNG images of 28 x 28 pixels, as many as in MNIST, each decoded and normalised
 
 Each round measures every setting once, in alternating order. Ratios are the first setting's time divided by another's,
@@ -25,7 +26,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from faze.config.tiers import resolve_tier
+from faze.config.validation import read_config
 from faze.engine import machine
+from faze.engine.parallel import World
+from faze.training.workload_training import build_named
 
 CUDA = torch.cuda.is_available()
 DEVICE, synchronize = ("cuda", torch.cuda.synchronize) if CUDA else ("cpu", lambda: None)
@@ -95,6 +100,17 @@ def autotuning(rounds: int, tiny: bool) -> None:
         compare("convolution", {part: way(False, backward), f"{part}, autotuned": way(True, backward)}, rounds)
 
 
+def bucketing(rounds: int, tiny: bool) -> None:
+    engine, world = resolve_tier(read_config([]), "baseline"), World(0, 1, torch.device(DEVICE))
+
+    def way(name: str) -> Callable[[], float]:
+        made = build_named(name, engine, world)
+        batches = list(made.feed(range(4 if tiny else 40)))
+        return lambda: seconds(lambda: made.run(batches), repeats=1)
+
+    compare("bucketing", {"padded": way("transformer"), "bucketed": way("transformer_bucketed")}, rounds)
+
+
 class Images(Dataset):
     """PNG images in memory and their classes."""
 
@@ -141,6 +157,7 @@ def main() -> None:
         autotuning(arguments.rounds, arguments.tiny)
     else:
         print(f"| convolution | autotuned | not timed: needs CUDA | | {GUIDE['forward, autotuned']} |")
+    bucketing(arguments.rounds, arguments.tiny)
     images = Images(1_280 if arguments.tiny else 60_000)
     workers = [count for count in (0, 1, 2, 4, 8) if count <= multiprocessing.cpu_count()]
     compare("loader", {f"{n} workers": lambda n=n: epoch(images, n) for n in workers}, arguments.rounds)

@@ -24,7 +24,7 @@ from faze.base.locks import machine_exclusive
 from faze.benchmark.processes import Job, benchmark_processes, fork_servers
 from faze.benchmark.rounds import RooflineRates, measure
 from faze.benchmark.rows import mean_interval, ratio_interval
-from faze.benchmark.tier_steps import measure_tier, prepare_dted
+from faze.benchmark.tier_steps import measure_tier, prepare
 from faze.config.check import build
 from faze.config.parameters import Benchmark, Engine, Model
 from faze.config.stage_config import build_config, resolve
@@ -75,9 +75,9 @@ def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benc
 def case_job(case: Case, values: Mapping[str, Any]) -> Job:
     """Return the job that measures a case."""
     config = build_config(resolved(case, values), "benchmark", DEFAULTS)
-    prepare = partial(prepare_dted, config=config, engine=case.engine, data=None)
+    prepared = partial(prepare, config=config, engine=case.engine, data=None)
     block_steps = config.benchmark.block_steps
-    measure = partial(measure_tier, engine=case.engine, prepare=prepare, block_steps=block_steps, threads=case.threads)
+    measure = partial(measure_tier, engine=case.engine, prepare=prepared, block_steps=block_steps, threads=case.threads)
     return Job(measure, case.engine)
 
 

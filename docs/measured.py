@@ -2,6 +2,8 @@
 
 snakemake --cores all results/numbers/evaluation --configfile docs/measured/config.yaml
 python docs/measured.py results/numbers
+snakemake --cores all ablation --configfile config/ssd.yaml    (and the other case studies)
+python docs/measured.py results/ssd
 
 docs/measured/ contains the tables of the evaluation and, in about.json, the commit, the machine and a hash of the
 configuration; gpu.json is that of benchmarks/gpu.sh on a GPU machine. Each table on a page replaces the lines between
@@ -23,7 +25,7 @@ from faze.config.datasets import data_sets
 from faze.config.parameters import PER_DATASET
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import read_config
-from faze.evaluation.wording import ENOUGH_ROUNDS, counted, saving
+from faze.evaluation.wording import ENOUGH_ROUNDS, counted, memory_change, saving
 from faze.report.formats import machine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,9 +39,10 @@ PAGES = [
     ROOT / "docs" / page
     for page in ("explanation/calibration.md", "explanation/people.md", "explanation/redirection.md")
 ]
+PAGES += [ROOT / "docs/explanation/case-studies.md"]
 PAGES += [ROOT / "docs/how-to/weights.md", ROOT / "README.md"]
 TITLES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
-MARK = re.compile(r"(?<=<!-- numbers: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+MARK = re.compile(r"(?<=<!-- numbers: )([\w ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 # Their values determine the numbers.
 STAGES = ("synthesise", "preprocess", "train", "encode", "meta_train", "adapt", "estimator", "oracle", "redirect")
 
@@ -62,10 +65,29 @@ def keep(evaluation: Path) -> None:
     (FOLDER / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
+def keep_case_study(results: Path) -> None:
+    """Copy the table of a case study's page; record its machine, score and noise."""
+    shutil.copyfile(results / "report/tiers.csv", FOLDER / f"{results.name}.csv")
+    used = json.loads((results / "benchmark/benchmark.json").read_text(encoding="utf-8"))["machine"]
+    summary = json.loads((results / "evaluation/summary.json").read_text(encoding="utf-8"))
+    scores = {(run["tier"], run["seed"]): run["metrics"]["score/final"] for run in summary["runs"]}
+    seed = min(seed for tier, seed in scores if tier == "baseline")
+    about = {"commit": used["commit"], "machine": machine(used), "torch": used["torch"]}
+    about |= {"score": summary["about"]["score"], "noise": scores["seed", seed] - scores["baseline", seed]}
+    path = FOLDER / "case_studies.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(known | {results.name: about}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
 def rendered(page: Path) -> str:
     """Return the text of a page with its marked tables."""
     text = page.read_text(encoding="utf-8")
-    return MARK.sub(lambda mark: f"{mark[1]}{mark[2]}{globals()[mark[1]]()}\n", text)
+
+    def filled(mark: re.Match) -> str:
+        name, *words = mark[1].split()
+        return f"{mark[1]}{mark[2]}{globals()[name](*words)}\n"
+
+    return MARK.sub(filled, text)
 
 
 def table(name: str, *keys: str) -> pd.DataFrame:
@@ -213,7 +235,7 @@ def gpu() -> str:
         added = ", ".join(f"{key}: {value}".lower() for key, value in config["tiers"][tier].items())
         title = f"`{tier}`" + (f" on `{named.split()[-1]}`" if " on " in named else "")
         rows.append([title, added, f"{row['step_ms']:.0f}", speed, saving(row["memory_ratio"])])
-    errors = {name[len("train/") :]: u["result"]["val_deg"] for name, u in units.items() if name.startswith("train/")}
+    errors = {name[len("train/") :]: u["result"]["score"] for name, u in units.items() if name.startswith("train/")}
     again = errors.pop("baseline_again")
     listed = ", ".join(f"`{tier}` {error:.2f}°" for tier, error in errors.items())
     header = ["tier", "what it adds", "step, ms", "speed", "peak memory"]
@@ -224,8 +246,42 @@ def gpu() -> str:
     )
 
 
+def case_study(name: str) -> str:
+    """Return the tiers of a case study: sameness, speed, memory and score."""
+    about = json.loads((FOLDER / "case_studies.json").read_text(encoding="utf-8"))[name]
+    tiers = pd.read_csv(FOLDER / f"{name}.csv", keep_default_na=False, na_values=["", "nan"])
+    rows = []
+    for number, tier in enumerate(tiers.to_dict("records")):
+        if number == 0:
+            cells = [
+                "",
+                "",
+                f"1 ({tier['step_ms']:.3g} ms)",
+                f"1 ({tier['peak_gib']:.3f} GiB)",
+                f"{tier['score_mean']:.2f}",
+            ]
+            rows.append([f"`{tier['tier']}`", *cells])
+            continue
+        speed = f"{tier['speedup_ratio']:.2f}× ({tier['speedup_low']:.2f} to {tier['speedup_high']:.2f})"
+        trained = pd.notna(tier["change_mean"])
+        change = (
+            f"{tier['change_mean']:+.2f} ({tier['change_low']:+.2f} to {tier['change_high']:+.2f})" if trained else ""
+        )
+        same = "inactive" if pd.notna(tier["inactive"]) else "yes" if tier["same"] else "**no**"
+        memory = memory_change(tier["memory_ratio"], tier["memory_differs"])
+        rows.append([f"`{tier['tier']}`", tier["changed"], same, speed, memory, change])
+    header = ["tier", "change", "same experiment", "speed", "peak memory", f"change of: {about['score']}"]
+    return (
+        f"{markdown(header, rows)}\n\nAnother seed changes the baseline's score by {about['noise']:+.2f}. Measured on "
+        f"{about['machine']}, torch {about['torch']}, commit {about['commit'][:8]}."
+    )
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        keep(Path(sys.argv[1]) / "evaluation")
+    for results in map(Path, sys.argv[1:]):
+        if (results / "benchmark/proofs.json").exists():
+            keep_case_study(results)
+        else:
+            keep(results / "evaluation")
     for path in PAGES:
         path.write_text(rendered(path), encoding="utf-8")

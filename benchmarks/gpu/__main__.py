@@ -12,6 +12,8 @@ Units run in this order (units.plan), so that a short lease is spent on the most
     step/TIER      the second step on several chunks of 256 pairs, in parts, compared with the baseline's in one part
     switch/VALUE   as check, with only this value of a switch
 
+With --workload, the units are start, check, time and train, with the network of a case study or of your own class.
+
 A tier is only timed after its check has passed. Each result is recorded at once, with the code, the sizes and the kind
 of machine; the next call runs the remaining units, and then those that failed.
 Exit code 0: everything is done and passed; 1: a unit failed; 3: another call is needed.
@@ -31,7 +33,9 @@ from units import Unit, identity, make_data, plan, run, settings
 from faze.base.environment import check_environment
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.config.workloads import DTED
 from faze.engine import machine
+from faze.training.workload_training import load_workload
 
 FAILED, UNFINISHED = 1, 3
 MOST_FAILURES = 2  # a unit that has failed so often is not repeated
@@ -42,7 +46,10 @@ def parse() -> argparse.Namespace:
         prog="benchmarks/gpu.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--budget-s", type=float, default=500.0, help="seconds that this call may take")
-    parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="folder of gpu.json, gpu.md and caches")
+    parser.add_argument("--out", type=Path, help="folder of gpu.json, gpu.md and caches (default: results/gpu)")
+    parser.add_argument(
+        "--workload", default=DTED, help="faze, ssd, cgan, ... with sizes for a GPU, or package.module:Class"
+    )
     parser.add_argument(
         "--only", nargs="+", default=["*"], metavar="UNIT", help="names of units, such as 'time/talk-*'"
     )
@@ -50,7 +57,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--tiny", action="store_true", help="toy sizes, on whatever device there is; nothing is compiled"
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    folder = "gpu" if args.workload == DTED else f"gpu_{args.workload.replace(':', '.')}"
+    args.out = args.out or Path("results") / folder
+    return args
 
 
 def main() -> int:
@@ -59,9 +69,11 @@ def main() -> int:
     try:
         check_environment()
         machine.check_torch()
+        config = settings(args.tiny, args.workload)
+        if config["workload"] != DTED:
+            load_workload(config["workload"])
     except UserError as error:
         raise SystemExit(str(error)) from None
-    config = settings(args.tiny)
     args.out.mkdir(parents=True, exist_ok=True)
     children.prepare(args.out / "caches", tiny=args.tiny)
     units = list(plan(config))
@@ -82,7 +94,7 @@ def main() -> int:
         if not perform(unit, units, config, args, left, records):
             waiting.insert(0, unit)
             break
-    text = page(records, units)
+    text = page(records, units, config["workload"])
     with whole_file(args.out / "gpu.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     print(text)

@@ -9,29 +9,39 @@ from units import AGAIN, BASELINE, Unit
 from faze.base.run_log import tier_changes
 from faze.benchmark.rounds import TierRound, WarmUp
 from faze.benchmark.rows import compare
+from faze.config.workloads import DTED
 from faze.evaluation.wording import ENOUGH_ROUNDS, counted, markdown_table, memory_change, peak, peaks_differ
+from faze.training.workload_training import load_workload
 
 PROOF = ("distance of tolerance", "in", "cosine", "length", "terms and gradient")
 TIMES = ("tier", "change", "step ms", "speed", "peak GiB", "memory", "proof")
 STAND_INS = "the loss scale of fp16 makes the CPU wait for the GPU in each step of an optimiser that is not fused"
 
 
-def page(records: Records, units: Sequence[Unit]) -> str:
+def page(records: Records, units: Sequence[Unit], workload: str) -> str:
     """Format the times, the proofs and the failures so far."""
+    gaze = workload == DTED
+    score = "error on validation people, degrees" if gaze else load_workload(workload).score
+    size = "the default's size, on rendered people" if gaze else workload
     exact = [f"float64: {PROOF[0]}", *(f"float32: {words}" for words in PROOF), "operations: largest error"]
     facts = records.machine
     device = facts.get("gpus") or f"{facts['cores']} cores {facts['processor']}"
     parts = [
         f"{device}; torch {facts['torch']}, Python {facts['python']}, commit {facts['commit']}.",
         *_times(records, units),
-        "Trainings to the end at the default's size, on rendered people; baseline_again has another seed.",
-        markdown_table(("tier", "error on validation people, degrees", "seconds"), _trainings(records, units)),
+        f"Trainings to the end: {size}; baseline_again has another seed.",
+        markdown_table(("tier", score, "seconds"), _trainings(records, units)),
         "The same experiment: how far the change of the weights is from the baseline's, as a share of its length, in "
         "the part of the network where the share is largest compared with the tolerance.",
         markdown_table(("tier", *exact, "verdict"), _proofs("check", records, units)),
-        markdown_table(("switch", *exact, "verdict"), _proofs("switch", records, units)),
-        "The second step of a batch in parts, compared with the baseline's in one part.",
-        markdown_table(("tier", *PROOF, "step s", "peak GiB", "verdict"), _steps(records, units)),
+    ]
+    if gaze:
+        parts += [
+            markdown_table(("switch", *exact, "verdict"), _proofs("switch", records, units)),
+            "The second step of a batch in parts, compared with the baseline's in one part.",
+            markdown_table(("tier", *PROOF, "step s", "peak GiB", "verdict"), _steps(records, units)),
+        ]
+    parts += [
         "Failures:",
         markdown_table(("unit", "attempts", "reason"), _failures(records, units)),
     ]
@@ -118,7 +128,11 @@ def _proofs(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[list
         if unit.kind == kind and r is not None:
             cells = [""] * (2 + len(PROOF))
             if "float32" in r:
-                cells = [_distance(r["float64"]), *_proof(r["float32"]), _operations(r.get("operations"))]
+                cells = [
+                    _distance(r["float64"]) if "float64" in r else "",
+                    *_proof(r["float32"]),
+                    _operations(r.get("operations")),
+                ]
             yield [unit.subject, *cells, _verdict(r)]
 
 
@@ -131,7 +145,7 @@ def _trainings(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
         r = records[unit.name]
         if unit.kind == "train" and r is not None:
             failed = ["failed", ""]
-            yield [unit.subject, *([f"{r['val_deg']:.2f}", f"{r['seconds']:.0f}"] if "val_deg" in r else failed)]
+            yield [unit.subject, *([f"{r['score']:.2f}", f"{r['seconds']:.0f}"] if "score" in r else failed)]
 
 
 def _steps(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:

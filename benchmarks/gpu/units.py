@@ -22,9 +22,11 @@ from faze.config.parameters import Engine
 from faze.config.stage_config import resolve, to_lines
 from faze.config.tiers import resolve_tier, tier_bases
 from faze.config.validation import validate
+from faze.config.workloads import BUILT_IN, DTED, SCORE
 from faze.config.yaml_files import flatten, merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine.parallel import count_processes
+from faze.training.workload_training import load_workload, workload_code
 
 HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
 BASELINE, AGAIN = "baseline", "baseline_again"  # the reference of a unit; its repetition shows the noise
@@ -94,15 +96,22 @@ class Unit:
         return LIMIT_S[self.kind] + compiles * COMPILING_S
 
 
-def settings(tiny: bool) -> dict:
-    """Read the configuration: the paper's sizes with one chunk on each device, or toy sizes."""
+def settings(tiny: bool, workload: str = DTED) -> dict:
+    """Read the configuration: the paper's sizes with one chunk on each device, or toy sizes.
+
+    A case study has a class of its own with sizes for a GPU.
+    """
+    if f"{workload}_paper" in BUILT_IN and not tiny:
+        workload = f"{workload}_paper"
     paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
     config = merge(merge(paper, PAPER), TINY if tiny else {})
     groups = TINY_GROUPS if tiny else GROUPS
     tiers = [*config["auto_tiers"]["cuda"], "resident on graphs"]
     sizes = {"train": {"global_batch": devices() * config["loss"]["chunk_pairs"]}}
-    training = validate(merge(read_yaml(ROOT / "config/config.yaml"), TINY_TRAINING if tiny else {}))
-    return validate(merge(merge(config, {"run": {"tiers": tiers}}), sizes)) | {"groups": groups, "training": training}
+    named = {"workload": workload}
+    training = validate(merge(read_yaml(ROOT / "config/config.yaml"), (TINY_TRAINING if tiny else {}) | named))
+    config = merge(merge(config, {"run": {"tiers": tiers}}), sizes | named)
+    return validate(config) | {"groups": groups, "training": training}
 
 
 def devices() -> int:
@@ -134,10 +143,13 @@ def plan(config: dict, *, ddp: bool = True) -> Iterator[Unit]:
     timed = [tier for tiers in groups.values() for tier in tiers]
     for tier in [tier for tier in engines if tier not in timed]:
         yield Unit("check", tier, {BASELINE: single, tier: engines[tier]})
-    yield Unit("people", "gazecapture", {BASELINE: single})
+    if config["workload"] == DTED:
+        yield Unit("people", "gazecapture", {BASELINE: single})
     for tier in TRAINED:
         engine = engines.get(tier, single)
         yield Unit("train", tier, {BASELINE: single, tier: dataclasses.replace(engine, parallel="single")})
+    if config["workload"] != DTED:  # the other units compare switches in DT-ED
+        return
     for tier in timed:
         yield Unit("step", tier, {BASELINE: first, tier: engines[tier]})
     for name, change in SAME.items():
@@ -150,18 +162,23 @@ def plan(config: dict, *, ddp: bool = True) -> Iterator[Unit]:
 
 
 @functools.cache
-def own_code(kind: str) -> tuple[str, ...]:
+def own_code(kind: str, workload: str) -> tuple[str, ...]:
     """Return the hashes of the code that units of a kind run."""
     stages = {"time": ["benchmark"], "people": ["synthesise", "preprocess"], "train": ["train"]}
+    own: list[str] = []
+    if workload != DTED:
+        stages |= {"check": ["prove_workload"], "train": ["train_workload"]}
+        load_workload(workload)
+        own = [workload_code(workload)]
     if kind in stages:
-        return tuple(line for stage in stages[kind] for line in sources(f"faze.stages.{stage}"))
+        return *own, *(line for stage in stages[kind] for line in sources(f"faze.stages.{stage}"))
     beside = [HERE / "proof.py", HERE / "operations.py", ROOT / "tests/shared/trajectory.py"]
     return *sources("faze.benchmark.tier_steps"), *sources("faze.benchmark.weight_changes"), *map(module_hash, beside)
 
 
 def identity(unit: Unit, config: dict) -> str:
     """Hash everything on which a unit's result depends: the code that it runs, its sizes and its switches."""
-    return _hashed([*own_code(unit.kind), *_resolve(unit, config)])
+    return _hashed([*own_code(unit.kind, config["workload"]), *_resolve(unit, config)])
 
 
 def _hashed(lines: Iterable[str]) -> str:
@@ -215,8 +232,9 @@ def run(
     answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
     resolved.write_text("\n".join(_resolve(dataclasses.replace(unit, engines=kept), config)) + "\n", encoding="utf-8")
+    threads = ["--threads", "1" if tiny else str(os.cpu_count())]
     if unit.kind in ("people", "train"):
-        stages = render(config, out, tiny) if unit.kind == "people" else training(unit, config, out)
+        stages = render(config, out, threads) if unit.kind == "people" else training(unit, config, out)
         for stage in stages:
             code = children.run(["-m", "faze", *stage], words, limit_s)
             if code != 0:
@@ -225,10 +243,14 @@ def run(
             answer.write_text(json.dumps(_outcome(unit, out)), encoding="utf-8")
     elif unit.kind == "time":
         arguments = ["-m", "faze", "benchmark", "--config", resolved, "--data", data, "--out", answer]
-        arguments += ["--threads", "1"] if tiny else []
-        code = children.run(arguments, words, limit_s)
+        code = children.run([*arguments, *threads], words, limit_s)
+    elif unit.kind == "check" and config["workload"] != DTED:
+        arguments = ["-m", "faze", "prove_workload", "--config", resolved, "--out", answer]
+        code = children.run([*arguments, *threads], words, limit_s)
+        if code == 0:
+            answer.write_text(json.dumps(_proof(unit, json.loads(answer.read_text())[unit.subject])), encoding="utf-8")
     else:
-        proof = Proof(unit.kind, resolved, data, answer, _hashed(own_code(unit.kind)), tiny)
+        proof = Proof(unit.kind, resolved, data, answer, _hashed(own_code(unit.kind, DTED)), tiny)
         *_, engine = unit.engines.values()
         few, processes = unit.kind != "step", count_processes(engine)  # a small batch is for two devices at most
         code = children.prove(proof, words, min(processes, 2) if few else processes, limit_s, few=few)
@@ -239,9 +261,16 @@ def run(
     return result, code is not None
 
 
-def render(config: dict, out: Path, tiny: bool) -> Iterator[list]:
+def _proof(unit: Unit, found: dict) -> dict:
+    """Return a proof of a workload with the changed switches that are inactive."""
+    changed = flatten(dataclasses.asdict(unit.engines[unit.subject])).items()
+    names = {name for name, value in changed if value != getattr(unit.engines[BASELINE], name)}
+    inactive = {s["switch"]: s["reason"] for s in found["switches"] if s["reason"] and s["switch"] in names}
+    return found | {"inactive": inactive}
+
+
+def render(config: dict, out: Path, threads: list[str]) -> Iterator[list]:
     """Yield the arguments of the stages that render and preprocess the people for the trainings."""
-    threads = ["--threads", "1" if tiny else str(os.cpu_count())]
     configs = {stage: out / f"{stage}.yaml" for stage in ("synthesise", "preprocess")}
     for stage, dataset in (("synthesise", None), ("preprocess", "gazecapture")):
         lines = to_lines(resolve(config["training"], stage, dataset=dataset))
@@ -259,21 +288,23 @@ def training(unit: Unit, config: dict, out: Path) -> Iterator[list]:
     folder = out / "trainings" / unit.subject
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    flat = resolve(config["training"], "train", BASELINE, TRAINED[unit.subject])
+    gaze = config["workload"] == DTED
+    stage, data = ("train", ["--data", out / "people.h5"]) if gaze else ("train_workload", [])
+    flat = resolve(config["training"], stage, BASELINE, TRAINED[unit.subject])
     engine = flatten({"engine": dataclasses.asdict(unit.engines[unit.subject])})
     (folder / "train.yaml").write_text("\n".join(to_lines(flat | engine)) + "\n", encoding="utf-8")
     written = ["--out", folder / "checkpoint.pt", "--run-log", folder / "run.jsonl"]
-    yield ["train", "--config", folder / "train.yaml", "--data", out / "people.h5", *written]
+    yield [stage, "--config", folder / "train.yaml", *data, *written]
 
 
 def _outcome(unit: Unit, out: Path) -> dict:
-    """Return the last validation error and the duration of a training."""
+    """Return the last validation and the duration of a training."""
     if unit.kind == "people":
         return {"people": 1}
     events = list(read_events(out / "trainings" / unit.subject / "run.jsonl"))
     values = [event["values"] for event in events if event["event"] == "metrics"]
-    errors = [each["val/gaze_deg"] for each in values if "val/gaze_deg" in each]
-    return {"val_deg": errors[-1], "seconds": events[-1]["time"] - events[0]["time"]}
+    scores = [each[name] for each in values for name in ("val/gaze_deg", SCORE) if name in each]
+    return {"score": scores[-1], "seconds": events[-1]["time"] - events[0]["time"]}
 
 
 def _result(answer: Path, words: Path, code: int | None, limit_s: float) -> dict:
@@ -292,13 +323,16 @@ def _resolve(unit: Unit, config: dict) -> list[str]:
     """Return a configuration of the `benchmark` stage with the unit's engines."""
     engines = {name: dataclasses.asdict(engine) for name, engine in unit.engines.items()}
     if unit.kind in ("people", "train"):
-        flat = resolve(config["training"], "train", BASELINE, TRAINED.get(unit.subject, 0))
+        stage = "train" if config["workload"] == DTED else "train_workload"
+        flat = resolve(config["training"], stage, BASELINE, TRAINED.get(unit.subject, 0))
         return to_lines(flat | resolve(config["training"], "synthesise") | flatten({"engines": engines}))
     if unit.kind == "step":
         parts = step_parts(config)
         config = merge(config, {"train": {"global_batch": parts * config["train"]["global_batch"]}})
         engines[unit.subject] |= {"accumulate": parts}
-    flat = {key: value for key, value in resolve(config, "benchmark").items() if not key.startswith("engines.")}
+    proving = unit.kind == "check" and config["workload"] != DTED
+    flat = resolve(config, "prove_workload" if proving else "benchmark")
+    flat = {key: value for key, value in flat.items() if not key.startswith("engines.")}
     return to_lines(flat | flatten({"engines": engines}))
 
 

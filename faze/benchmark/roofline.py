@@ -20,6 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from faze.config.parameters import Loss, Model, Train
 from faze.model.dted import DTED
 from faze.model.objective import Objective
+from faze.training.workload import Workload
+from faze.training.workload_training import Losses, parameter_groups
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 WRITE_ONLY = ("aten::copy_", "aten::zero_", "aten::fill_")  # do not read the tensor that they write to
@@ -98,6 +100,14 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
         batch |= {f"{angles}_{member}": torch.empty(pairs, 2) for angles in ("gaze", "head") for member in "ab"}
         batch["person"] = torch.empty(pairs, dtype=torch.int64)
         return count_step(objective, batch, [optimizer])
+
+
+def count_workload(workload: Workload) -> Work:
+    """Count the work of a step of a workload with SGD, in float32 on the CPU."""
+    objective = Losses(workload, workload.build().train(), contextlib.nullcontext)
+    groups = [group for of in parameter_groups(workload, objective.model).values() for group in of]
+    optimizer = torch.optim.SGD(groups, momentum=workload.momentum, foreach=False)
+    return count_step(objective, workload.batch(0, 0), [optimizer])
 
 
 def count_step(objective: nn.Module, batch: Mapping[str, Tensor], optimizers: Sequence[torch.optim.Optimizer]) -> Work:

@@ -10,7 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from faze.benchmark.processes import answer_requests
 from faze.benchmark.roofline import PhaseClock, Roofline, synchronize
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, build_config, resolve
+from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
+from faze.config.workloads import DTED
 from faze.config.yaml_files import DEFAULTS, merge
 from faze.data.pairs import PeopleStrips, TableRows, cache_what_fits, load_people
 from faze.engine.parallel import World, check_chunks, join, share
@@ -33,6 +35,7 @@ from faze.training.augmentation import build_augmentation
 from faze.training.dted_training import build_step, build_training
 from faze.training.feed import TrainingSetup, build_feed
 from faze.training.loop import Training
+from faze.training.workload_training import build_named
 
 # Each makes steps slower, or memory larger, than in a training, or changes what the allocators of all tiers do.
 DEBUG_VARIABLES = (
@@ -59,7 +62,7 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Args:
-        config: configuration of the stage train or benchmark; both declare the sections that training needs.
+        config: configuration of the stage benchmark.
         engine: switches of the tier.
         world: this process's position among those that run the steps together.
         people: training people.
@@ -90,10 +93,17 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
     return PeopleStrips([f"made-up-{i}" for i in range(4)], labels, TableRows(torch.from_numpy(pixels)), size)
 
 
-def tier_config(overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> Resolved:
-    """Read the configuration for training a tier: the defaults, override files, then individual changes."""
+def tier_config(
+    overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None
+) -> tuple[Resolved, Engine]:
+    """Read the configuration of the benchmark: the defaults, override files, then individual changes.
+
+    Returns:
+        The configuration, and the switches of a tier.
+    """
     values = merge(read_config(overrides), changes or {})
-    return build_config(resolve(values, "train", tier, seed=0), "train", DEFAULTS)
+    config = build_config(resolve(values, "benchmark"), "benchmark", DEFAULTS)
+    return config, resolve_tier(values, tier)
 
 
 def refuse_debugging() -> None:
@@ -119,15 +129,23 @@ def refuse_debugging() -> None:
         raise UserError(f"these would distort the measurement: switch off {', '.join(found)}")
 
 
-def prepare_dted(world: World, config: Resolved, engine: Engine, data: Path | None) -> Callable[[], Training]:
-    """Read the people of a benchmark; return the function that builds the training of a tier.
+def prepare(
+    world: World, config: Resolved, engine: Engine, data: Path | None = None, batch: int | None = None
+) -> Callable[[], Training]:
+    """Read the data of a tier's training; return the function that builds the training.
 
     Args:
         world: this process's position among those of the tier.
         config: configuration of the benchmark.
         engine: switches of the tier.
-        data: store of normalised strips; None for noise.
+        data: store of normalised strips; None for noise. Workloads other than DT-ED make their own data.
+        batch: samples of a step, for DT-ED pairs in one chunk; None for those of the training.
     """
+    if config.workload != DTED:
+        return functools.partial(build_named, config.workload, engine, world, batch)
+    if batch:
+        sizes = {"loss": replace(config.loss, chunk_pairs=batch), "train": replace(config.train, global_batch=batch)}
+        config = replace(config, sections={**config.sections, **sizes})
     people = read_people(data, config, world.processes_here)
     return functools.partial(build_tier_steps, config, engine, world, people)
 

@@ -6,8 +6,8 @@ from typing import Any
 from faze.base.run_log import tier_changes
 from faze.evaluation.wording import counted, markdown_table, memory_change, peak, peaks_differ, throttled
 
-TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (min to max)", "memory")
-LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "warm-up pays off after pairs")
+TIERS = ("tier", "change", "step ms (quartiles)", "inputs/s", "speed x", "peak GiB (min to max)", "memory")
+LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "warm-up pays off after samples")
 LEFT_OUT = ("left out", "step ms", "speed without it x", "peak GiB (min to max)", "memory without it")
 WIDE = ("tier", "step ms", "speed x", "peak GiB (min to max)", "memory")
 

@@ -20,7 +20,8 @@ from faze.training.workload_training import check_workload, load_workload
 
 # Tiers for each device: what acts on any network.
 TIERS = {
-    "cpu": "[baseline, fused_sgd, ddp on fused_sgd (untrained), channels_last on fused_sgd, compile on fused_sgd]",
+    "cpu": "[baseline, bf16 on baseline, fused_sgd on baseline (untrained), ddp on baseline (untrained), "
+    "channels_last on baseline, compile on channels_last]",
     "cuda": "[baseline, amp, ddp, fused_sgd, autotune, bf16, channels_last, graphs, compile]",
 }
 CONFIG = """# Written by `faze ablate {workload}`; every other parameter is in config/config.yaml of faze.
@@ -34,7 +35,7 @@ run:
 
 @command(
     __doc__,
-    argument("workload", metavar="package.module:Class", help="subclass of faze.workloads.workload.Workload"),
+    argument("workload", metavar="package.module:Class", help="subclass of faze.training.workload.Workload"),
     argument("--cores", default="all", help="CPU cores"),
     argument("--no-browser", action="store_true", help="do not open the page"),
 )

@@ -3,16 +3,20 @@
     faze export --precision bf16 --checkpoint results/default/amp/seed0/checkpoint.pt --out amp_bf16.pt \
         --data results/default/data/mpiigaze.h5
     faze export --onnx --checkpoint results/default/amp/seed0/checkpoint.pt --out decoder.onnx
+    faze export --precision bf16 --workload ssd --checkpoint results/ssd/baseline/seed0/checkpoint.pt --out ssd_bf16.pt
 
 The copy is half as large. It contains what encode and walk need, but not the state for resuming training. It is read
 like any other checkpoint: weights are converted back to float32, and codes are computed in float32. The printed angles
-show the effect of rounding the weights, with and without computing in that precision (autocast).
+show the effect of rounding the weights, with and without computing in that precision (autocast). For another workload
+than DT-ED, these are its score and the time of its validation.
 
 The decoder computes an image from an appearance code, a gaze code and a head code; `faze.model.onnx_decoder` documents
 their layout. Its output in onnxruntime is compared with the network's before the file is written.
 """
 
+import contextlib
 import functools
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -24,12 +28,15 @@ from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.locks import output_lock
+from faze.config.workloads import DTED as FAZE
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
 from faze.model.onnx_decoder import LARGEST_DIFFERENCE, export_decoder, largest_difference
+from faze.model.torch_file import read_mapping, write_mapping
 from faze.model.weights import load_model, save_weights
 from faze.stages.encode import encode_strips
+from faze.training.workload_training import load_workload
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -38,7 +45,8 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
     __doc__,
     argument("--precision", choices=DTYPES, help="number format of the copy's parameters"),
     argument("--onnx", action="store_true", help="write the decoder as an ONNX graph instead"),
-    needed("--checkpoint", "trained DT-ED"),
+    argument("--workload", default=FAZE, help="network of the checkpoint, as in the configuration (default: DT-ED)"),
+    needed("--checkpoint", "trained network"),
     argument("--data", type=Path, help="store of normalised strips for the comparison (default: random patterns)"),
     argument(
         "--strips",
@@ -50,9 +58,14 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 )
 def main(args: Namespace) -> None:
     """Write the copy or the decoder, and compare it with the network."""
-    trained = load_model(args.checkpoint)
     if args.onnx == (args.precision is not None):
         raise UserError("pass either --precision, for a copy, or --onnx, for only the decoder")
+    if args.workload != FAZE:
+        if args.onnx:
+            raise UserError("--onnx writes the decoder of DT-ED: pass --precision for another workload")
+        convert(args.workload, args.checkpoint, DTYPES[args.precision], args.out)
+        return
+    trained = load_model(args.checkpoint)
     if args.onnx:
         write_decoder(trained, args.out)
         return
@@ -67,6 +80,29 @@ def main(args: Namespace) -> None:
     print(f"  computed in float32: {moved(trained, copy, pixels)}")
     copy.autocast = functools.partial(torch.autocast, copy.fc_enc.weight.device.type, dtype)
     print(f"  computed in {args.precision}:    {moved(trained, copy, pixels)}")
+
+
+def convert(name: str, checkpoint: Path, dtype: torch.dtype, out: Path) -> None:
+    """Write a copy of a workload's network, and print its score and the time of the validation in both formats."""
+    workload = load_workload(name)
+    model = workload.build().eval()
+    try:
+        model.load_state_dict(read_mapping(checkpoint)["model"])
+    except (KeyError, RuntimeError):
+        raise UserError(f"{checkpoint}: holds no weights of workload {name}; train it again") from None
+    copy = {key: value.to(dtype) if value.is_floating_point() else value for key, value in model.state_dict().items()}
+    with output_lock(out):
+        write_mapping(out, {"model": copy})
+    print(f"{out}: {out.stat().st_size / 2**20:.2f} MiB; {workload.score}:")
+    for words, state, context in (
+        ("original, computed in float32", model.state_dict(), contextlib.nullcontext()),
+        (f"copy, computed in {dtype}", copy, torch.autocast("cpu", dtype)),
+    ):
+        model.load_state_dict(state)
+        began = time.perf_counter()
+        with torch.inference_mode(), context:
+            score = workload.validate(model)
+        print(f"  {words}: {score:.2f} ({time.perf_counter() - began:.2f} s)")
 
 
 def write_decoder(dted: DTED, out: Path) -> None:

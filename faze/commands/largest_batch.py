@@ -6,7 +6,7 @@
 Every size is tried in a fresh process, with two steps after the warm-up steps (a graph is captured in the last warm-up
 step); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. The
 reported memory is the maximum over all steps, which corresponds to the larger of the benchmark's peak_gib and
-warmup_peak_gib. All pairs form one chunk; accumulation is off.
+warmup_peak_gib. A sample of DT-ED is a pair, and all pairs form one chunk; accumulation is off.
 """
 
 import bisect
@@ -25,7 +25,8 @@ from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, 
 from faze.base.errors import UserError
 from faze.base.locks import machine_shared
 from faze.benchmark.meters import MemoryPeak, status_bytes
-from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
+from faze.benchmark.tier_steps import prepare, tier_config
+from faze.engine.machine import lacks_memory
 from faze.engine.parallel import join, pick_device
 
 STEPS = 2  # after the settling steps
@@ -37,29 +38,29 @@ MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations f
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
     argument("--memory-gib", type=float, help="memory into which the batch must fit; required on a CPU"),
-    argument("--multiple", type=at_least_one, default=1, help="try only multiples of this number of pairs"),
-    argument("--most", type=int, default=65536, help="largest number of pairs to try"),
+    argument("--multiple", type=at_least_one, default=1, help="try only multiples of this number of samples"),
+    argument("--most", type=int, default=65536, help="largest number of samples to try"),
     threads(),
-    argument("--pairs", type=int, help=SUPPRESS),
+    argument("--samples", type=int, help=SUPPRESS),
 )
 def main(args: Namespace) -> None:
     """Search for the largest size, or try one size on behalf of a search."""
     if args.most < args.multiple:
         raise UserError("--most must be no less than --multiple")
-    if args.pairs:
+    if args.samples:
         print(json.dumps(try_size(args)))
         return
-    device = pick_device(tier_config(args.configfile, args.tier).engine.device)
+    device = pick_device(tier_config(args.configfile, args.tier)[1].device)
     if device.type == "cpu" and not args.memory_gib:
         raise UserError("pass --memory-gib: a CPU has no fixed memory limit")
     if device.type == "cpu" and args.memory_gib > (limit := memory_bytes() / 2**30):
         raise UserError(f"--memory-gib {args.memory_gib:g}: this machine or container has {limit:.1f} GiB; pass less")
     peaks: dict[int, float] = {}
     with machine_shared():
-        found = largest(lambda pairs: fits(pairs, args, peaks), most=args.most, multiple=args.multiple)
+        found = largest(lambda samples: fits(samples, args, peaks), most=args.most, multiple=args.multiple)
     if not found:
-        raise UserError(f"not even {args.multiple} pairs of tier {args.tier} fit into memory")
-    print(f"largest micro-batch of {args.tier}: {found} pairs, {peaks[found]:.3f} GiB{_slope(peaks)}")
+        raise UserError(f"not even {args.multiple} samples of tier {args.tier} fit into memory")
+    print(f"largest micro-batch of {args.tier}: {found} samples, {peaks[found]:.3f} GiB{_slope(peaks)}")
 
 
 def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int:
@@ -81,42 +82,38 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
     return multiple * (half + bisect.bisect_left(between, True, key=lambda number: not fits(number * multiple)))
 
 
-def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
+def fits(samples: int, args: Namespace, peaks: dict[int, float]) -> bool:
     """Try one size in a fresh process; record its peak if it fits.
 
     Raises:
         UserError: the process failed for a reason other than lack of memory.
     """
-    command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
+    command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--samples", str(samples)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
-        raise UserError(f"the trial with {pairs} pairs failed; see its output above")
+        raise UserError(f"the trial with {samples} samples failed; see its output above")
     peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed for lack of memory
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
     if peak is not None:
-        peaks[pairs] = peak
+        peaks[samples] = peak
     words = "out of memory" if peak is None else f"{peak:.3f} GiB"
-    print(f"{pairs} pairs: {words}{'' if fitting else ', too large'}", file=sys.stderr)
+    print(f"{samples} samples: {words}{'' if fitting else ', too large'}", file=sys.stderr)
     return fitting
 
 
 def try_size(args: Namespace) -> float | None:
     """Return the peak memory of the first steps, in GiB; None if they ran out of memory."""
-    config = tier_config(
-        args.configfile, args.tier, {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
-    )
-    engine = replace(config.engine, parallel="single", accumulate=1)
+    config, engine = tier_config(args.configfile, args.tier)
+    engine = replace(engine, parallel="single", accumulate=1)
     with join(engine, args.threads) as world:
-        people = read_people(None, config)
+        build = prepare(world, config, engine, batch=args.samples)
         _limit(args.memory_gib, world.device)
         peak = MemoryPeak(world.device)
         try:
-            tier = build_tier_steps(config, engine, world, people)
+            tier = build()
             tier.run(tier.feed(range(tier.step.settling_steps + STEPS)))
-        except (torch.OutOfMemoryError, MemoryError):
-            return None
-        except RuntimeError as error:
-            if "can't allocate memory" not in str(error):  # torch's allocator for CPUs
+        except (RuntimeError, MemoryError) as error:
+            if not lacks_memory(error):
                 raise
             return None
         return peak.read()["peak_gib"]
@@ -135,9 +132,9 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
 
 
 def _slope(peaks: dict[int, float]) -> str:
-    """Describe the memory needed per additional pair, computed from the smallest and the largest size that ran."""
+    """Describe the memory needed per additional sample, computed from the smallest and the largest size that ran."""
     few, many = min(peaks), max(peaks)
     if few == many:
         return ""
     mib = 1024 * (peaks[many] - peaks[few]) / (many - few)
-    return f"; {mib:.3g} MiB more for each pair (from {few} to {many})"
+    return f"; {mib:.3g} MiB more for each sample (from {few} to {many})"

@@ -26,7 +26,7 @@ from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, 
 from faze.base.files import whole_file
 from faze.base.locks import machine_shared
 from faze.benchmark.roofline import PhaseClock, Roofline, Traffic, number_format
-from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
+from faze.benchmark.tier_steps import prepare, tier_config
 from faze.engine import machine
 from faze.engine.parallel import join, launch, share
 from faze.training.loop import Training
@@ -126,23 +126,19 @@ COSTLIEST = 10
     __doc__,
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
-    argument("--data", type=Path, help="store of normalised strips (default: random strips)"),
+    argument("--data", type=Path, help="store of normalised strips for DT-ED (default: random strips)"),
     argument("--steps", type=at_least_one, default=3, help="number of steps to profile"),
     threads("CPU threads in total"),
     argument("--out", type=Path, help="folder to write (default: results/NAME/profile/TIER)"),
 )
 def main(args: Namespace) -> None:
     """Profile a tier; with several processes, only the first one reports."""
-    config = tier_config(args.configfile, args.tier)
-    if launch(config.engine, ["profile", *sys.argv[1:]]):
+    config, engine = tier_config(args.configfile, args.tier)
+    if launch(engine, ["profile", *sys.argv[1:]]):
         return
     out = args.out or Path("results") / config.name / "profile" / args.tier
-    with (
-        machine_shared(),
-        join(config.engine, share(args.threads, config.engine)) as world,
-    ):
-        people = read_people(args.data, config, world.processes_here)
-        write(build_tier_steps(config, config.engine, world, people), args.steps, out)
+    with machine_shared(), join(engine, share(args.threads, engine)) as world:
+        write(prepare(world, config, engine, args.data)(), args.steps, out)
 
 
 def write(tier: Training, steps: int, out: Path) -> None:

@@ -419,6 +419,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "dataset": DataSet, "redirect": Redirect},
     "redirect": {"fold": Fold | None, "redirect": Redirect},
     "benchmark": {
+        "workload": str,
         **{"preprocess": StripCamera, "data": Data, "fold": Fold | None, "augment": Augment},
         **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
         **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
@@ -429,7 +430,6 @@ STAGES: dict[str, dict[str, Any]] = {
     "track": {"run": Run, "tracking": Tracking},
     "prove_workload": {"workload": str, "engines": dict[str, Engine]},
     "train_workload": {"workload": str, "engine": Engine, "train": Threads},
-    "benchmark_workload": {"workload": str, "benchmark": Benchmark, "engines": dict[str, Engine]},
     "report_workload": {"workload": str, "run": Run, "evaluate": Confidence},
 }
 PER_RUN = frozenset(

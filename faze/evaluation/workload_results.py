@@ -15,9 +15,8 @@ from faze.base.logged_run import LoggedRun, read_ended_run
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import tier_changes
 from faze.config.workloads import SCORE
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import peaks_differ
-
-SEEDS = 3  # fewer give no interval of a difference
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class WorkloadResults:
     rows: Sequence[Mapping[str, Any]]  # one per measured tier, the baseline first
     curves: Mapping[str, list[list[tuple[int, float]]]]  # trained tier -> samples and score, for each seed
     noise: Mapping[str, float]  # noise control -> change of the score
+    left_out: Mapping[str, Any] | None  # the benchmark's leave-one-out rows, if measured
     scores: Mapping[tuple[str, int], float]  # tier or control, seed -> final score
     machine: Mapping[str, Any]
 
@@ -46,8 +46,8 @@ def read_results(
     Raises:
         UserError: a file is missing or incomplete.
     """
-    proofs = read_json(paths.benchmark.with_name("proofs.json"), (), "run the rule prove_workload again")
-    benchmark = read_json(paths.benchmark, ("tiers", "machine"), "run the rule benchmark_workload again")
+    proofs = read_json(paths.benchmark.with_name("proofs.json"), tiers, "run the rule prove_workload again")
+    benchmark = read_json(paths.benchmark, ("tiers", "machine"), "run the rule benchmark again")
     runs = [(tier, seed) for tier in tiers for seed in seeds] + [(control, seeds[0]) for control in controls]
     curves = {run: _curve(read_ended_run(paths.run_log(*run)), run) for run in runs}
     scores = {run: curve[-1][1] for run, curve in curves.items()}
@@ -81,7 +81,7 @@ def read_results(
         )
     noise = {control: scores[control, seeds[0]] - scores[first, seeds[0]] for control in controls}
     by_tier = {tier: [curves[tier, seed] for seed in seeds] for tier in tiers}
-    return WorkloadResults(rows, by_tier, noise, scores, benchmark["machine"])
+    return WorkloadResults(rows, by_tier, noise, benchmark.get("leave_one_out"), scores, benchmark["machine"])
 
 
 def _curve(run: LoggedRun, place: tuple[str, int]) -> list[tuple[int, float]]:
@@ -92,13 +92,13 @@ def _curve(run: LoggedRun, place: tuple[str, int]) -> list[tuple[int, float]]:
 
 
 def _interval(values: NDArray[np.float64], confidence: float) -> dict[str, float] | None:
-    """Return the mean of independent values with its t interval, which is nan for fewer than SEEDS values."""
+    """Return the mean of independent values with its t interval, nan if they are too few."""
     if not len(values):
         return None
     mean, half = float(np.mean(values)), math.nan
-    if len(values) >= SEEDS:
-        quantile = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2))
-        half = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    if len(values) >= SEEDS_FOR_A_TIER:
+        quantile = special.stdtrit(len(values) - 1, (1 + confidence) / 2)
+        half = float(quantile * np.std(values, ddof=1) / math.sqrt(len(values)))
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from faze.base.tier_colors import tier_colors
-from faze.evaluation.wording import join
+from faze.evaluation.wording import counted, join
 from faze.evaluation.workload_results import WorkloadResults
 from faze.report.formats import load_template
 from faze.report.media import Embedder, save_figures
@@ -22,18 +22,18 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
 
     Args:
         name: name of the ablation.
-        about: the workload: `path`, `summary`, `score`, `higher_is_better` and `published`.
+        about: the workload: `path`, `summary`, `score`, `higher_is_better`, and `published` with its speed and memory.
         results: its results.
         level: level of the intervals, for example "95 %".
         folder: output folder.
     """
     with drawing():
-        figures = {"tiers": draw_tiers(results, about["score"])}
+        figures = {"tiers": draw_tiers(results, about)}
         if results.curves:
             figures["training"] = draw_training(results, about["score"])
     pictures = save_figures(figures, folder / "figures", Embedder())
-    rows = [row | {"proof_text": proof_text(row["proof"])} for row in results.rows]
-    columns = ("tier", "same", "step_ms", "peak_gib", "memory_ratio")
+    rows = [row | {"proof_lines": proof_lines(row["proof"])} for row in results.rows]
+    columns = ("tier", "same", "step_ms", "peak_gib", "memory_ratio", "memory_differs")
     table = pd.DataFrame([{key: row[key] for key in columns} | _flat(row) for row in results.rows])
     table.to_csv(folder / "tiers.csv", index=False, float_format="%.6g")
     acting = [row for row in rows[1:] if row["same"] and not row["idle"]]
@@ -49,6 +49,7 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
         others=[row["tier"] for row in rows if not row["same"]],
         inactive=_inactive(rows),
         noise=results.noise,
+        left_out=results.left_out,
         machine=results.machine,
         seeds=len(next(iter(results.curves.values()))),
         level=level,
@@ -59,14 +60,14 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 
-def proof_text(proof: Mapping[str, Any]) -> str:
-    """Describe how far a tier moves the weights from where the baseline moves them."""
-    parts = [
-        f"{dtype}: {proof[dtype]['distance']:.1e} (allowed {proof[dtype]['tolerance']:.1e})"
-        for dtype in ("float64", "float32")
-        if dtype in proof
+def proof_lines(proof: Mapping[str, Any]) -> list[str]:
+    """Describe how far a tier moves the weights from where the baseline moves them, for each number format."""
+    compared = [proof[dtype] for dtype in ("float64", "float32") if dtype in proof]
+    lines = [
+        f"{each['format']}, {counted(each['steps'], 'step')}: {each['distance']:.1g} (allowed {each['tolerance']:.1g})"
+        for each in compared
     ]
-    return ", ".join(parts) or proof.get("failed", "")
+    return lines or [proof.get("failed", "")]
 
 
 def _best(rows: list[dict[str, Any]], ratio: Callable[[Mapping[str, Any]], float]) -> dict[str, Any] | None:
@@ -80,17 +81,27 @@ def _inactive(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    flat = {f"speedup_{key}": value for key, value in row["speed"].items()}
+    flat = {"changed": "; ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"])}
+    flat["inactive"] = "; ".join(f"{s['switch']}: {s['reason']}" for s in row["changed"] if s["reason"])
+    flat |= {f"speedup_{key}": value for key, value in row["speed"].items()}
     for name in ("score", "change"):
         flat |= {f"{name}_{key}": value for key, value in (row[name] or {}).items()}
     return flat
 
 
-def draw_tiers(results: WorkloadResults, score: str) -> Figure:
+def draw_tiers(results: WorkloadResults, about: Mapping[str, Any]) -> Figure:
     """Plot step time, peak memory and score of every tier; tiers that are another experiment are hatched."""
     rows, colors = results.rows, tier_colors([row["tier"] for row in results.rows])
     figure, [[time, memory, scores]] = panels(WIDTH, 1.6 + 0.36 * len(rows), 1, 3, sharey=True)
-    for axes, key, title, unit in ((time, "step_ms", "Step time", "ms"), (memory, "peak_gib", "Peak memory", "GiB")):
+    for axes, key, title, unit, published in (
+        (time, "step_ms", "Step time", "ms", about["published_speed"]),
+        (memory, "peak_gib", "Peak memory", "GiB", about["published_memory"]),
+    ):
+        if published:
+            axes.axvline(rows[0][key] / published, color=INK, ls="--", lw=1.2)
+            axes.annotate(
+                "published", (rows[0][key] / published, -0.5), (4, 0), textcoords="offset points", va="center"
+            )
         largest = max(row[key] for row in rows)
         for number, row in enumerate(rows):
             style = {"color": colors[row["tier"]]} if row["same"] else {"fc": "none", "ec": INK, "hatch": "////"}
@@ -102,7 +113,7 @@ def draw_tiers(results: WorkloadResults, score: str) -> Figure:
         scores.plot(row["scores"], [number] * len(row["scores"]), "o", ms=5, alpha=0.6, color=color, mew=0)
         if row["score"]:
             scores.plot(row["score"]["mean"], number, "|", ms=18, mew=2.5, color=color)
-    scores.set(title="Score at the end", xlabel=score)
+    scores.set(title="Score at the end", xlabel=about["score"])
     time.set_yticks(range(len(rows)), [row["tier"] for row in rows])
     time.set_ylim(len(rows) - 0.5, -0.6)
     for axes in (time, memory, scores):

@@ -1,4 +1,4 @@
-"""Rule `benchmark`: speed and memory of every tier, in rounds of fresh processes on fixed batches.
+"""Rule `benchmark`: speed and memory of every tier, in rounds of fresh processes on the first batches of its training.
 
 It needs exclusive use of the machine: the rule reserves all cores, and the stage refuses to start while another
 benchmark or a training run of any checkout or user is running on the machine.
@@ -7,16 +7,17 @@ benchmark or a training run of any checkout or user is running on the machine.
 import dataclasses
 from argparse import Namespace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from faze.base import cgroup
-from faze.base.command_line import CONFIG, command, needed, threads
+from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.files import whole_file, write_json
 from faze.base.locks import machine_exclusive, output_lock
 from faze.benchmark.processes import Job
-from faze.benchmark.roofline import count_work
+from faze.benchmark.roofline import count_work, count_workload
 from faze.benchmark.rounds import measure_rounds
 from faze.benchmark.rows import (
     about_rounds,
@@ -26,14 +27,16 @@ from faze.benchmark.rows import (
     tier_rows,
     without_tier,
 )
-from faze.benchmark.tier_steps import measure_roofline, measure_tier, prepare_dted, refuse_debugging
+from faze.benchmark.tier_steps import measure_roofline, measure_tier, prepare, refuse_debugging
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.check import build
 from faze.config.parameters import Engine, Model
 from faze.config.stage_config import Resolved, load
+from faze.config.workloads import DTED
 from faze.config.yaml_files import DEFAULTS, PAPER, read_yaml
 from faze.engine import machine
 from faze.engine.parallel import pick_device
+from faze.training.workload_training import load_workload
 
 PAPER_WIDTH_PAIRS = 8  # of a step, if its chunks allow so few
 PAPER_WIDTH_ROUNDS = 3  # at most
@@ -42,7 +45,7 @@ PAPER_WIDTH_ROUNDS = 3  # at most
 @command(
     __doc__,
     CONFIG,
-    needed("--data", "store of normalised strips"),
+    argument("--data", type=Path, help="store of normalised strips; workloads other than DT-ED make their own data"),
     threads("CPU threads for each tier"),
     needed("--out", "benchmark.json to write"),
 )
@@ -75,9 +78,13 @@ def measure_tiers(config: Resolved, args: Namespace) -> dict[str, Any]:
         roofline=Job(partial(measure_roofline, device=device, threads=args.threads)),
         one_at_a_time=device.type == "cuda",
     )
-    work = count_work(config.model, config.loss, config.train)
-    batch = config.train.global_batch
-    rows = tier_rows(found, work=work, batch=batch, images=2 * batch)
+    if config.workload == DTED:
+        work = count_work(config.model, config.loss, config.train)
+        batch, images = config.train.global_batch, 2 * config.train.global_batch
+    else:
+        workload = load_workload(config.workload)
+        work, batch, images = count_workload(workload), workload.batch_size, workload.batch_size
+    rows = tier_rows(found, work=work, batch=batch, images=images)
     return {"work": dataclasses.asdict(work), "roof": found.rates.as_dict(), "tiers": rows}
 
 
@@ -113,9 +120,9 @@ def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
 
 def tier_job(config: Resolved, engine: Engine, args: Namespace) -> Job:
     """Return the job that measures steps with a tier's switches."""
-    prepare = partial(prepare_dted, config=config, engine=engine, data=args.data)
+    prepared = partial(prepare, config=config, engine=engine, data=args.data)
     block_steps = config.benchmark.block_steps
-    measure = partial(measure_tier, engine=engine, prepare=prepare, block_steps=block_steps, threads=args.threads)
+    measure = partial(measure_tier, engine=engine, prepare=prepared, block_steps=block_steps, threads=args.threads)
     return Job(measure, engine)
 
 
@@ -131,9 +138,11 @@ def at_paper_width(config: Resolved) -> Resolved | None:
     batch keeps its number of chunks, since whole chunks are distributed over processes and accumulation steps.
 
     Returns:
-        None if benchmark.paper_width contains none of the tiers, the width is the same, or the stored strips are too
-        small.
+        None for another network than DT-ED, or if benchmark.paper_width contains none of the tiers, the width is the
+        same, or the stored strips are too small.
     """
+    if config.workload != DTED:
+        return None
     paper = build(Model, read_yaml(DEFAULTS, PAPER)["model"])
     kept = {name: getattr(config.model, name) for name in ("normalize_axis", "backprop_gaze")}
     model = dataclasses.replace(paper, **kept)

@@ -33,6 +33,8 @@ def main(args: Namespace) -> None:
         "score": workload.score,
         "higher_is_better": workload.higher_is_better,
         "published": workload.published,
+        "published_speed": workload.published_speed,
+        "published_memory": workload.published_memory,
     }
     with output_lock(args.out):
         with whole_folder(args.evaluation) as folder:

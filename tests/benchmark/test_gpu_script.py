@@ -77,6 +77,21 @@ def test_tiny_run_of_each_kind_of_unit_is_right(tmp_path: Path) -> None:
     assert re.search(r"\| recompute \|.*\| the same \|", page)
 
 
+def test_plan_of_another_workload_runs_its_own_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The units of DT-ED's data and switches are left out; BatchNorm makes parts of a batch another experiment."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "shared"))
+    some = ("start/ddp", "check/fused_sgd", "check/amp", "time/talk-1", "train/baseline")
+    ended = call(tmp_path, "--workload", "tiny_workload:Tiny", "--only", *some)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+    planned = list(units.plan(units.settings(True, "tiny_workload:Tiny")))
+    assert {unit.kind for unit in planned} == {"start", "check", "time", "train"}
+    assert f"\n{len(some)} of {len(planned)} done\n" in ended.stdout
+    page = (tmp_path / "gpu.md").read_text()
+    assert "| tier | accuracy, % | seconds |" in page and re.search(r"\| baseline \| [5-9]\d\.\d\d \|", page)
+    assert re.search(r"\| fused_sgd \| on baseline: .*optimizer fused_sgd.* \| passed \|", page)
+    assert re.search(r"\| amp \|.*the same; precision is inactive: this CPU", page)
+
+
 def write_records(out: Path, results: dict[str, dict]) -> None:
     """Write results of this code and machine."""
     config = units.settings(tiny=True)

@@ -25,7 +25,7 @@ PROBES = Path(probe_processes.__file__).parent
 
 
 def engine(**changes: object) -> Engine:
-    return dataclasses.replace(tier_config([], "baseline").engine, **changes)
+    return dataclasses.replace(tier_config([], "baseline")[1], **changes)
 
 
 @pytest.fixture(autouse=True)

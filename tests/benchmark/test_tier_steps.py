@@ -13,7 +13,7 @@ import torch
 from roofline_sizes import small_roofline
 
 from faze.benchmark.meters import EnergyMeter
-from faze.benchmark.tier_steps import TierBlocks, build_tier_steps, read_people, tier_config
+from faze.benchmark.tier_steps import TierBlocks, prepare, read_people, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
 from faze.config.stage_config import load, to_lines
@@ -39,8 +39,8 @@ def tier_steps() -> Training:
 
 def small_tier(changes: dict) -> Training:
     small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
-    config = tier_config([SMOKE], "baseline", merge(small, changes))
-    return build_tier_steps(config, config.engine, World(0, 1, torch.device("cpu")), read_people(None, config))
+    config, engine = tier_config([SMOKE], "baseline", merge(small, changes))
+    return prepare(World(0, 1, torch.device("cpu")), config, engine)()
 
 
 def test_what_is_timed_is_the_step_as_it_trains() -> None:
@@ -77,7 +77,7 @@ def test_processes_of_a_tier_share_memory_gib(tmp_path: Path) -> None:
     pixels, labels = np.zeros((32, 32, 128, 3), np.uint8), np.zeros((32, 4), np.float32)
     people = [PersonStrips("one", "train", [f"f{i}" for i in range(32)], pixels, labels)]
     write_strips(tmp_path / "strips.h5", "made-up", people)
-    config = tier_config([SMOKE], "baseline", {"data": {"memory_gib": pixels.nbytes / 2**30}})
+    config, _ = tier_config([SMOKE], "baseline", {"data": {"memory_gib": pixels.nbytes / 2**30}})
     assert read_people(tmp_path / "strips.h5", config).cached
     assert not read_people(tmp_path / "strips.h5", config, processes_here=2).cached
 
@@ -150,11 +150,21 @@ def test_largest_batch_of_a_cpu_stays_within_the_memory_it_was_given() -> None:
         *["--memory-gib", "0.25", "--threads", "1", "--multiple", "16", "--most", "256"],
     )
     assert ended.returncode == 0, ended.stderr
-    tried = {int(line.split()[0]): line for line in ended.stderr.splitlines() if "pairs: " in line}
+    tried = {int(line.split()[0]): line for line in ended.stderr.splitlines() if "samples: " in line}
     found = int(ended.stdout.split(": ")[1].split()[0])
     assert 16 <= found < 256 and float(ended.stdout.split(", ")[1].split()[0]) <= 0.25
     assert "too large" not in tried[found] and "too large" in tried[found + 16]
-    assert "MiB more for each pair" in ended.stdout
+    assert "MiB more for each sample" in ended.stdout
+
+
+def test_steps_of_another_workload_are_built_with_any_batch(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text("name: tiny\nworkload: tiny_workload:Tiny\n")
+    config, engine = tier_config([tmp_path / "tiny.yaml"], "baseline")
+    for batch, expected in ((None, 8), (6, 6)):
+        made = prepare(World(0, 1, torch.device("cpu")), config, engine, batch=batch)()
+        (found,) = made.feed(range(1))
+        assert {len(tensor) for tensor in found.values()} == {expected} and made.schedule.batch == expected
+        made.run([found])
 
 
 def test_largest_batch_of_a_cpu_needs_to_know_the_memory() -> None:

@@ -14,6 +14,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from tiny_workload import Tiny
 
 from faze.commands import export
 from faze.config.parameters import Model
@@ -157,3 +158,25 @@ def test_a_copy_or_a_decoder_has_to_be_chosen(trained, tmp_path, monkeypatch, ca
     for words in ((), ("--onnx", "--precision", "fp16")):
         assert run(monkeypatch, *words, "--checkpoint", trained, "--out", tmp_path / "copy") == 1
         assert "pass either --precision, for a copy, or --onnx" in capsys.readouterr().err
+
+
+def test_a_workload_is_rounded_and_scored_in_both_formats(tmp_path, monkeypatch, capsys):
+    weights, out = Tiny().build().state_dict(), tmp_path / "copy.pt"
+    torch.save({"model": weights}, tmp_path / "checkpoint.pt")
+    arguments = ["--workload", "tiny_workload:Tiny", "--checkpoint", tmp_path / "checkpoint.pt", "--out", out]
+    assert run(monkeypatch, "--precision", "bf16", *arguments) == 0
+    stored = torch.load(out, weights_only=True)["model"]
+    assert stored["0.weight"].dtype == torch.bfloat16 and stored["1.num_batches_tracked"].dtype == torch.int64
+    torch.testing.assert_close(stored["0.weight"].float(), weights["0.weight"], rtol=2.0**-8, atol=0)
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first.endswith("MiB; accuracy, %:")
+    assert [re.sub(r"[\d.]+ \(.*", "", row) for row in rows] == [
+        "  original, computed in float32: ",
+        "  copy, computed in torch.bfloat16: ",
+    ]
+    assert (
+        run(monkeypatch, "--onnx", *arguments) == 1 and "--onnx writes the decoder of DT-ED" in capsys.readouterr().err
+    )
+    torch.save({"model": {"other": torch.ones(1)}}, tmp_path / "checkpoint.pt")
+    assert run(monkeypatch, "--precision", "bf16", *arguments) == 1
+    assert "holds no weights of workload tiny_workload:Tiny" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from roofline_sizes import small_roofline
 from trajectory import people, setup, tier
 
 from faze.base.errors import UserError
-from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
+from faze.benchmark.tier_steps import prepare, tier_config
 from faze.commands import largest_batch, profile
 from faze.config.yaml_files import merge
 from faze.engine import graphs, parallel
@@ -173,8 +173,8 @@ def test_a_process_that_ends_while_others_connect_to_it_is_one_sentence(message,
 def settling(steps: int, done: list[int]) -> Training:
     """Build a small tier whose step settles after a given number of steps, and record each call."""
     small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
-    config = tier_config([ROOT / "config" / "smoke.yaml"], "baseline", merge(small, {}))
-    made = build_tier_steps(config, config.engine, World(0, 1, torch.device("cpu")), read_people(None, config))
+    config, engine = tier_config([ROOT / "config" / "smoke.yaml"], "baseline", merge(small, {}))
+    made = prepare(World(0, 1, torch.device("cpu")), config, engine)()
     launch = made.step.launch
 
     def counted(*arguments):
@@ -197,9 +197,11 @@ def test_profile_begins_after_the_graph_is_captured(tmp_path, monkeypatch):
 def test_largest_batch_is_searched_with_the_graph(monkeypatch):
     done: list[int] = []
     made = settling(5, done)
-    monkeypatch.setattr(largest_batch, "build_tier_steps", lambda *arguments: made)
+    monkeypatch.setattr(largest_batch, "prepare", lambda *_, batch: lambda: made)
     monkeypatch.setattr(largest_batch, "join", lambda *a: contextlib.nullcontext(World(0, 1, torch.device("cpu"))))
-    args = Namespace(configfile=[ROOT / "config" / "smoke.yaml"], tier="baseline", pairs=8, threads=1, memory_gib=None)
+    args = Namespace(
+        configfile=[ROOT / "config" / "smoke.yaml"], tier="baseline", samples=8, threads=1, memory_gib=None
+    )
     assert largest_batch.try_size(args) > 0
     assert len(done) == 7
 

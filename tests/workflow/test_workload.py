@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ workload: tiny_workload:Tiny
 run:
   tiers: [baseline, fused_sgd, ddp on fused_sgd (untrained)]
   seeds: [0, 1]
-benchmark: {warmup_steps: 1, warmup_blocks: 3, block_steps: 1, blocks: 2, rounds: 1, paper_width: []}
+benchmark: {warmup_steps: 1, warmup_blocks: 3, block_steps: 1, blocks: 2, rounds: 1, leave_one_out: true}
 """
 
 
@@ -25,7 +27,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     shutil.copy(ROOT / "tests/shared/tiny_workload.py", checkout.folder)
     answer = checkout.snakemake("--cores", "all", "ablation")
     assert answer.code == 0, answer.text[-8000:]
-    jobs = {"prove_workload": 1, "train_workload": 5, "benchmark_workload": 1, "report_workload": 1, "track": 1}
+    jobs = {"prove_workload": 1, "train_workload": 5, "benchmark": 1, "report_workload": 1, "track": 1}
     assert answer.jobs == jobs
     return checkout
 
@@ -41,6 +43,27 @@ def test_page_says_which_tiers_are_the_same_experiment(tiny: Checkout) -> None:
     page = results(tiny, "report/index.html").read_text()
     assert "ddp: another experiment than baseline" in page and "fastest tier" in page and "accuracy, %" in page
     assert "gaze" not in page and "strips" not in page
+    assert "ddp without one change" in page and "<td>fused_sgd</td>" in page
+
+
+def test_a_damaged_file_of_proofs_is_one_sentence(tiny: Checkout, tmp_path: Path) -> None:
+    shutil.copytree(tiny.folder / "results/tiny", tmp_path / "tiny")
+    proofs = tmp_path / "tiny/benchmark/proofs.json"
+    places = ["--results", tmp_path / "tiny", "--evaluation", tmp_path / "evaluation", "--out", tmp_path / "page"]
+    command = [
+        sys.executable,
+        "-m",
+        "faze",
+        "report_workload",
+        "--config",
+        results(tiny, "configs/report_workload.yaml"),
+    ]
+    for text in (proofs.read_text().replace("float64", "float16"), proofs.read_text()[:100], "{}"):
+        proofs.write_text(text)
+        ended = subprocess.run([*command, *places], cwd=tiny.folder, capture_output=True, text=True, check=False)
+        assert ended.returncode == 1 and ended.stderr.count("\n") == 1
+        assert f"{proofs} is " in ended.stderr and "run the rule prove_workload again" in ended.stderr
+        assert not (tmp_path / "page").exists()
 
 
 def test_scores_are_those_of_the_run_logs_and_in_mlflow(tiny: Checkout) -> None:
@@ -65,7 +88,7 @@ def test_only_a_change_of_the_workload_runs_anything_again(tiny: Checkout) -> No
     with tiny.edited("tiny_workload.py", "1.5 * torch.randn", "1.6 * torch.randn"):
         assert tiny.dry_run("ablation").jobs["train_workload"] == 5
     with tiny.edited("config/tiny.yaml", "rounds: 1", "rounds: 2"):
-        assert tiny.dry_run("ablation").jobs == {"benchmark_workload": 1, "report_workload": 1, "track": 1}
+        assert tiny.dry_run("ablation").jobs == {"benchmark": 1, "report_workload": 1, "track": 1}
 
 
 def test_a_class_with_a_fault_is_one_sentence_before_training(tiny: Checkout) -> None:

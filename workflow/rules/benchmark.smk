@@ -3,7 +3,8 @@
 
 rule benchmark:
     input:
-        data=f"results/{{name}}/data/{TRAINING_SET}.h5",
+        data=f"results/{{name}}/data/{TRAINING_SET}.h5" if GAZE else [],
+        proofs=[] if GAZE else "results/{name}/benchmark/proofs.json",
     output:
         "results/{name}/benchmark/benchmark.json",
     log:
@@ -16,12 +17,14 @@ rule benchmark:
     params:
         *values("benchmark"),
         *code("benchmark"),
+        *WORKLOAD_CODE,
         config=config_file("benchmark"),
     shell:
         r"""
+        data={input.data:q}
         exclusive python -m faze benchmark \
             --config {params.config:q} \
-            --data {input.data:q} \
+            ${{data:+--data "$data"}} \
             --threads {threads} \
             --out {output:q} \
             2>&1 | tee -p {log:q}

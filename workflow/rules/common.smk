@@ -1,5 +1,6 @@
 # Shared by all rules: the validated configuration, the values and the code of each stage, locks.
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -284,6 +285,29 @@ def every_run(path, **chosen):
 def code(stage):
     """Return `path@hash` of each module that a stage imports, so that a dry run names the module that changed."""
     return faze.base.code_hash.sources(f"faze.stages.{stage}")
+
+
+def workload_code(workload):
+    """Return `path@hash` of the file that defines a workload other than DT-ED, whose code the stages import."""
+    if GAZE:
+        return []
+    path = faze.config.workloads.class_path(workload).partition(":")[0]
+    places = [os.getcwd(), str(faze.base.code_hash.ROOT)]
+    sys.path[:0] = places
+    try:
+        found = importlib.util.find_spec(path)
+    except ModuleNotFoundError:
+        found = None
+    finally:
+        del sys.path[: len(places)]
+    if found is None or not found.origin:
+        raise faze.config.check.ConfigError(
+            f"workload: there is no module {path} in {os.getcwd()} or among the installed packages"
+        )
+    return [f"{path}@{faze.base.code_hash.module_hash(found.origin)}"]
+
+
+WORKLOAD_CODE = in_one_sentence(workload_code, config["workload"])
 
 
 @functools.cache

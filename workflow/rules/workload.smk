@@ -1,29 +1,4 @@
 # The ablation of a workload other than DT-ED: proofs first, then training and benchmark.
-import importlib.util
-
-from snakemake.exceptions import WorkflowError
-
-
-def workload_code(workload):
-    """Return `path@hash` of the file that defines the workload, and of all that it imports from faze."""
-    path = faze.config.workloads.class_path(workload).partition(":")[0]
-    if path.startswith("faze."):
-        return faze.base.code_hash.sources(path)
-    sys.path.insert(0, os.getcwd())
-    try:
-        found = importlib.util.find_spec(path)
-    except ModuleNotFoundError:
-        found = None
-    finally:
-        sys.path.pop(0)
-    if found is None or not found.origin:
-        raise faze.config.check.ConfigError(
-            f"workload: there is no module {path} in {os.getcwd()} or among the installed packages"
-        )
-    return [f"{path}@{faze.base.code_hash.module_hash(found.origin)}"]
-
-
-WORKLOAD_CODE = in_one_sentence(workload_code, config["workload"])
 
 
 rule prove_workload:
@@ -86,33 +61,6 @@ rule train_workload:
         """
 
 
-rule benchmark_workload:
-    input:
-        proofs="results/{name}/benchmark/proofs.json",
-    output:
-        "results/{name}/benchmark/benchmark.json",
-    log:
-        "results/{name}/logs/benchmark_workload.log",
-    benchmark:
-        "results/{name}/benchmarks/benchmark_workload.tsv"
-    conda:
-        "../../envs/faze.yaml"
-    threads: CORES
-    params:
-        *values("benchmark_workload"),
-        *code("benchmark_workload"),
-        *WORKLOAD_CODE,
-        config=config_file("benchmark_workload"),
-    shell:
-        r"""
-        exclusive python -m faze benchmark_workload \
-            --config {params.config:q} \
-            --threads {threads} \
-            --out {output:q} \
-            2>&1 | tee -p {log:q}
-        """
-
-
 # No wildcards, so that `report_workload` is a target too.
 rule report_workload:
     input:
@@ -121,7 +69,12 @@ rule report_workload:
         run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
     output:
         evaluation=directory(f"results/{config['name']}/evaluation"),
-        page=directory(f"results/{config['name']}/report"),
+        page=report(
+            directory(f"results/{config['name']}/report"),
+            patterns=["{page}.html", "{table}.csv", "figures/{figure}.svg"],
+            category="Ablation",
+            caption="../report/report.rst",
+        ),
         evaluation_mark=mark(f"results/{config['name']}/evaluation"),
         page_mark=mark(f"results/{config['name']}/report"),
     log:
