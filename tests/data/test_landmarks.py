@@ -24,7 +24,7 @@ from one_frame import normalize_pose
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.landmarks import estimate_head_poses, gazecapture, parts
+from faze.data.landmarks import estimate_head_pose, gazecapture, parts
 from faze.data.landmarks.detector import average_mirrored
 from faze.data.landmarks.gazecapture import annotate, estimate_camera
 from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, VERTICES, check_landmarks, estimate_pose
@@ -155,16 +155,15 @@ def test_landmarks_of_the_mirrored_frame_are_averaged_unless_they_differ() -> No
             average_mirrored(points, wrong, 480)
 
 
-def test_frames_of_any_camera_have_a_head_pose_or_a_reason(tmp_path: Path) -> None:
+def test_a_frame_of_any_camera_has_a_head_pose_or_a_reason() -> None:
     pose, distortion = np.array([0.1, 0.2, 0, 5, -10, 350.0]), np.array([-0.1, 0.02, 0, 0])
-    paths = [tmp_path / f"{index}.png" for index in range(4)]
-    for path in paths[:3]:
-        cv2.imwrite(str(path), np.zeros((640, 480, 3), np.uint8))
+    image = np.zeros((640, 480, 3), np.uint8)
     seen = iter([project(pose, LENS, distortion), None, project(pose) - 400])
-    found = list(estimate_head_poses(paths, [LENS] * 4, [distortion] * 4, lambda image: next(seen)))
-    np.testing.assert_allclose(found[0], pose, atol=1e-3)
-    assert found[1:3] == ["no face found", "the frame's edge cuts off the eyes or the nose"]
-    assert found[3].startswith("cannot read the file")
+    found = estimate_head_pose(image, LENS, distortion, lambda image: next(seen))
+    np.testing.assert_allclose(found, pose, atol=1e-3)
+    for reason in ("no face found", "the frame's edge cuts off the eyes or the nose"):
+        with pytest.raises(UnusableFrame, match=reason):
+            estimate_head_pose(image, LENS, distortion, lambda image: next(seen))
 
 
 def test_a_camera_is_known_by_its_device_whichever_way_it_is_held() -> None:
