@@ -62,18 +62,9 @@ class ResultPaths:
         return self.run(tier, seed) / "redirected_pairs.parquet"
 
     @property
-    def estimator(self) -> Path:
-        """Return the estimator that evaluates redirected strips."""
-        return self.root / "estimator" / "estimator.pt"
-
-    @property
     def estimator_errors(self) -> Path:
         """Return the file of the estimator's errors."""
         return self.root / "estimator" / "errors.json"
-
-    def oracle(self, dataset: str) -> Path:
-        """Return the rendered target strips of a data set, if its people are rendered."""
-        return self.root / "data" / f"{dataset}_oracle.h5"
 
     @property
     def benchmark(self) -> Path:
