@@ -23,12 +23,10 @@ from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
 from faze.config.stage_config import Resolved, load
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.preparation.strip_maker import StripMaker
-from faze.data.readers import Frame
+from faze.data.readers.supplementary_reader import frame_of
 from faze.data.store.layout import RENDERED
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
-from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, cast, jpeg, renderer_of, sample_frames, use_one_thread
@@ -67,25 +65,10 @@ def render_target_strips(
             with named(path):
                 path.write_bytes(jpeg(frames, synthetic, image))
             here = slice(row, row + 1)
-            reasons += maker.make([_frame(annotated, row, path, role)], pixels[here], labels[here])
+            frame = frame_of(annotated, row, path, person_id=role.person_id, split=role.split)
+            reasons += maker.make([frame], pixels[here], labels[here])
     good = [row for row, reason in enumerate(reasons) if not reason]
     return pixels[good], labels[good], [known[row] for row in good]
-
-
-def _frame(annotated: Supplementary, row: int, path: Path, role: Role) -> Frame:
-    fx, fy, cx, cy = annotated.camera_parameters[row]
-    return Frame(
-        person_id=role.person_id,
-        image_path=path,
-        file_name=annotated.file_names[row],
-        camera_matrix=np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]),
-        distortion=annotated.distortion_parameters[row],
-        rotation_vector=annotated.head_pose[row, :3],
-        translation_mm=annotated.head_pose[row, 3:],
-        gaze_target_mm=annotated.gaze_target_mm[row],
-        inner_eye_corners_mm=INNER_EYE_CORNERS_14_MM,
-        split=role.split,
-    )
 
 
 @command(

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from faze.base.errors import DamagedFile, UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers import OUTSIDE, Frame, Reject, check_distortion, is_inside
-from faze.data.store.supplementary import read_supplementary, supplementary_persons
+from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons
 from faze.data.store.untrusted_file import check_untrusted
 
 
@@ -81,20 +82,22 @@ class SupplementaryReader:
             if reason or not is_inside(file_name):
                 yield Reject(person, file_name, reason or OUTSIDE)
                 continue
-            fx, fy, cx, cy = entries.camera_parameters[row]
-            yield Frame(
-                person_id=person,
-                image_path=self._raw / file_name,
-                file_name=file_name,
-                camera_matrix=np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]),
-                distortion=entries.distortion_parameters[row],
-                rotation_vector=entries.head_pose[row, :3],
-                translation_mm=entries.head_pose[row, 3:],
-                gaze_target_mm=entries.gaze_target_mm[row],
-                inner_eye_corners_mm=INNER_EYE_CORNERS_14_MM,
-                split=split,
-                frame_index=row,
-                label_source=entries.label_source,
-                on_screen=on_screen.get(file_name),
-                device=device,
-            )
+            about = {"person_id": person, "split": split, "device": device, "on_screen": on_screen.get(file_name)}
+            yield frame_of(entries, row, self._raw / file_name, frame_index=row, **about)
+
+
+def frame_of(entries: Supplementary, row: int, image_path: Path, **about: Any) -> Frame:
+    """Return the record of an entry; `about` contains the fields of Frame that the annotation lacks."""
+    fx, fy, cx, cy = entries.camera_parameters[row]
+    return Frame(
+        image_path=image_path,
+        file_name=entries.file_names[row],
+        camera_matrix=np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]),
+        distortion=entries.distortion_parameters[row],
+        rotation_vector=entries.head_pose[row, :3],
+        translation_mm=entries.head_pose[row, 3:],
+        gaze_target_mm=entries.gaze_target_mm[row],
+        inner_eye_corners_mm=INNER_EYE_CORNERS_14_MM,
+        label_source=entries.label_source,
+        **about,
+    )
