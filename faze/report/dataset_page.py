@@ -77,12 +77,7 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
 
 def _texts(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the texts of a page: title of the data set, facts as (title, text), and the number of rejects."""
-    return {"title": title(summary), "facts": facts(summary), "rejected": rejected(summary["rejects"])}
-
-
-def title(summary: Mapping[str, Any]) -> str:
-    """Return the title of a data set, for example MPIIGaze; for other stores, the title in their file."""
-    return title_of(summary["dataset"])
+    return {"title": title_of(summary["dataset"]), "facts": facts(summary), "rejected": rejected(summary["rejects"])}
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -160,7 +155,7 @@ def describe(summary: Mapping[str, Any]) -> str:
     ]
     ranges = [(r["label"], *(f"{v:.1f}" for k, v in r.items() if k.endswith("_deg"))) for r in summary["ranges"]]
     blocks = [
-        [f"{title(summary)}, {summary['store']}: {counted(summary['people'], 'person', 'people')}"],
+        [f"{title_of(summary['dataset'])}, {summary['store']}: {counted(summary['people'], 'person', 'people')}"],
         text_table(("split", "people", "strips", "per person: minimum", "median", "maximum"), splits),
         text_table(("degrees", "minimum", "1 %", "median", "99 %", "maximum"), ranges),
         [f"{name + ':':<17}{text}" for name, text in facts(summary)],

@@ -32,7 +32,8 @@ def describe_manifest(found: ManifestInspection) -> str:
 
 def _row(person: ManifestPerson) -> tuple[str, ...]:
     known = person.on_screen + person.off_screen
-    ranges = ", ".join(f"{_short(name)} {low:.4g} to {high:.4g}" for name, low, high in person.ranges)
+    # The name of a column, such as target_x_mm, is shortened to x.
+    ranges = ", ".join(f"{name.split('_')[1]} {low:.4g} to {high:.4g}" for name, low, high in person.ranges)
     unit = person.ranges[0][0].rpartition("_")[2] if person.ranges else ""
     return (
         person.person_id,
@@ -43,11 +44,6 @@ def _row(person: ManifestPerson) -> tuple[str, ...]:
         f"{ranges} {unit}".strip(),
         percent(person.on_screen / known) if known else "unknown",
     )
-
-
-def _short(name: str) -> str:
-    """Shorten the name of a column, such as target_x_mm to x."""
-    return name.split("_")[1]
 
 
 def _describe_rejects(rejects: Sequence[Reject]) -> list[str]:

@@ -47,16 +47,12 @@ class Results:
         return tier_colors([*self.tiers, *untrained]) | dict.fromkeys(self.controls, BASELINE)
 
     @property
-    def rendered(self) -> list[str]:
-        """Data sets with rendered people, whose errors are not comparable with published ones."""
-        return [dataset for dataset in self.datasets if self.pixel_sources.get(dataset) == RENDERED]
-
-    @property
     def pixel_note(self) -> str:
         """One sentence about the data sets whose people are rendered; "" if there are none."""
-        if not self.rendered:
+        rendered = [title_of(dataset) for dataset in self.datasets if self.pixel_sources.get(dataset) == RENDERED]
+        if not rendered:
             return ""
-        names = join([title_of(dataset) for dataset in self.rendered])
+        names = join(rendered)
         return f"The people of {names} are rendered, not photographed: errors are not comparable with published ones."
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:

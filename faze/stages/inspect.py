@@ -51,8 +51,8 @@ def main(args: Namespace) -> None:
         print(describe(summarise(inspection)))
         if args.out:
             with output_lock(args.out), whole_folder(args.out) as folder:
-                sidecar = address(os.path.relpath(inspection.sidecar, args.out)) if inspection.sidecar else ""
-                write_page(inspection, pick_strips(strips), folder, sidecar)
+                sidecar = os.path.relpath(inspection.sidecar, args.out) if inspection.sidecar else ""
+                write_page(inspection, pick_strips(strips), folder, quote(sidecar, errors="surrogateescape"))
             print(f"\ninspect: open {args.out / 'index.html'}")
     damaged = [person.person_id for person in inspection.people if person.intact is False]
     if damaged:
@@ -73,11 +73,6 @@ def look_at_manifest(args: Namespace) -> None:
     print(printable(describe_manifest(found)))
     if rejects := sum(len(person.rejects) for person in found.people):
         raise UserError(f"{args.store}: {rejects} of {found.lines} lines cannot be used: correct or remove them")
-
-
-def address(path: str) -> str:
-    """Quote a relative path as a URL."""
-    return quote(path, errors="surrogateescape")
 
 
 def look(strips: StripStore, args: Namespace) -> Inspection:
