@@ -65,11 +65,6 @@ class RunRecord:
     checkpoint: Path | None = None
 
     @property
-    def metrics(self) -> Sequence[MetricValue]:
-        """All values, starting with those from training."""
-        return [*self.training, *(self.results or ())]
-
-    @property
     def identity(self) -> str:
         """A hash that identifies the experiment: runs with different identities are never mixed."""
         parts = [self.tags[name] for name in ("ablation", "tier", "seed", "config_hash", "code_fingerprint")]

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 from data_sets import DATASETS
 
 from faze.base.result_paths import ResultPaths
-from faze.tracking.run_record import RunPlace, RunRecord, read_runs
+from faze.tracking.run_record import MetricValue, RunPlace, RunRecord, read_runs
 from faze.tracking.store import Store, current_runs
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
+
+
+def values_of(record: RunRecord) -> list[MetricValue]:
+    return [*record.training, *(record.results or ())]
 
 
 def points(store: Store, run_id: str) -> list[tuple]:
@@ -55,7 +59,7 @@ def assert_mirrored(store: Store, paths: ResultPaths, places: Sequence[RunPlace]
 
 
 def assert_run(store: Store, run: "Run", record: RunRecord) -> None:
-    assert points(store, run.info.run_id) == sorted(tuple(point) for point in record.metrics)
+    assert points(store, run.info.run_id) == sorted(tuple(point) for point in values_of(record))
     assert run.data.params == record.params
     assert record.tags.items() | {("superseded", "false")} <= run.data.tags.items()
     assert (run.info.status, run.info.start_time, run.info.end_time) == ("FINISHED", record.start_ms, record.end_ms)

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from mirrored import assert_mirrored, points
+from mirrored import assert_mirrored, points, values_of
 from tracking_tree import TIERS
 
 from faze.tracking.mirror import mirror_run, mirror_runs
@@ -39,7 +39,7 @@ def test_interrupted_values_are_completed_in_the_same_run(store, paths, search_r
     with pytest.raises(ValueError, match="gone"):
         mirror_run(store, read_run(paths, AMP))
     (run_id,) = search_runs()
-    assert 0 < len(points(store, run_id)) < len(read_run(paths, AMP).metrics)
+    assert 0 < len(points(store, run_id)) < len(values_of(read_run(paths, AMP)))
     monkeypatch.undo()
     assert mirror_run(store, read_run(paths, AMP)) == run_id
     assert_mirrored(store, paths, [AMP])
@@ -75,7 +75,7 @@ def test_values_are_sent_before_files(store, paths, search_runs):
     runs = {run.info.run_name: run for run in search_runs(current=True).values()}
     for record in records:
         run = runs[record.place.name]
-        assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.metrics)
+        assert points(store, run.info.run_id) == sorted(tuple(p) for p in values_of(record))
         assert run.info.status == "RUNNING"
     root.unlink()
     root.with_name("away").rename(root)

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from mirrored import values_of
 from tracking_tree import TIERS, start_event, write_log, write_results, write_summary
 
 from faze.base.run_log import read_events
@@ -29,7 +30,8 @@ def edit_summary(paths):
 
 
 def series(record):
-    return {key: [(p.step, p.value) for p in record.metrics if p.key == key] for key in {p.key for p in record.metrics}}
+    values = values_of(record)
+    return {key: [(p.step, p.value) for p in values if p.key == key] for key in {p.key for p in values}}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_times_are_those_of_the_log(paths):
     events = read_events(log)
     event = next(e for e in events if e["event"] == "metrics")
     record = read_training(log, AMP)
-    point = next(p for p in record.metrics if (p.key, p.step) == ("train/loss", event["step"]))
+    point = next(p for p in record.training if (p.key, p.step) == ("train/loss", event["step"]))
     assert point.time_ms == round(event["time"] * 1000)
     assert record.start_ms == round(events[0]["time"] * 1000)
     assert record.end_ms == round(events[-1]["time"] * 1000)
