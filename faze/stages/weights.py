@@ -50,12 +50,11 @@ def main(args: Namespace) -> None:
         )
     datasets = list(dict.fromkeys(read_table(inputs[-1], {"dataset": TEXT}, AGAIN)["dataset"]))
     ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0, datasets=datasets)
-    people = {dataset: _people(paths, dataset) for dataset in datasets}
-    sources = {dataset: _pixel_source(paths, dataset) for dataset in datasets}
+    stores = {dataset: _read_store(paths, dataset) for dataset in datasets}
     card = write_card(
         start=start,
-        pixel_sources=sources,
-        people=count_people(people),
+        pixel_sources={dataset: source for dataset, (source, _) in stores.items()},
+        people=count_people({dataset: people for dataset, (_, people) in stores.items()}),
         errors=read_errors(ablation),
         redirected=redirection(ablation),
         files=list(copies)[1:],
@@ -67,11 +66,7 @@ def main(args: Namespace) -> None:
     print(f"weights: see {args.out / CARD}")
 
 
-def _pixel_source(paths: ResultPaths, dataset: str) -> str:
+def _read_store(paths: ResultPaths, dataset: str) -> tuple[str, list[tuple[str, int]]]:
+    """Return the source of a store's pixels, and the split and the number of strips of each person."""
     with StripStore(paths.store(dataset)) as strips:
-        return strips.pixel_source
-
-
-def _people(paths: ResultPaths, dataset: str) -> list[tuple[str, int]]:
-    with StripStore(paths.store(dataset)) as strips:
-        return [(strips.split(person), strips.count(person)) for person in strips.persons()]
+        return strips.pixel_source, [(strips.split(person), strips.count(person)) for person in strips.persons()]
