@@ -24,7 +24,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.benchmark.meters import MemoryPeak
 from faze.benchmark.tier_steps import build_tier_steps, read_people
-from faze.benchmark.weight_changes import NUDGES, ROUNDING, Moved, compare, number_format_of, set_scale, take_steps
+from faze.benchmark.weight_changes import ROUNDING, Moved, compare, number_format_of, set_scale, take_steps
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
 from faze.engine.parallel import World, join, pick_device
@@ -39,6 +39,7 @@ import trajectory
 STEPS = {"check": 5, "switch": 5, "step": 2}
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 RATE = 1e-4  # learning rate of the first step, of all weights: a higher one makes more of what rounding begins
+NUDGES = (0, 1, 2)  # seeds of the nudges of the reference; 0 does not nudge
 THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait for each other on a busy machine
 
 

@@ -21,7 +21,6 @@ from faze.training.loop import Training
 
 # The share of a weight by which each number format rounds it.
 ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
-NUDGES = (0, 1, 2)  # seeds; 0 does not nudge
 # Ratio of tolerance to noise. Noise is the baseline against itself: run twice, or from first weights that are
 # nudged by one rounding. On a CPU, switches that reorder sums differ by 0.3 to 1.3 times the noise, fp16 and bf16 by
 # 1.0 to 2.7 times; cuDNN's algorithms may round coarser.

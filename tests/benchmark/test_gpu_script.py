@@ -273,7 +273,7 @@ def moved(training: Training, **how) -> moves.Moved:
 def baseline(one_thread: None) -> list[moves.Moved]:
     """Return the result of the baseline, followed by nudged repetitions that measure its noise."""
     share = moves.ROUNDING["fp32"]
-    return [moved(built())] + [moved(built(), nudge=(share, seed)) for seed in moves.NUDGES]
+    return [moved(built())] + [moved(built(), nudge=(share, seed)) for seed in proof.NUDGES]
 
 
 def verdict(training: Training, baseline: list[moves.Moved], number_format: str = "fp32") -> dict:
