@@ -55,8 +55,8 @@ def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> di
         threads: total number of CPU threads for all processes of a tier.
 
     Returns:
-        Tier -> `float64` and `float32` (number `format`, `steps`, results of `compare`), `switches`, and `failed` if
-        the tier differs or failed.
+        Tier -> `float64` and `float32` (number `format`, `steps`, results of `compare`) or `not_compared` (why not in
+        float64), `switches`, and `failed` if the tier differs or failed.
     """
     jobs = {
         tier: Job(partial(answer_moves, engine=engine, build=build, threads=threads), engine)
@@ -65,7 +65,7 @@ def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> di
     first, *others = engines
     found: dict[str, dict[str, Any]] = {}
     with fork_servers(jobs.values()) as servers:
-        references: dict[str, Reference | None] = {}  # None: the workload does not run in that number format
+        references: dict[str, Reference | str] = {}  # or why the workload does not run in that number format
         with benchmark_processes(servers, {first: jobs[first]}) as [baseline]:
             found[first] = {"switches": baseline.description["switches"]}
             for tier in others:
@@ -82,31 +82,32 @@ def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> di
     return found
 
 
-def _repeat(baseline: TierProcesses, number_format: str) -> Reference | None:
-    """Take as many steps as rounding leaves comparable; return None if the workload does not run in float64."""
+def _repeat(baseline: TierProcesses, number_format: str) -> Reference | str:
+    """Take as many steps as rounding leaves comparable; return the reason if the workload does not run in float64."""
     dtype, nudge = ("float64" if number_format == "float64" else "float32"), ROUNDING[number_format]
     for steps in STEPS:
         try:
             moved = _ask(baseline, dtype, steps)
             noise = [_ask(baseline, dtype, steps, nudge, seed) for seed in SEEDS]
-        except UserError:
+        except UserError as error:
             if number_format != "float64":
                 raise
-            return None
+            return str(error)
         if max(tolerances_of(moved, noise, number_format).values()) < MOST:
             break
     return Reference(steps, moved, noise)
 
 
-def _prove(process: TierProcesses, engine: Engine, references: Mapping[str, Reference | None]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
+def _prove(process: TierProcesses, engine: Engine, references: Mapping[str, Reference | str]) -> dict[str, Any]:
+    compared: dict[str, dict] = {}
     for dtype, number_format in (("float64", "float64"), ("float32", number_format_of(engine))):
-        if reference := references[number_format]:
+        if isinstance(reference := references[number_format], Reference):
             moved = _ask(process, dtype, reference.steps)
             found = compare(moved, reference.moved, reference.noise, number_format)
-            result[dtype] = {"format": number_format, "steps": reference.steps} | found
-    failed = [f"{dtype} {each['failed']}" for dtype, each in result.items() if "failed" in each]
-    return result | ({"failed": "; ".join(failed)} if failed else {})
+            compared[dtype] = {"format": number_format, "steps": reference.steps} | found
+    failed = "; ".join(f"{dtype} {each['failed']}" for dtype, each in compared.items() if "failed" in each)
+    without = {"not_compared": references["float64"]} if "float64" not in compared else {}
+    return compared | without | ({"failed": failed} if failed else {})
 
 
 def _ask(process: TierProcesses, dtype: str, steps: int, nudge: float = 0.0, seed: int = 0) -> Moved:

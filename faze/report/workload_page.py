@@ -1,7 +1,8 @@
 """The page of a workload's ablation: a folder with index.html, tiers.csv and figures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -37,15 +38,13 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
     table = pd.DataFrame([{key: row[key] for key in columns} | _flat(row) for row in results.rows])
     table.to_csv(folder / "tiers.csv", index=False, float_format="%.6g")
     acting = [row for row in rows[1:] if row["same"] and not row["idle"]]
+    leaner = [row for row in acting if row["memory_differs"] and row["memory_ratio"] > 1]
     page = load_template("workload.html.j2").render(
         name=name,
         about=about,
         rows=rows,
-        fastest=_best(acting, lambda row: row["speed"]["ratio"]),
-        leanest=_best(
-            [row for row in acting if row["memory_differs"] and row["memory_ratio"] > 1],
-            lambda row: row["memory_ratio"],
-        ),
+        fastest=max(acting, key=lambda row: row["speed"]["ratio"], default=None),
+        leanest=max(leaner, key=lambda row: row["memory_ratio"], default=None),
         others=[row["tier"] for row in rows if not row["same"]],
         inactive=_inactive(rows),
         noise=results.noise,
@@ -64,14 +63,10 @@ def proof_lines(proof: Mapping[str, Any]) -> list[str]:
     """Describe how far a tier moves the weights from where the baseline moves them, for each number format."""
     compared = [proof[dtype] for dtype in ("float64", "float32") if dtype in proof]
     lines = [
-        f"{each['format']}, {counted(each['steps'], 'step')}: {each['distance']:.1g} (allowed {each['tolerance']:.1g})"
+        f"{each['format']}, {counted(each['steps'], 'step')}: {each['distance']:.1g} of {each['tolerance']:.1g}"
         for each in compared
     ]
-    return lines or [proof.get("failed", "")]
-
-
-def _best(rows: list[dict[str, Any]], ratio: Callable[[Mapping[str, Any]], float]) -> dict[str, Any] | None:
-    return max(rows, key=ratio, default=None)
+    return [*lines, *([proof["not_compared"]] if "not_compared" in proof else [])] or [proof.get("failed", "")]
 
 
 def _inactive(rows: list[dict[str, Any]]) -> list[str]:
@@ -113,7 +108,7 @@ def draw_tiers(results: WorkloadResults, about: Mapping[str, Any]) -> Figure:
         scores.plot(row["scores"], [number] * len(row["scores"]), "o", ms=5, alpha=0.6, color=color, mew=0)
         if row["score"]:
             scores.plot(row["score"]["mean"], number, "|", ms=18, mew=2.5, color=color)
-    scores.set(title="Score at the end", xlabel=about["score"])
+    scores.set(title="Score at the end", xlabel=fill(about["score"], 34))
     time.set_yticks(range(len(rows)), [row["tier"] for row in rows])
     time.set_ylim(len(rows) - 0.5, -0.6)
     for axes in (time, memory, scores):
@@ -129,7 +124,7 @@ def draw_training(results: WorkloadResults, score: str) -> Figure:
     for tier, curves in results.curves.items():
         for number, curve in enumerate(curves):
             axes.plot(*zip(*curve, strict=True), color=colors[tier], lw=1.4, label=tier if number == 0 else None)
-    axes.set(xlabel="samples seen", ylabel=score)
+    axes.set(xlabel="samples seen", ylabel=fill(score, 34))
     axes.grid()
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -29,7 +29,7 @@ def main(args: Namespace) -> None:
     results = read_results(ResultPaths(args.results), run.tiers, run.seeds, run.controls, confidence)
     about = {
         "path": class_path(config.workload),
-        "summary": (inspect.getdoc(type(workload)) or "").split("\n")[0],
+        "summary": (inspect.getdoc(type(workload)) or "").split("\n")[0].partition(". ")[0].rstrip(".") + ".",
         "score": workload.score,
         "higher_is_better": workload.higher_is_better,
         "published": workload.published,

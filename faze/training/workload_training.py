@@ -95,11 +95,14 @@ class WorkloadBatches(Dataset):
     size: int
 
     def __getitem__(self, step: int) -> Tensors:
-        """Return the slice of a step's batch; floating-point tensors are in torch's default number format."""
-        count = self.workload.batch_size // self.size
+        """Return the slice of a step's batch, drawn in float32 and converted to torch's default number format."""
+        count, wanted = self.workload.batch_size // self.size, torch.get_default_dtype()
         part = slice(self.rank * count, (self.rank + 1) * count)
-        batch = {name: value[part] for name, value in self.workload.batch(step, self.seed).items()}
-        wanted = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            batch = {name: value[part] for name, value in self.workload.batch(step, self.seed).items()}
+        finally:
+            torch.set_default_dtype(wanted)
         return {name: value.to(wanted) if value.is_floating_point() else value for name, value in batch.items()}
 
 
