@@ -112,6 +112,7 @@ def draw_tiers(results: WorkloadResults, about: Mapping[str, Any]) -> Figure:
     time.set_yticks(range(len(rows)), [row["tier"] for row in rows])
     time.set_ylim(len(rows) - 0.5, -0.6)
     for axes in (time, memory, scores):
+        axes.locator_params(axis="x", nbins=4)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
     return figure
