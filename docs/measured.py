@@ -267,9 +267,10 @@ def case_study(name: str) -> str:
         change = (
             f"{tier['change_mean']:+.2f} ({tier['change_low']:+.2f} to {tier['change_high']:+.2f})" if trained else ""
         )
-        same = "inactive" if pd.notna(tier["inactive"]) else "yes" if tier["same"] else "**no**"
+        same = "**no**" if not tier["same"] else "inactive" if tier["idle"] else "yes"
+        base = "" if tier["before"] == tiers["tier"][0] else f"on `{tier['before']}`: "
         memory = memory_change(tier["memory_ratio"], tier["memory_differs"])
-        rows.append([f"`{tier['tier']}`", tier["changed"], same, speed, memory, change])
+        rows.append([f"`{tier['tier']}`", base + tier["changed"], same, speed, memory, change])
     header = ["tier", "change", "same experiment", "speed", "peak memory", f"change of: {about['score']}"]
     return (
         f"{markdown(header, rows)}\n\nAnother seed changes the baseline's score by {about['noise']:+.2f}. Measured on "

@@ -126,3 +126,4 @@ class PaperConvLSTM(ConvLSTM):
     size, past, future = 128, 10, 10
     balls, radius, speed = 3, 0.08, 0.05
     layers, width, order, rank, kernel = 4, 48, 3, 8, 5
+    steps, validation = 200, 16

@@ -136,6 +136,7 @@ class PaperTransformer(Transformer):
     symbols = 1000
     width, heads, layers = 1024, 16, 12
     bucket_lengths = (64, 96, 192, 512)
+    validation_batches = 4
 
 
 class PaperBucketedTransformer(BucketedTransformer, PaperTransformer):

@@ -40,6 +40,7 @@ GROUPS = {
     "own": ("bf16", "channels_last", "fused_norm", "graphs"),
     "compiled": ("compile", "recompute", "resident"),
 }
+WORKLOAD_GROUPS = GROUPS | {"own": ("bf16", "channels_last", "graphs"), "compiled": ("compile",)}  # what can act
 TINY_GROUPS = {"talk": ("fused_sgd",), "own": ("fused_norm",)}
 # A unit that takes longer is stopped and recorded as failed, so that the next ones run.
 LIMIT_S = {
@@ -99,13 +100,13 @@ class Unit:
 def settings(tiny: bool, workload: str = DTED) -> dict:
     """Read the configuration: the paper's sizes with one chunk on each device, or toy sizes.
 
-    A case study has a class of its own with sizes for a GPU.
+    Unless `tiny`, a case study is replaced by its variant with sizes for a GPU.
     """
     if f"{workload}_paper" in BUILT_IN and not tiny:
         workload = f"{workload}_paper"
     paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
     config = merge(merge(paper, PAPER), TINY if tiny else {})
-    groups = TINY_GROUPS if tiny else GROUPS
+    groups = TINY_GROUPS if tiny else GROUPS if workload == DTED else WORKLOAD_GROUPS
     tiers = [*config["auto_tiers"]["cuda"], "resident on graphs"]
     sizes = {"train": {"global_batch": devices() * config["loss"]["chunk_pairs"]}}
     named = {"workload": workload}
@@ -137,11 +138,11 @@ def plan(config: dict, *, ddp: bool = True) -> Iterator[Unit]:
     for group, tiers in groups.items():
         for tier in tiers:
             yield Unit("check", tier, {BASELINE: single, tier: engines[tier]})
-        for number in range(1, (ROUNDS if groups is GROUPS else 1) + 1):
+        for number in range(1, (1 if groups is TINY_GROUPS else ROUNDS) + 1):
             timed = {BASELINE: first} | {tier: engines[tier] for tier in tiers} | {AGAIN: first}
             yield Unit("time", f"{group}-{number}", timed)
     timed = [tier for tiers in groups.values() for tier in tiers]
-    for tier in [tier for tier in engines if tier not in timed]:
+    for tier in [tier for tier in engines if tier not in timed and config["workload"] == DTED]:
         yield Unit("check", tier, {BASELINE: single, tier: engines[tier]})
     if config["workload"] == DTED:
         yield Unit("people", "gazecapture", {BASELINE: single})
@@ -232,9 +233,9 @@ def run(
     answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
     resolved.write_text("\n".join(_resolve(dataclasses.replace(unit, engines=kept), config)) + "\n", encoding="utf-8")
-    threads = ["--threads", "1" if tiny else str(os.cpu_count())]
+    threads = ["--threads", "1"] if tiny else []
     if unit.kind in ("people", "train"):
-        stages = render(config, out, threads) if unit.kind == "people" else training(unit, config, out)
+        stages = render(config, out, tiny) if unit.kind == "people" else training(unit, config, out)
         for stage in stages:
             code = children.run(["-m", "faze", *stage], words, limit_s)
             if code != 0:
@@ -245,10 +246,14 @@ def run(
         arguments = ["-m", "faze", "benchmark", "--config", resolved, "--data", data, "--out", answer]
         code = children.run([*arguments, *threads], words, limit_s)
     elif unit.kind == "check" and config["workload"] != DTED:
-        arguments = ["-m", "faze", "prove_workload", "--config", resolved, "--out", answer]
-        code = children.run([*arguments, *threads], words, limit_s)
-        if code == 0:
-            answer.write_text(json.dumps(_proof(unit, json.loads(answer.read_text())[unit.subject])), encoding="utf-8")
+        proofs = out / "proofs.json"
+        proofs.unlink(missing_ok=True)
+        code = children.run(
+            ["-m", "faze", "prove_workload", "--config", resolved, "--out", proofs, *threads], words, limit_s
+        )
+        if proofs.exists():
+            proof = _proof(unit, json.loads(proofs.read_text(encoding="utf-8"))[unit.subject])
+            answer.write_text(json.dumps(proof), encoding="utf-8")
     else:
         proof = Proof(unit.kind, resolved, data, answer, _hashed(own_code(unit.kind, DTED)), tiny)
         *_, engine = unit.engines.values()
@@ -269,8 +274,9 @@ def _proof(unit: Unit, found: dict) -> dict:
     return found | {"inactive": inactive}
 
 
-def render(config: dict, out: Path, threads: list[str]) -> Iterator[list]:
+def render(config: dict, out: Path, tiny: bool) -> Iterator[list]:
     """Yield the arguments of the stages that render and preprocess the people for the trainings."""
+    threads = ["--threads", "1" if tiny else str(os.cpu_count())]
     configs = {stage: out / f"{stage}.yaml" for stage in ("synthesise", "preprocess")}
     for stage, dataset in (("synthesise", None), ("preprocess", "gazecapture")):
         lines = to_lines(resolve(config["training"], stage, dataset=dataset))
@@ -323,9 +329,10 @@ def _resolve(unit: Unit, config: dict) -> list[str]:
     """Return a configuration of the `benchmark` stage with the unit's engines."""
     engines = {name: dataclasses.asdict(engine) for name, engine in unit.engines.items()}
     if unit.kind in ("people", "train"):
-        stage = "train" if config["workload"] == DTED else "train_workload"
-        flat = resolve(config["training"], stage, BASELINE, TRAINED.get(unit.subject, 0))
-        return to_lines(flat | resolve(config["training"], "synthesise") | flatten({"engines": engines}))
+        gaze, seed = config["workload"] == DTED, TRAINED.get(unit.subject, 0)
+        flat = resolve(config["training"], "train" if gaze else "train_workload", BASELINE, seed)
+        people = resolve(config["training"], "synthesise") if gaze else {}
+        return to_lines(flat | people | flatten({"engines": engines}))
     if unit.kind == "step":
         parts = step_parts(config)
         config = merge(config, {"train": {"global_batch": parts * config["train"]["global_batch"]}})

@@ -10,7 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -96,11 +96,7 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
 def tier_config(
     overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None
 ) -> tuple[Resolved, Engine]:
-    """Read the configuration of the benchmark: the defaults, override files, then individual changes.
-
-    Returns:
-        The configuration, and the switches of a tier.
-    """
+    """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier."""
     values = merge(read_config(overrides), changes or {})
     config = build_config(resolve(values, "benchmark"), "benchmark", DEFAULTS)
     return config, resolve_tier(values, tier)
@@ -139,13 +135,10 @@ def prepare(
         config: configuration of the benchmark.
         engine: switches of the tier.
         data: store of normalised strips; None for noise. Workloads other than DT-ED make their own data.
-        batch: samples of a step, for DT-ED pairs in one chunk; None for those of the training.
+        batch: samples of a step of another workload than DT-ED; None for those of its training.
     """
     if config.workload != DTED:
         return functools.partial(build_named, config.workload, engine, world, batch)
-    if batch:
-        sizes = {"loss": replace(config.loss, chunk_pairs=batch), "train": replace(config.train, global_batch=batch)}
-        config = replace(config, sections={**config.sections, **sizes})
     people = read_people(data, config, world.processes_here)
     return functools.partial(build_tier_steps, config, engine, world, people)
 

@@ -7,8 +7,8 @@
 
 The copy is half as large. It contains what encode and walk need, but not the state for resuming training. It is read
 like any other checkpoint: weights are converted back to float32, and codes are computed in float32. The printed angles
-show the effect of rounding the weights, with and without computing in that precision (autocast). For another workload
-than DT-ED, these are its score and the time of its validation.
+show the effect of rounding the weights, with and without computing in that precision (autocast). For workloads other
+than DT-ED, the score and the duration of the validation are printed instead.
 
 The decoder computes an image from an appearance code, a gaze code and a head code; `faze.model.onnx_decoder` documents
 their layout. Its output in onnxruntime is compared with the network's before the file is written.
@@ -61,8 +61,8 @@ def main(args: Namespace) -> None:
     if args.onnx == (args.precision is not None):
         raise UserError("pass either --precision, for a copy, or --onnx, for only the decoder")
     if args.workload != FAZE:
-        if args.onnx:
-            raise UserError("--onnx writes the decoder of DT-ED: pass --precision for another workload")
+        if args.onnx or args.data:
+            raise UserError("--onnx and --data are for DT-ED: pass only --precision for another workload")
         convert(args.workload, args.checkpoint, DTYPES[args.precision], args.out)
         return
     trained = load_model(args.checkpoint)
@@ -89,14 +89,16 @@ def convert(name: str, checkpoint: Path, dtype: torch.dtype, out: Path) -> None:
     try:
         model.load_state_dict(read_mapping(checkpoint)["model"])
     except (KeyError, RuntimeError):
-        raise UserError(f"{checkpoint}: holds no weights of workload {name}; train it again") from None
+        raise UserError(f"{checkpoint}: does not contain the weights of workload {name}: pass its checkpoint") from None
     copy = {key: value.to(dtype) if value.is_floating_point() else value for key, value in model.state_dict().items()}
     with output_lock(out):
         write_mapping(out, {"model": copy})
     print(f"{out}: {out.stat().st_size / 2**20:.2f} MiB; {workload.score}:")
+    with torch.inference_mode():
+        workload.validate(model)  # the first one is slower
     for words, state, context in (
         ("original, computed in float32", model.state_dict(), contextlib.nullcontext()),
-        (f"copy, computed in {dtype}", copy, torch.autocast("cpu", dtype)),
+        (f"copy, computed in {str(dtype).removeprefix('torch.')}", copy, torch.autocast("cpu", dtype)),
     ):
         model.load_state_dict(state)
         began = time.perf_counter()

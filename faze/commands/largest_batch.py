@@ -103,7 +103,8 @@ def fits(samples: int, args: Namespace, peaks: dict[int, float]) -> bool:
 
 def try_size(args: Namespace) -> float | None:
     """Return the peak memory of the first steps, in GiB; None if they ran out of memory."""
-    config, engine = tier_config(args.configfile, args.tier)
+    sizes = {"train": {"global_batch": args.samples}, "loss": {"chunk_pairs": args.samples}}
+    config, engine = tier_config(args.configfile, args.tier, sizes)
     engine = replace(engine, parallel="single", accumulate=1)
     with join(engine, args.threads) as world:
         build = prepare(world, config, engine, batch=args.samples)

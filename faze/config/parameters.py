@@ -420,8 +420,9 @@ STAGES: dict[str, dict[str, Any]] = {
     "redirect": {"fold": Fold | None, "redirect": Redirect},
     "benchmark": {
         "workload": str,
-        **{"preprocess": StripCamera, "data": Data, "fold": Fold | None, "augment": Augment},
-        **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
+        # Of DT-ED only: null for other workloads.
+        **{"preprocess": StripCamera | None, "data": Data | None, "fold": Fold | None, "augment": Augment | None},
+        **{"model": Model | None, "loss": Loss | None, "train": Train | None, "benchmark": Benchmark},
         **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
     },
     "evaluate": {"run": Run, "datasets": list[str], "fewshot": FewshotSection, "evaluate": Evaluate},

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
@@ -18,6 +18,7 @@ from faze.config.datasets import data_sets, training_folds
 from faze.config.parameters import CONTROLS, SHARED, STAGES, Fold
 from faze.config.tiers import at_point, leave_one_out, points, resolve_tier, tier_bases, trained_tiers
 from faze.config.validation import check_steps
+from faze.config.workloads import DTED
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
 # Identity of a file. `name` is None if ablations share the outputs of the stage (SHARED). Only training runs have a
@@ -48,7 +49,10 @@ def resolve(
     if stage in ("train", "train_workload"):
         flat |= {"control": tier if tier in CONTROLS else None}
     for section, kind in STAGES[stage].items():
-        if section == "engine":
+        of_dted = type(None) in get_args(kind)
+        if of_dted and config["workload"] != DTED:
+            known = None
+        elif section == "engine":
             assert tier is not None, f"stage {stage} needs a tier"
             known = resolve_tier(config, next(iter(tier_bases(config))) if tier in CONTROLS else tier)
         elif section == "points":
@@ -69,7 +73,8 @@ def resolve(
         elif section == "datasets":
             known = list(data_sets(config))
         else:
-            known = {key: value for key, value in config[section].items() if key in fields_of(kind)}
+            fields = fields_of(get_args(kind)[0] if of_dted else kind)
+            known = {key: value for key, value in config[section].items() if key in fields}
         flat |= flatten({section: known})
     return flat
 

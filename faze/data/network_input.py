@@ -207,7 +207,7 @@ def _equalize_luma(luma: Tensor) -> Tensor:
     """Equalise luma planes (B, H, W), int32 in 0..255; the darkest level becomes 0; constant planes are unchanged."""
     flat = luma.flatten(1).long()
     pixels = flat.shape[1]
-    histogram = torch.zeros(len(flat), 256, dtype=torch.int32, device=luma.device)
+    histogram = torch.zeros(flat.shape[0], 256, dtype=torch.int32, device=luma.device)
     histogram.scatter_add_(1, flat, torch.ones_like(flat, dtype=torch.int32))
     cumulative = histogram.cumsum(dim=1, dtype=torch.int32)
     darkest = histogram.gather(1, flat.amin(dim=1, keepdim=True))  # (B, 1) pixels of that level

@@ -54,11 +54,12 @@ def build(
         train: settings of every optimiser.
         world: this process's position among those that train together.
     """
-    device, recompute = world.device, engine.recompute
+    device = world.device
     precision = build_precision(engine, device)
     objective = make_objective(precision).to(device)
     sync_switch = set_sync_batchnorm(objective, engine.sync_batchnorm, world)
-    recomputed = set_recompute(objective, recompute)  # before fused_norm, which skips recompute parts
+    recomputed = set_recompute(objective, engine.recompute)  # before fused_norm, which skips recompute parts
+    recompute = engine.recompute and recomputed.active
     execution = (
         set_cudnn_benchmark(engine.cudnn_benchmark, device),
         set_channels_last(objective, engine.channels_last, recompute=recompute),

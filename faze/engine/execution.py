@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from faze.base.allocator_retention import keeps_memory
@@ -200,14 +201,21 @@ def set_checkpointing(
     reason = "the recompute layers already recompute inner activations" if recompute else ""
     reason = reason or ("" if parts else "no part of the model can be recomputed")
     if wanted and not reason:
-        # The network draws no random numbers, so there is no random state to restore.
-        options = {"use_reentrant": False, "preserve_rng_state": False}
-        norms = _batch_norms(module)
-        if within is not None or norms:  # torch.compile rejects our context_fn, even if it does nothing
-            options["context_fn"] = lambda: (contextlib.nullcontext(), _second_computation(within, norms))
         for part in parts:
-            part.call = functools.partial(checkpoint, **options)
+            part.call = functools.partial(_checkpoint, within)
     return Switch.of("checkpointing", wanted, reason)
+
+
+def _checkpoint(
+    within: Callable[[], contextlib.AbstractContextManager] | None, part: Callable[..., Tensor], *inputs: Tensor
+) -> Tensor:
+    # The network draws no random numbers, so there is no random state to restore.
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+    # Torch's compiler rejects our context_fn, even if it does nothing.
+    norms = _batch_norms(part) if isinstance(part, nn.Module) and not torch.compiler.is_compiling() else []
+    if within is not None or norms:
+        options["context_fn"] = lambda: (contextlib.nullcontext(), _second_computation(within, norms))
+    return checkpoint(part, *inputs, **options)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from faze.base.errors import UserError
 from faze.base.files import read_json
 from faze.base.logged_run import LoggedRun, read_ended_run
 from faze.base.result_paths import ResultPaths
@@ -49,7 +48,7 @@ def read_results(
     proofs = read_json(paths.benchmark.with_name("proofs.json"), tiers, "run the rule prove_workload again")
     benchmark = read_json(paths.benchmark, ("tiers", "machine"), "run the rule benchmark again")
     runs = [(tier, seed) for tier in tiers for seed in seeds] + [(control, seeds[0]) for control in controls]
-    curves = {run: _curve(read_ended_run(paths.run_log(*run)), run) for run in runs}
+    curves = {run: _curve(read_ended_run(paths.run_log(*run))) for run in runs}
     scores = {run: curve[-1][1] for run, curve in curves.items()}
     measured = benchmark["tiers"]
     first, reference = tiers[0], next(iter(measured.values()))
@@ -84,11 +83,8 @@ def read_results(
     return WorkloadResults(rows, by_tier, noise, benchmark.get("leave_one_out"), scores, benchmark["machine"])
 
 
-def _curve(run: LoggedRun, place: tuple[str, int]) -> list[tuple[int, float]]:
-    found = [(value.step, value.value) for value in run.values if value.metric == SCORE]
-    if not found:
-        raise UserError(f"the run log of {place[0]}, seed {place[1]}, has no validation; train it again")
-    return found
+def _curve(run: LoggedRun) -> list[tuple[int, float]]:
+    return [(value.step, value.value) for value in run.values if value.metric == SCORE]
 
 
 def _interval(values: NDArray[np.float64], confidence: float) -> dict[str, float] | None:

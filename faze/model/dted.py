@@ -97,8 +97,8 @@ class DTED(nn.Module):
         with self.autocast():
             z = self.fc_enc(self.encoder(image.to(self.dtype)))
         app, gaze, head = z.to(self.dtype).split(self.code_sizes, dim=1)
-        gaze = gaze.reshape(len(z), -1, 3)
-        head = head.reshape(len(z), -1, 3)
+        gaze = gaze.reshape(z.shape[0], -1, 3)  # len() would fix the batch of an exported graph
+        head = head.reshape(z.shape[0], -1, 3)
         return Codes(app, self._normalize(gaze), self._normalize(head))
 
     def decode(self, codes: Codes) -> Tensor:

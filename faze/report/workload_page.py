@@ -34,7 +34,7 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
             figures["training"] = draw_training(results, about["score"])
     pictures = save_figures(figures, folder / "figures", Embedder())
     rows = [row | {"proof_lines": proof_lines(row["proof"])} for row in results.rows]
-    columns = ("tier", "same", "step_ms", "peak_gib", "memory_ratio", "memory_differs")
+    columns = ("tier", "before", "same", "idle", "step_ms", "peak_gib", "memory_ratio", "memory_differs")
     table = pd.DataFrame([{key: row[key] for key in columns} | _flat(row) for row in results.rows])
     table.to_csv(folder / "tiers.csv", index=False, float_format="%.6g")
     acting = [row for row in rows[1:] if row["same"] and not row["idle"]]
@@ -46,7 +46,6 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
         fastest=max(acting, key=lambda row: row["speed"]["ratio"], default=None),
         leanest=max(leaner, key=lambda row: row["memory_ratio"], default=None),
         others=[row["tier"] for row in rows if not row["same"]],
-        inactive=_inactive(rows),
         noise=results.noise,
         left_out=results.left_out,
         machine=results.machine,
@@ -69,15 +68,8 @@ def proof_lines(proof: Mapping[str, Any]) -> list[str]:
     return [*lines, *([proof["not_compared"]] if "not_compared" in proof else [])] or [proof.get("failed", "")]
 
 
-def _inactive(rows: list[dict[str, Any]]) -> list[str]:
-    """List the switches that tiers change without effect on this machine."""
-    changed = [switch for row in rows[1:] for switch in row["changed"] if switch["reason"]]
-    return list(dict.fromkeys(f"{s['switch']} {s['wanted']} ({s['reason']})" for s in changed))
-
-
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     flat = {"changed": "; ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"])}
-    flat["inactive"] = "; ".join(f"{s['switch']}: {s['reason']}" for s in row["changed"] if s["reason"])
     flat |= {f"speedup_{key}": value for key, value in row["speed"].items()}
     for name in ("score", "change"):
         flat |= {f"{name}_{key}": value for key, value in (row[name] or {}).items()}

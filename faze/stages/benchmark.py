@@ -14,6 +14,7 @@ import torch
 
 from faze.base import cgroup
 from faze.base.command_line import CONFIG, argument, command, needed, threads
+from faze.base.errors import UserError
 from faze.base.files import whole_file, write_json
 from faze.base.locks import machine_exclusive, output_lock
 from faze.benchmark.processes import Job
@@ -54,6 +55,8 @@ def main(args: Namespace) -> None:
     config = load(args.config, "benchmark")
     machine.check_torch()
     refuse_debugging()
+    if config.workload == DTED and args.data is None:
+        raise UserError("the benchmark of DT-ED needs --data, the store of normalised strips")
     with machine_exclusive(), output_lock(args.out):
         rounds = about_rounds(config.benchmark.rounds)
         before = cgroup.throttling()
@@ -138,7 +141,7 @@ def at_paper_width(config: Resolved) -> Resolved | None:
     batch keeps its number of chunks, since whole chunks are distributed over processes and accumulation steps.
 
     Returns:
-        None for another network than DT-ED, or if benchmark.paper_width contains none of the tiers, the width is the
+        None for workloads other than DT-ED, or if benchmark.paper_width contains none of the tiers, the width is the
         same, or the stored strips are too small.
     """
     if config.workload != DTED:

@@ -27,14 +27,10 @@ def main(args: Namespace) -> None:
     config = load(args.config, "report_workload")
     workload, run, confidence = load_workload(config.workload), config.run, config.evaluate.confidence
     results = read_results(ResultPaths(args.results), run.tiers, run.seeds, run.controls, confidence)
-    about = {
+    shown = ("score", "higher_is_better", "published", "published_speed", "published_memory")
+    about = {name: getattr(workload, name) for name in shown} | {
         "path": class_path(config.workload),
         "summary": (inspect.getdoc(type(workload)) or "").split("\n")[0].partition(". ")[0].rstrip(".") + ".",
-        "score": workload.score,
-        "higher_is_better": workload.higher_is_better,
-        "published": workload.published,
-        "published_speed": workload.published_speed,
-        "published_memory": workload.published_memory,
     }
     with output_lock(args.out):
         with whole_folder(args.evaluation) as folder:

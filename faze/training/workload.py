@@ -8,20 +8,20 @@ from torch.func import functional_call
 
 
 class Workload(ABC):
-    """A training for the instrument. It is created without arguments; its sizes are attributes.
+    """The training of one network, for an ablation. It is created without arguments; its sizes are attributes.
 
     No method may depend on the device, the number format or the number of processes: these belong to the switches.
     """
 
     batch_size: int  # samples per step, over all processes
-    steps: int  # of a training
+    steps: int  # steps of a training run
     score: str  # what `validate` returns, with its unit: "error, %"
     higher_is_better: bool
-    lr: float  # of all parameters, with one optimiser
-    momentum: float = 0.9  # of SGD
+    lr: float  # learning rate of all parameters; required unless parameter_groups is overridden
+    momentum: float = 0.9  # momentum of SGD
     weight_decay: float = 0.0
     clip_norm: float = 0.0  # largest norm of an optimiser's gradient; 0: any
-    # What others report of such a training, for the page: times as fast, times less memory, and who, where, by what.
+    # Published results of a similar training, shown on the page: speed-up and memory saving, as ratios, and the source.
     published_speed: float | None = None
     published_memory: float | None = None
     published: str = ""
@@ -31,7 +31,7 @@ class Workload(ABC):
         """Return the network, or several in one module, with first weights from torch's random state."""
 
     def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
-        """Return the groups of each optimiser, by its name; a group has `params` and `lr`. By default, one."""
+        """Return the groups of each optimiser, by its name; a group has `params` and `lr`. The default is one group."""
         return {"network": [{"params": list(model.parameters()), "lr": self.lr}]}
 
     @abstractmethod
@@ -39,8 +39,8 @@ class Workload(ABC):
         """Return a step's batch, on the CPU. It depends on the two numbers only.
 
         Args:
-            number: step, from 0.
-            seed: of the training.
+            number: index of the step, from 0.
+            seed: seed of the training run.
 
         Returns:
             Tensors whose first dimension is `batch_size`; a process, or a part of an accumulated step, gets a slice.
@@ -50,7 +50,7 @@ class Workload(ABC):
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
         """Return the loss terms of each optimiser, by its name and theirs: scalars that are means over the samples.
 
-        All come from one call. No term may reach the parameters of another optimiser; see `detached`.
+        One call must return all terms. No term may reach the parameters of another optimiser; see `detached`.
         """
 
     @abstractmethod

@@ -22,7 +22,7 @@ from faze.base import code_hash
 from faze.base.errors import UserError
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
-from faze.config.workloads import SCORE, class_path
+from faze.config.workloads import BUILT_IN, SCORE, class_path
 from faze.engine.parallel import World
 from faze.engine.precision import Context, Precision, exact
 from faze.engine.switches import Switch
@@ -45,8 +45,9 @@ def load_workload(name: str) -> Workload:
         UserError: it cannot be imported or created, or is not a `Workload`.
     """
     module, _, attribute = class_path(name).partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    place = str(code_hash.ROOT if name in BUILT_IN else Path.cwd())
+    if place not in sys.path:
+        sys.path.insert(0, place)
     try:
         kind = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # whatever a module raises when it is imported
@@ -252,15 +253,7 @@ def build_named(name: str, engine: Engine, world: World, batch_size: int | None 
 
 
 def train_workload(config: Resolved, world: World, out: Path, run_log: Path, records: Path | None) -> None:
-    """Train one tier of a workload with one seed, and write the checkpoint and run log.
-
-    Args:
-        config: the stage's parameters.
-        world: this process's position among those that train together.
-        out: checkpoint to write.
-        run_log: run log to write.
-        records: folder of the output cache; None to neither reuse nor record outputs.
-    """
+    """Train one tier of a workload with one seed, like `faze.training.dted_training.train`."""
     workload = load_workload(config.workload)
     training = build_workload_training(workload, config.engine, world, config.seed)
     if config.control == "rounding":

@@ -196,7 +196,7 @@ def test_every_switch_is_reported_once():
         ({"keep_fp32": ("mean", "conv")}, "mean, conv", "none", "no operation uses low precision"),
         ({"force_low": ("mean",)}, "mean", "none", "no operation uses low precision"),
         ({"checkpointing": True}, "true", "false", "no part of the model can be recomputed"),
-        ({"checkpointing": True, "recompute": True}, "true", "false", "recompute layers"),
+        ({"checkpointing": True, "recompute": True}, "true", "false", "no part of the model can be recomputed"),
         ({"recompute": True}, "true", "false", "no part of the model has a low-memory implementation"),
         ({"tf32": True}, "true", "false", "only CUDA devices have TF32"),
         ({"cudnn_benchmark": True}, "true", "false", "cuDNN runs on CUDA devices only"),

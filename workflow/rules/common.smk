@@ -292,14 +292,14 @@ def workload_code(workload):
     if GAZE:
         return []
     path = faze.config.workloads.class_path(workload).partition(":")[0]
-    places = [os.getcwd(), str(faze.base.code_hash.ROOT)]
-    sys.path[:0] = places
+    built_in = workload in faze.config.workloads.BUILT_IN
+    sys.path.insert(0, str(faze.base.code_hash.ROOT) if built_in else os.getcwd())
     try:
         found = importlib.util.find_spec(path)
     except ModuleNotFoundError:
         found = None
     finally:
-        del sys.path[: len(places)]
+        sys.path.pop(0)
     if found is None or not found.origin:
         raise faze.config.check.ConfigError(
             f"workload: there is no module {path} in {os.getcwd()} or among the installed packages"
