@@ -131,7 +131,7 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
 
 
 def tolerances_of(wanted: Moved, noise: Sequence[Moved], number_format: str) -> dict[str, float]:
-    """Return the distance that rounding may cause in each part of the network; one above MOST cannot detect a difference.
+    """Return the distance that rounding may cause in each part of the network; above MOST, nothing can be detected.
 
     Args:
         wanted: result of the reference.
