@@ -40,7 +40,8 @@ GROUPS = {
     "own": ("bf16", "channels_last", "fused_norm", "graphs"),
     "compiled": ("compile", "recompute", "resident"),
 }
-WORKLOAD_GROUPS = GROUPS | {"own": ("bf16", "channels_last", "graphs"), "compiled": ("compile",)}  # what can act
+ONLY_DTED = ("fused_norm", "recompute", "resident")  # tiers that act on no other network
+WORKLOAD_GROUPS = {group: tuple(t for t in tiers if t not in ONLY_DTED) for group, tiers in GROUPS.items()}
 TINY_GROUPS = {"talk": ("fused_sgd",), "own": ("fused_norm",)}
 # A unit that takes longer is stopped and recorded as failed, so that the next ones run.
 LIMIT_S = {
@@ -142,7 +143,8 @@ def plan(config: dict, *, ddp: bool = True) -> Iterator[Unit]:
             timed = {BASELINE: first} | {tier: engines[tier] for tier in tiers} | {AGAIN: first}
             yield Unit("time", f"{group}-{number}", timed)
     timed = [tier for tiers in groups.values() for tier in tiers]
-    for tier in [tier for tier in engines if tier not in timed and config["workload"] == DTED]:
+    idle = () if config["workload"] == DTED else ONLY_DTED
+    for tier in [tier for tier in engines if tier not in (*timed, *idle)]:
         yield Unit("check", tier, {BASELINE: single, tier: engines[tier]})
     if config["workload"] == DTED:
         yield Unit("people", "gazecapture", {BASELINE: single})
