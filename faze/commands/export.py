@@ -1,8 +1,10 @@
-"""`faze export`: a trained checkpoint -> a copy for inference in low precision, or its decoder in ONNX.
+"""`faze export`: a trained checkpoint -> a copy for inference in low precision, or an ONNX graph of a part.
 
     faze export --precision bf16 --checkpoint results/default/amp/seed0/checkpoint.pt --out amp_bf16.pt \
         --data results/default/data/mpiigaze.h5
-    faze export --onnx --checkpoint results/default/amp/seed0/checkpoint.pt --out decoder.onnx
+    faze export --onnx gaze --checkpoint results/default/amp/seed0/checkpoint.pt --out gaze.onnx
+    faze export --onnx gaze --precision fp16 --checkpoint results/default/amp/seed0/checkpoint.pt --out gaze_fp16.onnx
+    faze export --onnx decoder --checkpoint results/default/amp/seed0/checkpoint.pt --out decoder.onnx
     faze export --precision bf16 --workload ssd --checkpoint results/ssd/baseline/seed0/checkpoint.pt --out ssd_bf16.pt
 
 The copy is half as large. It contains what encode and walk need, but not the state for resuming training. It is read
@@ -10,14 +12,17 @@ like any other checkpoint: weights are converted back to float32, and codes are 
 show the effect of rounding the weights, with and without computing in that precision (autocast). For workloads other
 than DT-ED, the score and the duration of the validation are printed instead.
 
-The decoder computes an image from an appearance code, a gaze code and a head code; `faze.model.onnx_decoder` documents
-their layout. Its output in onnxruntime is compared with the network's before the file is written.
+Graphs are documented in `faze.model.onnx_graphs`. `gaze` maps strips to gaze and codes; with --precision, onnxruntime's
+tools convert it. Its error and its time for a strip are printed. `decoder` maps an appearance code, a gaze code and a
+head code to an image. The output of a graph in float32 is compared with the network's before the file is written.
 """
 
 import contextlib
 import functools
+import tempfile
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,22 +34,32 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.locks import output_lock
 from faze.config.workloads import DTED as FAZE
+from faze.data.network_input import shrink, to_network, to_network_torch
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
-from faze.model.onnx_decoder import LARGEST_DIFFERENCE, export_decoder, largest_difference
+from faze.model.onnx_graphs import LARGEST_DIFFERENCE, Decoder, Gaze, export_part, largest_difference, lower_precision
 from faze.model.torch_file import read_mapping, write_mapping
 from faze.model.weights import load_model, save_weights
 from faze.stages.encode import encode_strips
 from faze.training.workload_training import load_workload
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+NORMALISING = ["ReduceL2", "Clip", "Div"]
+TIMED = 100  # strips, one by one
 
 
 @command(
     __doc__,
-    argument("--precision", choices=DTYPES, help="number format of the copy's parameters"),
-    argument("--onnx", action="store_true", help="write the decoder as an ONNX graph instead"),
+    argument("--precision", choices=[*DTYPES, "int8"], help="number format of the copy or graph"),
+    argument("--onnx", choices=["gaze", "decoder"], help="write this part as an ONNX graph instead"),
+    argument(
+        "--keep-fp32",
+        nargs="+",
+        default=NORMALISING,
+        metavar="OPERATOR",
+        help=f"operators of the graph that stay in float32 (default: {' '.join(NORMALISING)}, which normalise codes)",
+    ),
     argument("--workload", default=FAZE, help="network of the checkpoint, as in the configuration (default: DT-ED)"),
     needed("--checkpoint", "trained network"),
     argument("--data", type=Path, help="store of normalised strips for the comparison (default: random patterns)"),
@@ -58,18 +73,23 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 )
 def main(args: Namespace) -> None:
     """Write the copy or the decoder, and compare it with the network."""
-    if args.onnx == (args.precision is not None):
-        raise UserError("pass either --precision, for a copy, or --onnx, for only the decoder")
+    if not (args.onnx or args.precision):
+        raise UserError("pass --precision, for a copy, or --onnx, for the graph of a part")
+    if args.precision == ("bf16" if args.onnx else "int8") or args.onnx == "decoder" and args.precision:
+        raise UserError("the graph gaze can be fp16 or int8, the graph decoder only float32, and a copy fp16 or bf16")
     if args.workload != FAZE:
         if args.onnx or args.data:
             raise UserError("--onnx and --data are for DT-ED: pass only --precision for another workload")
         convert(args.workload, args.checkpoint, DTYPES[args.precision], args.out)
         return
     trained = load_model(args.checkpoint)
-    if args.onnx:
-        write_decoder(trained, args.out)
+    if args.onnx == "decoder":
+        write_graph(Decoder(trained), args.out)
         return
     pixels = stored_strips(args.data, args.strips) if args.data else random_strips(args.strips)
+    if args.onnx:
+        write_gaze(trained, args, pixels)
+        return
     dtype = DTYPES[args.precision]
     with output_lock(args.out):
         save_weights(args.out, trained, dtype)
@@ -107,17 +127,54 @@ def convert(name: str, checkpoint: Path, dtype: torch.dtype, out: Path) -> None:
         print(f"  {words}: {score:.2f} ({time.perf_counter() - began:.2f} s)")
 
 
-def write_decoder(dted: DTED, out: Path) -> None:
-    """Export the decoder and compare it with the network; write nothing if they differ."""
+def write_graph(part: Gaze | Decoder, out: Path) -> None:
+    """Export a part and compare it with the network; write nothing if they differ."""
     with output_lock(out), whole_file(out) as temporary:
-        export_decoder(dted, temporary)
-        found = largest_difference(dted, temporary)
+        export_part(part, temporary)
+        found = largest_difference(part, temporary)
         if not found <= LARGEST_DIFFERENCE:
             raise UserError(
-                f"the exported decoder differs from the network by {found:.2g}, more than {LARGEST_DIFFERENCE:g}: "
+                f"the exported graph differs from the network by {found:.2g}, more than {LARGEST_DIFFERENCE:g}: "
                 f"{out} was not written"
             )
-    print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB; onnxruntime's images differ by at most {found:.1g} (range: 2)")
+    print(f"{out}: {out.stat().st_size / 2**20:.2f} MiB; onnxruntime's values differ by at most {found:.1g}")
+
+
+def write_gaze(dted: DTED, args: Namespace, pixels: NDArray[np.uint8]) -> None:
+    """Write the graph `gaze`, and print its error and time for strips (N, H, W, 3)."""
+    size = dted.model.image_height_px, dted.model.image_width_px
+    strips = shrink(torch.from_numpy(pixels), *size).numpy()
+    if args.precision is None:
+        write_graph(Gaze(dted, to_network_torch), args.out)
+    else:
+        with tempfile.TemporaryDirectory() as folder, output_lock(args.out), whole_file(args.out) as temporary:
+            plain = Path(folder, "gaze.onnx")
+            export_part(Gaze(dted, to_network_torch), plain)
+            lower_precision(plain, temporary, args.precision, args.keep_fp32, strips)
+    computed = {"network": functools.partial(estimate, dted), str(args.out): graph_of(args.out)}
+    gaze = {name: torch.from_numpy(run(strips)) for name, run in computed.items()}
+    angles = angle_deg(*(each.double() for each in gaze.values()))
+    print(f"gaze compared with the network's on {len(strips)} {'strips' if args.data else 'random patterns'}:")
+    print(f"  mean {float(angles.mean()):.4f} degrees, largest {float(angles.max()):.4f} degrees")
+    for name, run in computed.items():
+        began = time.perf_counter()
+        for number in range(TIMED):
+            run(strips[number % len(strips)][None])
+        print(f"  {name}: {1e3 * (time.perf_counter() - began) / TIMED:.2f} ms for a strip")
+
+
+def estimate(dted: DTED, strips: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return the network's gaze (N, 3) in strips of its size."""
+    with torch.inference_mode():
+        return dted.gaze_vector(dted.encode(to_network(torch.from_numpy(strips), *strips.shape[1:3])).gaze).numpy()
+
+
+def graph_of(path: Path) -> Callable[[NDArray[np.uint8]], NDArray[np.float32]]:
+    """Return the function that a graph `gaze` computes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda strips: session.run(["gaze"], {"strips": strips})[0]
 
 
 def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:

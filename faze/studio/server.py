@@ -25,7 +25,7 @@ from faze.base.files import whole_folder
 from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
 from faze.model.dted import DTED, Codes
-from faze.model.onnx_decoder import export_decoder
+from faze.model.onnx_graphs import Decoder, export_part
 from faze.redirection.walk import frontal
 
 STATIC = Path(__file__).parent
@@ -60,7 +60,7 @@ def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, pe
         models = []
         for number, (name, dted) in enumerate(networks.items()):
             decoder = f"decoder_{number}.onnx"
-            export_decoder(dted, folder / decoder)
+            export_part(Decoder(dted), folder / decoder)
             size = {"height": dted.model.image_height_px, "width": dted.model.image_width_px}
             models.append({"name": name, "decoder": decoder, **size, **_codes(dted, strips, people)})
         for number, person in enumerate(people):

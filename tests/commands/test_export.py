@@ -18,9 +18,11 @@ from tiny_workload import Tiny
 
 from faze.commands import export
 from faze.config.parameters import Model
+from faze.data.network_input import to_network, to_network_torch
 from faze.data.store.strips import PersonStrips, write_strips
-from faze.model import onnx_decoder
-from faze.model.dted import DTED
+from faze.model import onnx_graphs
+from faze.model.dted import DTED, Codes
+from faze.model.onnx_graphs import Decoder
 from faze.model.weights import load_model, save_weights
 
 MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
@@ -116,48 +118,103 @@ def test_what_cannot_be_exported_is_one_sentence(trained, tmp_path, monkeypatch,
 
 def test_the_decoder_is_the_same_in_onnxruntime_for_any_batch(trained, tmp_path, monkeypatch, capsys):
     out = tmp_path / "decoder.onnx"
-    assert run(monkeypatch, "--onnx", "--checkpoint", trained, "--out", out) == 0
+    assert run(monkeypatch, "--onnx", "decoder", "--checkpoint", trained, "--out", out) == 0
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".onnx" or "data" in path.name) == [
         out.name
     ]
     assert float(re.search(r"differ by at most (\S+)", capsys.readouterr().out)[1]) < 1e-4
     graph = onnx.load(out)
     onnx.checker.check_model(graph, full_check=True)
-    assert [entry.version for entry in graph.opset_import] == [onnx_decoder.OPSET]
-    assert {node.op_type for node in graph.graph.node} == onnx_decoder.OPERATORS
+    assert [entry.version for entry in graph.opset_import] == [onnx_graphs.OPSET]
+    assert {node.op_type for node in graph.graph.node} == onnx_graphs.OPERATORS
     session = onnxruntime.InferenceSession(str(out))
     assert [entry.shape[1:] for entry in session.get_inputs()] == [[4], [2, 3], [3, 3]]
     dted = load_model(trained)
     for count in (1, 3):
-        codes = onnx_decoder.random_codes(dted, count)
-        [image] = session.run(
-            ["image"], dict(zip(("app", "gaze", "head"), (code.numpy() for code in codes), strict=True))
-        )
+        codes = onnx_graphs.Decoder(dted).examples(count)
+        [image] = session.run(["image"], {name: code.numpy() for name, code in codes.items()})
         with torch.inference_mode():
-            np.testing.assert_allclose(image, dted.decode(codes).numpy(), rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(image, dted.decode(Codes(**codes)).numpy(), rtol=1e-3, atol=1e-5)
 
 
 def test_a_decoder_that_is_not_the_network_is_not_kept(trained, tmp_path, monkeypatch, capsys):
     other = DTED(MODEL).eval()
-    monkeypatch.setattr(export, "export_decoder", lambda dted, path: onnx_decoder.export_decoder(other, path))
-    assert run(monkeypatch, "--onnx", "--checkpoint", trained, "--out", tmp_path / "decoder.onnx") == 1
-    assert "the exported decoder differs from the network by" in capsys.readouterr().err
+    monkeypatch.setattr(export, "export_part", lambda part, path: onnx_graphs.export_part(Decoder(other), path))
+    assert run(monkeypatch, "--onnx", "decoder", "--checkpoint", trained, "--out", tmp_path / "decoder.onnx") == 1
+    assert "the exported graph differs from the network by" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir() if "onnx" in path.name and "lock" not in path.name] == []
 
 
-@pytest.mark.parametrize("missing", onnx_decoder.LIBRARIES)
+@pytest.mark.parametrize("missing", onnx_graphs.LIBRARIES)
 def test_a_missing_library_is_one_sentence(trained, tmp_path, monkeypatch, capsys, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     out = tmp_path / "decoder.onnx"
-    assert run(monkeypatch, "--onnx", "--checkpoint", trained, "--out", out) == 1
+    assert run(monkeypatch, "--onnx", "decoder", "--checkpoint", trained, "--out", out) == 1
     assert f"{missing} is missing: pip install 'faze[onnx]'" in capsys.readouterr().err
     assert not out.exists()
 
 
-def test_a_copy_or_a_decoder_has_to_be_chosen(trained, tmp_path, monkeypatch, capsys):
-    for words in ((), ("--onnx", "--precision", "fp16")):
+def test_what_is_written_has_to_be_chosen(trained, tmp_path, monkeypatch, capsys):
+    def refused(*words: str) -> str:
         assert run(monkeypatch, *words, "--checkpoint", trained, "--out", tmp_path / "copy") == 1
-        assert "pass either --precision, for a copy, or --onnx" in capsys.readouterr().err
+        return capsys.readouterr().err
+
+    assert "pass --precision, for a copy, or --onnx" in refused()
+    for words in (
+        ("--precision", "int8"),
+        ("--onnx", "gaze", "--precision", "bf16"),
+        ("--onnx", "decoder", "--precision", "fp16"),
+    ):
+        assert "the graph gaze can be fp16 or int8, the graph decoder only float32" in refused(*words)
+
+
+def strips_of(count: int) -> np.ndarray:
+    """Return smooth strips of the network's size, one of them of a single colour."""
+    strips = onnx_graphs.Gaze(DTED(MODEL), to_network_torch).examples(count)["strips"].numpy()
+    strips[0] = 77
+    return strips
+
+
+def test_the_gaze_graph_equalises_and_estimates_like_the_network_for_any_batch(trained, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "gaze.onnx"
+    assert run(monkeypatch, "--onnx", "gaze", "--checkpoint", trained, "--out", out, "--strips", 6) == 0
+    printed = capsys.readouterr().out
+    assert "on 6 random patterns" in printed and angles(printed)[0][1] < 0.01 and printed.count("ms for a strip") == 2
+    onnx.checker.check_model(onnx.load(out), full_check=True)
+    session = onnxruntime.InferenceSession(str(out))
+    assert [(entry.name, entry.type) for entry in session.get_inputs()] == [("strips", "tensor(uint8)")]
+    dted = load_model(trained)
+    for count in (1, 7):
+        strips = strips_of(count)
+        found = dict(zip(onnx_graphs.Gaze.outputs, session.run(None, {"strips": strips}), strict=True))
+        with torch.inference_mode():
+            codes = dted.encode(to_network(torch.from_numpy(strips), 32, 128))
+            expected = {
+                "gaze": dted.gaze_vector(codes.gaze),
+                "app": codes.app,
+                "gaze_code": codes.gaze,
+                "head_code": codes.head,
+            }
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value.numpy(), atol=1e-4, err_msg=name)
+
+
+def test_a_gaze_graph_in_low_precision_differs_and_keeps_what_it_was_told(trained, tmp_path, monkeypatch, capsys):
+    largest = {}
+    for precision, kept in (("fp16", ()), ("int8", ()), ("int8", ("--keep-fp32", "Conv"))):
+        out = tmp_path / f"{precision}{len(kept)}.onnx"
+        words = ["--onnx", "gaze", "--precision", precision, *kept, "--checkpoint", trained, "--strips", 8]
+        assert run(monkeypatch, *words, "--out", out) == 0
+        largest[out.stem] = angles(capsys.readouterr().out)[0][1]
+        assert onnxruntime.InferenceSession(str(out)).run(["gaze"], {"strips": strips_of(2)})[0].dtype == np.float32
+    assert 1e-4 < largest["fp160"] < largest["int80"] < 20 and largest["int82"] < largest["int80"]
+    refused = ["--onnx", "gaze", "--precision", "int8", "--keep-fp32", "Conv", "Gemm", "--checkpoint", trained]
+    assert run(monkeypatch, *refused, "--out", tmp_path / "none.onnx") == 1 and not (tmp_path / "none.onnx").exists()
+    assert "all of them are to stay in fp32" in capsys.readouterr().err
+    halves = [node for node in onnx.load(tmp_path / "fp160.onnx").graph.initializer if node.data_type == 10]
+    assert len(halves) > 10
+    quantised = {node.op_type for node in onnx.load(tmp_path / "int80.onnx").graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear"} <= quantised
 
 
 def test_a_workload_is_rounded_and_scored_in_both_formats(tmp_path, monkeypatch, capsys):
@@ -174,7 +231,10 @@ def test_a_workload_is_rounded_and_scored_in_both_formats(tmp_path, monkeypatch,
         "  original, computed in float32: ",
         "  copy, computed in bfloat16: ",
     ]
-    assert run(monkeypatch, "--onnx", *arguments) == 1 and "--onnx and --data are for DT-ED" in capsys.readouterr().err
+    assert (
+        run(monkeypatch, "--onnx", "gaze", *arguments) == 1
+        and "--onnx and --data are for DT-ED" in capsys.readouterr().err
+    )
     torch.save({"model": {"other": torch.ones(1)}}, tmp_path / "checkpoint.pt")
     assert run(monkeypatch, "--precision", "bf16", *arguments) == 1
     assert "does not contain the weights of workload tiny_workload:Tiny" in capsys.readouterr().err

@@ -1,0 +1,41 @@
+"""Estimate the gaze in eye strips by a graph of `faze export --onnx gaze`, with numpy, onnxruntime and OpenCV only.
+
+    python examples/onnx_gaze.py gaze.onnx strip.png another.png
+
+A strip is an RGB image of both eyes, normalised as by `faze preprocess`. Its size may be a multiple of the network's.
+Pitch and yaw are those of the direction from the target to the eye, in the normalised camera's frame (x right, y down,
+z away from the camera), as in faze's labels: positive pitch looks up, positive yaw to the left in the image.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+import onnxruntime
+
+
+def read_strip(path: str, width: int, height: int) -> np.ndarray:
+    """Return a strip (height, width, 3), uint8, RGB; area averaging makes it smaller without aliasing."""
+    image = cv2.imread(path)
+    if image is None:
+        raise SystemExit(f"{path}: is not an image that OpenCV reads")
+    return cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), (width, height), interpolation=cv2.INTER_AREA)
+
+
+def main(graph: str, paths: Sequence[str]) -> None:
+    """Print the gaze in every strip."""
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    _, height, width, _ = session.get_inputs()[0].shape
+    strips = np.stack([read_strip(path, width, height) for path in paths])
+    [gaze] = session.run(["gaze"], {"strips": strips})
+    x, y, z = gaze.T
+    angles = np.degrees([np.arctan2(y, np.hypot(x, z)), np.arctan2(x, z)]).T
+    for path, (pitch, yaw) in zip(paths, angles, strict=True):
+        print(f"{path}: pitch {pitch:+.2f} degrees, yaw {yaw:+.2f} degrees")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        raise SystemExit(__doc__)
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,54 @@
+"""The example that estimates gaze without faze: its angles are those of the network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from faze.base.geometry import pitchyaw_from_vector
+from faze.config.parameters import Model
+from faze.data.network_input import to_network, to_network_torch
+from faze.model.dted import DTED
+from faze.model.onnx_graphs import Gaze, export_part
+
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "onnx_gaze.py"
+MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+
+
+def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", SCRIPT, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> tuple[Path, DTED]:
+    torch.manual_seed(0)
+    dted = DTED(MODEL).eval()
+    export_part(Gaze(dted, to_network_torch), tmp_path / "gaze.onnx")
+    return tmp_path / "gaze.onnx", dted
+
+
+def test_angles_of_strips_of_two_sizes_are_those_of_the_network(graph: tuple[Path, DTED], tmp_path: Path) -> None:
+    path, dted = graph
+    strips = Gaze(dted, to_network_torch).examples(2)["strips"]
+    large = strips.repeat_interleave(2, 1).repeat_interleave(2, 2)
+    for name, strip in {"small.png": strips[0], "large.png": large[1]}.items():
+        cv2.imwrite(str(tmp_path / name), cv2.cvtColor(strip.numpy(), cv2.COLOR_RGB2BGR))
+    with torch.inference_mode():
+        gaze = dted.gaze_vector(dted.encode(to_network(strips, 32, 128)).gaze)
+    expected = np.degrees(pitchyaw_from_vector(gaze.numpy()))
+    lines = call(path, tmp_path / "small.png", tmp_path / "large.png").stdout.splitlines()
+    found = [[float(word) for word in line.split() if word[0] in "+-"] for line in lines]
+    np.testing.assert_allclose(found, expected, atol=0.02)
+    assert "faze" not in [word for line in SCRIPT.read_text().splitlines() if "import" in line for word in line.split()]
+
+
+def test_what_is_no_image_is_one_sentence(graph: tuple[Path, DTED], tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    ended = call(graph[0], tmp_path / "empty.png")
+    assert ended.returncode == 1 and "is not an image that OpenCV reads" in ended.stderr.splitlines()[-1]
+    assert "python examples/onnx_gaze.py gaze.onnx" in call().stderr
