@@ -57,10 +57,11 @@ DEFAULTS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
-SECTIONS = ("error", "speed", "memory", "curve", "redirection", "redirection_control", "val", "train")  # of charts
+# Sections of charts.
+SECTIONS = ("error", "score", "speed", "memory", "curve", "redirection", "redirection_control", "val", "train")
 CHARTS_PER_ROW, CHART_HEIGHT_PX, COLUMN_WIDTH_PX = 2, 280, 190  # narrower columns cut off names
 COLUMNS = ("error/mpiigaze_deg", "error/gazecapture_deg", "speed/images_per_s", "speed/step_ms", "memory/peak_gib")
-COLUMN_GROUPS = ("error/", "speed/", "memory/")
+COLUMN_GROUPS = ("error/", "score/", "speed/", "memory/", "proof/")
 
 _REBUILD = (
     "`snakemake --cores all ablation --forcerun track` (for a sweep: `... sweep --forcerun track_sweep`) rebuilds it"
@@ -296,8 +297,9 @@ def share_view(store: Store, ablation: str) -> None:
     """
     with explained(store.uri):
         runs = store.client.search_runs([store.experiment_id], current_runs(ablation))
-        others = dict.fromkeys(key for run in runs for key in sorted(run.data.metrics) if key.startswith(COLUMN_GROUPS))
-        metrics = sorted(dict.fromkeys((*COLUMNS, *others)), key=lambda k: COLUMN_GROUPS.index(f"{k.split('/')[0]}/"))
+        known = dict.fromkeys(key for run in runs for key in sorted(run.data.metrics) if key.startswith(COLUMN_GROUPS))
+        first = [name for name in COLUMNS if name in known]
+        metrics = sorted(dict.fromkeys([*first, *known]), key=lambda k: COLUMN_GROUPS.index(f"{k.split('/')[0]}/"))
         columns = [f"metrics.`{metric}`" for metric in metrics]
         size = {"columns": CHARTS_PER_ROW, "cardHeight": CHART_HEIGHT_PX}
         sections = [{"uuid": name, "name": name, "display": True, "isReordered": False} | size for name in SECTIONS]

@@ -225,6 +225,17 @@ def test_shared_view_hides_superseded_runs_and_shows_results(store, paths):
     assert wanted <= set(url.split("?")[1].split("&"))
 
 
+def test_shared_view_of_another_workload_has_no_columns_of_gaze(store, paths):
+    """Regression: columns of gaze errors were empty for every run, and the score had none."""
+    run = store.client.create_run(store.experiment_id, tags={"ablation": "ssd", "superseded": "false"}).info.run_id
+    wanted = ["score/final", "speed/step_ms", "memory/peak_gib"]
+    for name in [*wanted, "train/loss"]:
+        store.client.log_metric(run, name, 1.0)
+    share_view(store, "ssd")
+    state = json.loads(store.client.get_experiment(store.experiment_id).tags["mlflow.sharedViewState.ssd"])
+    assert state["selectedColumns"] == [f"metrics.`{name}`" for name in wanted]
+
+
 def test_stage_mirrors_every_tier_and_seed(store, monkeypatch, capsys):
     results = store.lock.parent / "stage"
     write_results(results, ("baseline", "amp"), (0, 1), steps=3)
