@@ -267,7 +267,9 @@ def case_study(name: str) -> str:
         change = (
             f"{tier['change_mean']:+.2f} ({tier['change_low']:+.2f} to {tier['change_high']:+.2f})" if trained else ""
         )
-        same = "**no**" if not tier["same"] else "inactive" if tier["idle"] else "yes"
+        same = "**no**" if not tier["same"] else "inactive" if pd.notna(tier["idle"]) else "yes"
+        if same == "yes" and pd.notna(tier["not_compared"]):
+            same = "in float64"
         base = "" if tier["before"] == tiers["tier"][0] else f"on `{tier['before']}`: "
         memory = memory_change(tier["memory_ratio"], tier["memory_differs"])
         rows.append([f"`{tier['tier']}`", base + tier["changed"], same, speed, memory, change])

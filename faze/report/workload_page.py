@@ -69,7 +69,8 @@ def proof_lines(proof: Mapping[str, Any]) -> list[str]:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    flat = {"changed": "; ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"])}
+    flat = {"not_compared": row["proof"].get("not_compared", "")}
+    flat |= {"changed": "; ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"])}
     flat |= {f"speedup_{key}": value for key, value in row["speed"].items()}
     for name in ("score", "change"):
         flat |= {f"{name}_{key}": value for key, value in (row[name] or {}).items()}
