@@ -151,8 +151,13 @@ def check_size(frame: Frame, width_px: int, height_px: int) -> None:
     Raises:
         UnusableFrame: The message contains the size.
     """
+    check_principal_point(frame.camera_matrix, width_px, height_px)
+
+
+def check_principal_point(camera_matrix: NDArray, width_px: int, height_px: int) -> None:
+    """Do the same for a camera matrix (3, 3)."""
     for axis, (side_px, name) in enumerate(((width_px, "x"), (height_px, "y"))):
-        principal_px = float(frame.camera_matrix[axis, 2])
+        principal_px = float(camera_matrix[axis, 2])
         if not abs(principal_px / side_px - 0.5) <= _PRINCIPAL_SHARE:
             raise UnusableFrame(
                 f"the {width_px} x {height_px} frame does not match its camera: "

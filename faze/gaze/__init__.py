@@ -1,0 +1,1 @@
+"""Gaze in the frames of any camera."""
