@@ -33,15 +33,9 @@ from faze.base.command_line import argument, command, needed
 from faze.base.errors import UserError
 from faze.base.locks import output_lock
 from faze.base.progress import Progress
-from faze.config.check import build
-from faze.config.parameters import Preprocess
-from faze.config.validation import read_config
-from faze.data.landmarks.detector import open_detector
-from faze.data.normalization.pose import NormalizedCamera, UnusableFrame
 from faze.data.readers.manifest_camera import FIELD_OF_VIEW_DEG, read_cameras
 from faze.gaze.estimator import FaceGaze, GazeEstimator
-from faze.gaze.sources import Lens, SourceFrame, count_frames, frames_of
-from faze.model.weights import load_model
+from faze.gaze.sources import Lens, count_frames
 
 ABOUT = ("source", "frame", "timestamp", "face_id", "success", "reason", "lens")
 NUMBERS = ("gaze_angle_x", "gaze_angle_y", "gaze_pitch_deg", "gaze_yaw_deg", "gaze_x", "gaze_y", "gaze_z")
@@ -60,19 +54,17 @@ NUMBERS += ("pose_Rx", "pose_Ry", "pose_Rz")
 )
 def main(args: Namespace) -> None:
     """Estimate the gaze in every frame, and write the table."""
-    lens = read_lens(args)
-    section = read_config([])["preprocess"]
-    strips = build(Preprocess, {name: section[name] for name in Preprocess.__dataclass_fields__})
-    camera = NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
-    dted, known, done, usable = load_model(args.model), "assumed" if lens.assumed else "given", 0, 0
-    total = count_frames(args.inputs)
+    lens, usable, done = read_lens(args), 0, 0
+    total, known = count_frames(args.inputs), "assumed" if lens.assumed else "given"
     partial = args.table.with_name(f"{args.table.name}.partial")
-    with open_detector(args.landmarker) as detect, output_lock(args.table), partial.open("w", newline="") as file:
-        estimator, rows = GazeEstimator(dted, camera, detect), csv.writer(file, lineterminator="\n")
+    with (
+        GazeEstimator.open(args.model, args.landmarker) as estimator,
+        output_lock(args.table),
+        partial.open("w", newline="") as file,
+    ):
+        rows, progress = csv.writer(file, lineterminator="\n"), Progress("gaze", total, "frames")
         rows.writerow([*ABOUT, *NUMBERS])
-        progress = Progress("gaze", total, "frames")
-        for done, frame in enumerate(frames_of(args.inputs), start=1):
-            found = estimate(estimator, lens, frame)
+        for done, (frame, found) in enumerate(estimator.frames(args.inputs, lens), start=1):
             reason = found if isinstance(found, str) else ""
             about = [frame.source, frame.number, f"{frame.time_s:.3f}", 0, int(not reason), reason, known]
             rows.writerow([*about, *([""] * len(NUMBERS) if reason else numbers_of(found))])
@@ -98,16 +90,6 @@ def read_lens(args: Namespace) -> Lens:
     if isinstance(camera, str):
         raise UserError(camera)
     return Lens(camera, assumed=False)
-
-
-def estimate(estimator: GazeEstimator, lens: Lens, frame: SourceFrame) -> FaceGaze | str:
-    """Return the gaze in a frame, or the reason why there is none."""
-    if frame.image is None:
-        return frame.reason
-    try:
-        return estimator.estimate(frame.image, *lens.of(frame.image))
-    except UnusableFrame as unusable:
-        return str(unusable)
 
 
 def numbers_of(found: FaceGaze) -> list[str]:

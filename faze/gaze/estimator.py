@@ -3,7 +3,10 @@
 frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camera's frame -> gaze in the camera frame
 """
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -11,8 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
+from faze.config.check import build, fields_of
+from faze.config.parameters import Preprocess
+from faze.config.validation import read_config
 from faze.data.landmarks import estimate_head_pose
-from faze.data.landmarks.detector import Detector
+from faze.data.landmarks.detector import Detector, open_detector
 from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_14_MM,
@@ -21,7 +27,9 @@ from faze.data.normalization.pose import (
     normalize_poses,
 )
 from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
+from faze.gaze.sources import Lens, SourceFrame, frames_of
 from faze.model.dted import DTED
+from faze.model.weights import load_model
 
 ANY_TARGET_MM = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on the gaze target
 
@@ -56,6 +64,36 @@ class GazeEstimator:
     dted: DTED
     camera: NormalizedCamera
     detect: Detector
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, model: Path | str, landmarker: Path | str | None = None) -> Iterator["GazeEstimator"]:
+        """Load a checkpoint, and open MediaPipe during the block; the virtual camera is that of config.yaml.
+
+        Args:
+            model: checkpoint of DT-ED.
+            landmarker: MediaPipe Face Landmarker file; None: the mesh in the package.
+
+        Raises:
+            UserError: the checkpoint cannot be used, or MediaPipe is missing.
+        """
+        section = read_config([])["preprocess"]
+        strips = build(Preprocess, {name: section[name] for name in fields_of(Preprocess)})
+        camera = NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
+        dted = load_model(model)
+        with open_detector(Path(landmarker) if landmarker else None) as detect:
+            yield cls(dted, camera, detect)
+
+    def frames(self, paths: Sequence[Path], lens: Lens) -> Iterator[tuple[SourceFrame, FaceGaze | str]]:
+        """Yield every frame of images, folders of images and videos with its gaze, or the reason why it has none."""
+        for frame in frames_of(paths):
+            found: FaceGaze | str = frame.reason
+            if frame.image is not None:
+                try:
+                    found = self.estimate(frame.image, *lens.of(frame.image))
+                except UnusableFrame as unusable:
+                    found = str(unusable)
+            yield frame, found
 
     def estimate(self, image: NDArray[np.uint8], camera_matrix: NDArray, distortion: NDArray) -> FaceGaze:
         """Estimate the gaze of the face in a frame.

@@ -21,6 +21,7 @@ from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, UnusableFrame
 from faze.data.readers.manifest_camera import assume_camera
+from faze.gaze import estimator
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.sources import frames_of
 from faze.model.dted import DTED
@@ -96,7 +97,7 @@ def run(dted: DTED, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
         yield detect
 
-    monkeypatch.setattr(gaze, "open_detector", open_detector)
+    monkeypatch.setattr(estimator, "open_detector", open_detector)
     save_weights(tmp_path / "dted.pt", dted)
 
     def call(*inputs: object, table: str = "gaze.csv") -> int:
