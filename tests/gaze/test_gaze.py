@@ -3,11 +3,13 @@
 import contextlib
 import csv
 import dataclasses
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
+import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
@@ -178,3 +180,45 @@ def test_a_truncated_video_keeps_the_frames_that_can_be_decoded(tmp_path: Path) 
     (tmp_path / "cut.avi").write_bytes(whole[: len(whole) * 2 // 3])
     numbers = [frame.number for frame in frames_of([tmp_path / "cut.avi"])]
     assert 1 <= len(numbers) < 8 and numbers == list(range(len(numbers)))
+
+
+def ffmpeg(*arguments: object) -> None:
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *map(str, arguments)]
+    subprocess.run(command, check=True)
+
+
+def test_the_rotation_that_a_phone_writes_is_applied(tmp_path: Path) -> None:
+    lower_dark = np.zeros((480, 640, 3), np.uint8)
+    lower_dark[:240] = 255
+    write_video(tmp_path / "flat.mp4", [lower_dark] * 2)
+    ffmpeg("-display_rotation", 90, "-i", tmp_path / "flat.mp4", "-c", "copy", tmp_path / "turned.mp4")
+    image = next(frames_of([tmp_path / "turned.mp4"])).image
+    assert image.shape == (640, 480, 3) and image[:, :200].mean() > 200 and image[:, 300:].mean() < 50
+
+
+def test_times_are_those_of_a_video_whose_rate_varies(tmp_path: Path) -> None:
+    durations, lines = [0.04, 0.2, 0.04, 0.1], []
+    for number, duration in enumerate(durations):
+        cv2.imwrite(str(tmp_path / f"{number}.png"), picture(number))
+        lines.append(f"file '{tmp_path / f'{number}.png'}'\nduration {duration}\n")
+    (tmp_path / "list.txt").write_text("".join(lines))
+    out = ("-fps_mode", "vfr", "-pix_fmt", "yuv420p", tmp_path / "varying.mp4")
+    ffmpeg("-f", "concat", "-safe", 0, "-i", tmp_path / "list.txt", *out)
+    times = [frame.time_s for frame in frames_of([tmp_path / "varying.mp4"])]
+    np.testing.assert_allclose(times[:4], [0, 0.04, 0.24, 0.28], atol=0.002)
+
+
+def test_a_killed_run_leaves_its_rows(dted: DTED, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_video(tmp_path / "me.mp4", [picture(1)] * 3)
+    frames = estimator.GazeEstimator.frames
+
+    def interrupted(self, *arguments) -> Iterator:
+        for number, each in enumerate(frames(self, *arguments)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield each
+
+    monkeypatch.setattr(estimator.GazeEstimator, "frames", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "me.mp4", "--hfov-deg", "60")
+    assert len(read_table(tmp_path / "gaze.csv.partial")) == 2 and not (tmp_path / "gaze.csv").exists()
