@@ -65,6 +65,11 @@ def count_frames(paths: Sequence[Path]) -> int:
     return max(total, 1)
 
 
+def rate_of(path: Path) -> float:
+    """Return the frames per second that a video's container states; 0 if it states none."""
+    return cv2.VideoCapture(str(path), cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FPS)
+
+
 def _images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGES)
 

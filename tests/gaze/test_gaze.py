@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, UnusableFrame
 from faze.data.readers.manifest_camera import assume_camera
-from faze.gaze import estimator
+from faze.gaze import estimator, overlay
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.sources import frames_of
 from faze.model.dted import DTED
@@ -222,3 +223,35 @@ def test_a_killed_run_leaves_its_rows(dted: DTED, tmp_path: Path, run, monkeypat
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "me.mp4", "--hfov-deg", "60")
     assert len(read_table(tmp_path / "gaze.csv.partial")) == 2 and not (tmp_path / "gaze.csv").exists()
+
+
+def test_overlay_shows_the_arrow_the_strip_and_reasons_at_the_times_of_the_source(run, tmp_path: Path) -> None:
+    write_video(tmp_path / "me.mp4", [picture(1), np.zeros((480, 640, 3), np.uint8), picture(1)])
+    assert run(tmp_path / "me.mp4", "--hfov-deg", "60", "--overlay", tmp_path / "out.mp4") == 0
+    source, drawn = (list(frames_of([tmp_path / name])) for name in ("me.mp4", "out.mp4"))
+    assert [frame.time_s for frame in drawn] == [frame.time_s for frame in source]
+    changed = [np.abs(d.image.astype(int) - s.image).max(2) > 60 for d, s in zip(drawn, source, strict=True)]
+    assert changed[0][:48, :192].mean() > 0.2 and changed[1][:48, :192].sum() == 0  # the strip
+    green = (drawn[0].image[:, :, 1].astype(int) - drawn[0].image[:, :, 2] > 90) & changed[0]
+    y, x = np.nonzero(green[60:440])
+    start = cv2.projectPoints(POSES[0, None, 3:], np.zeros(3), np.zeros(3), *LENS)[0].ravel()
+    assert len(x) > 20 and np.hypot(x - start[0], y + 60 - start[1]).min() < 20
+    assert changed[1][400:].sum() > 200  # the reason
+    assert sorted(path.name for path in tmp_path.glob("*partial*")) == []
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(tmp_path / "out.mp4")]
+    assert "h264" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+def test_overlay_repeats_frames_of_a_slow_source_and_is_readable_before_its_end(tmp_path: Path) -> None:
+    made = overlay.Overlay(tmp_path / "out.mp4", 10.0)
+    for number, time_s in enumerate([0.0, 0.1, 0.5, 3.0, 4.0]):
+        made.add(picture(number), time_s)
+    time.sleep(1.0)
+    assert len(list(frames_of([tmp_path / "out.mp4"]))) >= 10
+    made.close()
+    assert len(list(frames_of([tmp_path / "out.mp4"]))) == 41
+
+
+def test_overlay_needs_a_single_video(run, tmp_path: Path, capsys) -> None:
+    assert run(tmp_path / "a.mp4", tmp_path / "b.mp4", "--overlay", tmp_path / "out.mp4") == 1
+    assert "--overlay is for a single video" in capsys.readouterr().err
