@@ -28,7 +28,7 @@ from faze.base.errors import UserError
 from faze.model.dted import DTED, Codes
 
 OPSET = 18  # the opset of torch's exporter; a later one would need a conversion
-# Of the decoder, which browsers compute on GPUs.
+# Operators of the decoder, which browsers compute on GPUs.
 OPERATORS = frozenset({"Conv", "ConvTranspose", "InstanceNormalization", "LeakyRelu", "Concat", "Gemm", "Reshape"})
 LARGEST_DIFFERENCE = (
     1e-4  # allowed difference from torch's output, whose values are about [-1, 1]: a hundredth of a grey level

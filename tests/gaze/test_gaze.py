@@ -73,7 +73,7 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
 
 
 def test_signs_are_those_of_labels_and_of_openface(dted: DTED) -> None:
-    """Who looks up has positive pitch, and to the image's left positive yaw; OpenFace's angles have other signs."""
+    """Looking up is a positive pitch, and to the image's left a positive yaw; OpenFace's angles have other signs."""
     found = GazeEstimator(dted, CAMERA, lambda _: landmarks_of(POSES[0], LENS)).estimate(picture(1), *LENS)
     up_left = dataclasses.replace(found, direction=np.array([-0.3, -0.4, -0.86]))
     pitch, yaw = np.degrees(up_left.pitchyaw)
