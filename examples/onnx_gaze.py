@@ -20,6 +20,9 @@ def read_strip(path: str, width: int, height: int) -> np.ndarray:
     image = cv2.imread(path)
     if image is None:
         raise SystemExit(f"{path}: is not an image that OpenCV reads")
+    rows, columns = image.shape[:2]
+    if rows % height or columns != rows // height * width:
+        raise SystemExit(f"{path}: {columns} x {rows} px is no multiple of {width} x {height}, so it is no strip")
     return cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), (width, height), interpolation=cv2.INTER_AREA)
 
 

@@ -72,11 +72,13 @@ TIMED = 100  # strips, one by one
     needed("--out", "checkpoint or graph to write"),
 )
 def main(args: Namespace) -> None:
-    """Write the copy or the decoder, and compare it with the network."""
+    """Write the copy or the graph, and compare it with the network."""
     if not (args.onnx or args.precision):
         raise UserError("pass --precision, for a copy, or --onnx, for the graph of a part")
     if args.precision == ("bf16" if args.onnx else "int8") or args.onnx == "decoder" and args.precision:
         raise UserError("the graph gaze can be fp16 or int8, the graph decoder only float32, and a copy fp16 or bf16")
+    if args.precision == "int8" and not args.data:
+        raise UserError("int8 needs --data: half of the strips determine the range of activations, half the error")
     if args.workload != FAZE:
         if args.onnx or args.data:
             raise UserError("--onnx and --data are for DT-ED: pass only --precision for another workload")
@@ -111,6 +113,8 @@ def convert(name: str, checkpoint: Path, dtype: torch.dtype, out: Path) -> None:
     except (KeyError, RuntimeError):
         raise UserError(f"{checkpoint}: does not contain the weights of workload {name}: pass its checkpoint") from None
     copy = {key: value.to(dtype) if value.is_floating_point() else value for key, value in model.state_dict().items()}
+    if beyond := [key for key, value in copy.items() if not value.isfinite().all()]:
+        raise UserError(f"{out}: {', '.join(beyond)} would not be finite in this precision")
     with output_lock(out):
         write_mapping(out, {"model": copy})
     print(f"{out}: {out.stat().st_size / 2**20:.2f} MiB; {workload.score}:")
@@ -146,15 +150,28 @@ def write_gaze(dted: DTED, args: Namespace, pixels: NDArray[np.uint8]) -> None:
     strips = shrink(torch.from_numpy(pixels), *size).numpy()
     if args.precision is None:
         write_graph(Gaze(dted, to_network_torch), args.out)
-    else:
-        with tempfile.TemporaryDirectory() as folder, output_lock(args.out), whole_file(args.out) as temporary:
-            plain = Path(folder, "gaze.onnx")
-            export_part(Gaze(dted, to_network_torch), plain)
-            lower_precision(plain, temporary, args.precision, args.keep_fp32, strips)
-    computed = {"network": functools.partial(estimate, dted), str(args.out): graph_of(args.out)}
+        print_angles(dted, args.out, strips, args.data)
+        return
+    fitted, measured = (strips[::2], strips[1::2]) if args.precision == "int8" else (strips, strips)
+    with tempfile.TemporaryDirectory() as folder, output_lock(args.out), whole_file(args.out) as temporary:
+        plain = Path(folder, "gaze.onnx")
+        export_part(Gaze(dted, to_network_torch), plain)
+        lower_precision(plain, temporary, args.precision, args.keep_fp32, fitted)
+        print_angles(dted, temporary, measured, args.data)
+
+
+def print_angles(dted: DTED, path: Path, strips: NDArray[np.uint8], data: Path | None) -> None:
+    """Print the error and the time of a graph `gaze` for strips (N, H, W, 3) of the network's size.
+
+    Raises:
+        UserError: a gaze is not finite.
+    """
+    computed = {"network": functools.partial(estimate, dted), "graph": graph_of(path)}
     gaze = {name: torch.from_numpy(run(strips)) for name, run in computed.items()}
     angles = angle_deg(*(each.double() for each in gaze.values()))
-    print(f"gaze compared with the network's on {len(strips)} {'strips' if args.data else 'random patterns'}:")
+    if not angles.isfinite().all():
+        raise UserError("the graph's gaze is not finite in this precision: keep more operators in fp32 (--keep-fp32)")
+    print(f"gaze compared with the network's on {len(strips)} {'strips' if data else 'random patterns'}:")
     print(f"  mean {float(angles.mean()):.4f} degrees, largest {float(angles.max()):.4f} degrees")
     for name, run in computed.items():
         began = time.perf_counter()

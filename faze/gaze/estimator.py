@@ -31,6 +31,7 @@ from faze.gaze.sources import Lens, SourceFrame, frames_of
 from faze.model.dted import DTED
 from faze.model.weights import load_model
 
+REMEDY = "pip install --no-deps mediapipe==1.2.3, and pass its Face Landmarker file (see docs/how-to/real-data.md)"
 ANY_TARGET_MM = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on the gaze target
 
 
@@ -81,7 +82,7 @@ class GazeEstimator:
         strips = build(Preprocess, {name: section[name] for name in fields_of(Preprocess)})
         camera = NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
         dted = load_model(model)
-        with open_detector(Path(landmarker) if landmarker else None) as detect:
+        with open_detector(Path(landmarker) if landmarker else None, REMEDY) as detect:
             yield cls(dted, camera, detect)
 
     def frames(self, paths: Sequence[Path], lens: Lens) -> Iterator[tuple[SourceFrame, FaceGaze | str]]:

@@ -1,7 +1,9 @@
 """A video with the gaze drawn into each frame: an arrow, the strip in a corner, and the angles or a reason."""
 
-from collections.abc import Generator
+import contextlib
+import subprocess
 from pathlib import Path
+from types import TracebackType
 
 import cv2
 import numpy as np
@@ -14,21 +16,16 @@ from faze.gaze.sources import Lens
 ARROW_MM = 150.0
 ARROW_BGR, REASON_BGR = (80, 220, 60), (60, 60, 235)
 STRIP_SHARE = 0.3  # of the frame's width
-DEFAULT_FPS, MOST_FPS = 25.0, 120.0  # if a container states none, or a rate that no camera has
+DEFAULT_FPS, MOST_FPS = 25.0, 60.0  # if the container states none; the frames of faster cameras are thinned out
+LONGEST_S = 10.0  # for which a frame stays visible, whatever the timestamps of a damaged video
 
 
 def draw(image: NDArray[np.uint8], lens: Lens, found: FaceGaze | str) -> NDArray[np.uint8]:
     """Return a copy of a BGR frame (H, W, 3) with its gaze, or the reason why there is none."""
     picture, scale = image.copy(), image.shape[0] / 720
     thickness = max(1, round(3 * scale))
-
-    def write(text: str, line: int, color: tuple[int, int, int]) -> None:
-        at = round(16 * scale), picture.shape[0] - round(16 * scale) - line * round(32 * scale)
-        for width, shade in ((3 * thickness, (0, 0, 0)), (thickness, color)):
-            cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.9 * scale, shade, width, cv2.LINE_AA)
-
     if isinstance(found, str):
-        write(found, 0, REASON_BGR)
+        _write(picture, found, REASON_BGR)
         return picture
     width = round(STRIP_SHARE * image.shape[1])
     height = round(width * found.strip.shape[0] / found.strip.shape[1])
@@ -39,57 +36,86 @@ def draw(image: NDArray[np.uint8], lens: Lens, found: FaceGaze | str) -> NDArray
     start, end = (tuple(map(int, point.round())) for point in (start, start + along))
     cv2.arrowedLine(picture, start, end, ARROW_BGR, thickness, cv2.LINE_AA, tipLength=0.2)
     pitch, yaw = np.degrees(found.pitchyaw)
-    write(f"pitch {pitch:+.1f}, yaw {yaw:+.1f} degrees", 0, ARROW_BGR)
+    _write(picture, f"pitch {pitch:+.1f}, yaw {yaw:+.1f} degrees", ARROW_BGR)
     return picture
+
+
+def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -> None:
+    """Write a line at the bottom, as large as the frame's width allows."""
+    height, width = picture.shape[:2]
+    margin, font = height // 45, cv2.FONT_HERSHEY_SIMPLEX
+    size = 0.9 * height / 720
+    size *= min(1.0, (width - 2 * margin) / cv2.getTextSize(text, font, size, 1)[0][0])
+    thin = max(1, round(2 * size))
+    for thickness, shade in ((3 * thin, (0, 0, 0)), (thin, color)):
+        cv2.putText(picture, text, (margin, height - margin), font, size, shade, thickness, cv2.LINE_AA)
 
 
 class Overlay:
     """An H.264 mp4 in fragments, which players read even if the run was stopped before its end."""
 
     def __init__(self, path: Path, fps: float) -> None:
-        """Write to a path with a constant rate; the source's may vary."""
-        self._path, self._fps = path, fps if 1 <= fps <= MOST_FPS else DEFAULT_FPS
-        self._writer: Generator | None = None
-        self._last: NDArray[np.uint8] | None = None
-        self._written = 0
+        """Write to a path with a constant rate; the source's may vary.
 
-    def add(self, image: NDArray[np.uint8], time_s: float) -> None:
-        """Add a BGR frame (H, W, 3), which is visible from its time until that of the next one."""
-        even = np.ascontiguousarray(image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2])
-        if self._writer is None:
-            self._writer = self._open(even.shape[1::-1])
-        else:
-            for _ in range(round(time_s * self._fps) - self._written):
-                self._send(self._last)
-        self._send(even)
-        self._last = even
-
-    def close(self) -> None:
-        """Finish the video."""
-        if self._writer:
-            self._writer.close()
-
-    def _send(self, picture: NDArray[np.uint8]) -> None:
-        self._writer.send(picture)
-        self._written += 1
-
-    def _open(self, size: tuple[int, int]) -> Generator:
+        Raises:
+            UserError: the encoder is not installed.
+        """
         try:
             import imageio_ffmpeg  # not needed elsewhere
         except ImportError:
             raise UserError("--overlay needs an encoder: pip install imageio-ffmpeg") from None
-        fragments = ["-g", str(round(self._fps)), "-movflags", "frag_keyframe+empty_moov+default_base_moof"]
-        fragments += ["-tune", "zerolatency", "-flush_packets", "1"]  # the last second is on the disk
-        writer = imageio_ffmpeg.write_frames(
-            str(self._path),
-            size,
-            pix_fmt_in="bgr24",
-            pix_fmt_out="yuv420p",
-            fps=self._fps,
-            codec="libx264",
-            macro_block_size=2,
-            quality=None,
-            output_params=["-crf", "20", "-threads", "1", *fragments],
-        )
-        writer.send(None)
-        return writer
+        self._encoder = imageio_ffmpeg.get_ffmpeg_exe()
+        self._path, self._fps = path, min(fps, MOST_FPS) if fps >= 1 else DEFAULT_FPS
+        self._process: subprocess.Popen | None = None
+        self._last = b""
+        self._written, self._skipped = 0, 0  # frames; the latter of gaps that are too long
+
+    def __enter__(self) -> "Overlay":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """Finish the video; after an error, keep what there is.
+
+        Raises:
+            UserError: the encoder failed.
+        """
+        if self._process is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        if self._process.wait() and kind is None:
+            raise self._failure()
+
+    def add(self, image: NDArray[np.uint8], time_s: float) -> None:
+        """Add a BGR frame (H, W, 3), which is visible from its time until that of the next one.
+
+        Raises:
+            UserError: the encoder failed.
+        """
+        even = image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2].tobytes()
+        slot = round(time_s * self._fps)
+        if self._process is None:
+            self._start(image.shape[1] // 2 * 2, image.shape[0] // 2 * 2)
+            self._skipped = slot
+        gap, longest = slot - self._skipped - self._written, round(LONGEST_S * self._fps)
+        self._skipped += max(0, gap - longest)
+        for picture in [self._last] * min(gap, longest) + [even] * (gap >= 0):
+            try:
+                self._process.stdin.write(picture)
+            except BrokenPipeError:
+                raise self._failure() from None
+            self._written += 1
+        self._last = even
+
+    def _start(self, width: int, height: int) -> None:
+        raw = ["-f", "rawvideo", "-pix_fmt", "bgr24", "-s", f"{width}x{height}", "-r", f"{self._fps:g}", "-i", "-"]
+        coded = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-threads", "1", "-g", f"{self._fps:.0f}"]
+        # With these, the last second is on the disk.
+        coded += ["-tune", "zerolatency", "-flush_packets", "1"]
+        coded += ["-movflags", "frag_keyframe+empty_moov+default_base_moof"]
+        command = [self._encoder, "-y", "-loglevel", "quiet", *raw, *coded, str(self._path.resolve())]
+        # In a session of its own, it does not get the Ctrl-C that ends this process.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def _failure(self) -> UserError:
+        return UserError(f"{self._path}: the encoder failed; is the disk full?")

@@ -15,6 +15,16 @@ from faze.data.readers import check_principal_point
 from faze.data.readers.manifest_camera import Camera, assume_camera
 
 IMAGES = (".jpg", ".jpeg", ".png")
+ASSUMED_HFOV_DEG = 60.0
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image or a video."""
+
+    path: Path
+    frames: int = 1  # as a video's container states it; at least 1
+    fps: float = 0.0  # 0: an image, or not stated
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +32,7 @@ class SourceFrame:
     """One frame of a source, or the reason why it cannot be read."""
 
     source: Path
-    number: int  # from 0; of an image always 0
+    number: int  # from 0, of those that can be decoded; of an image always 0
     time_s: float  # since the beginning of the video; 0 for an image
     image: NDArray[np.uint8] | None  # (H, W, 3) BGR, upright
     reason: str = ""
@@ -30,87 +40,85 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class Lens:
-    """The camera of frames: a calibration, or a horizontal field of view."""
+    """The camera of frames: a calibration, a field of view across the width of the upright frame, or an assumed one."""
 
     camera: Camera | None = None
-    hfov_deg: float = 60.0
-    assumed: bool = True
+    hfov_deg: float | None = None
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nothing is known about the camera."""
+        return self.camera is None and self.hfov_deg is None
 
     def of(self, image: NDArray[np.uint8]) -> Camera:
         """Return the camera matrix and the distortion for a frame.
 
         Raises:
-            UnusableFrame: the calibration is for frames of another size.
+            UnusableFrame: the principal point of the calibration is far from the frame's centre.
         """
         height, width = image.shape[:2]
         if self.camera is None:
-            return assume_camera(self.hfov_deg, width, height)
+            return assume_camera(self.hfov_deg or ASSUMED_HFOV_DEG, width, height)
         check_principal_point(self.camera[0], width, height)
         return self.camera
 
-    def __str__(self) -> str:
-        return f"a field of view of {self.hfov_deg:g} degrees is assumed: pass --lens or --hfov-deg"
 
-
-def count_frames(paths: Sequence[Path]) -> int:
-    """Count the frames, as far as the containers of videos state them."""
-    total = 0
-    for path in paths:
-        if path.is_dir():
-            total += len(_images(path))
-        elif path.suffix.lower() in IMAGES:
-            total += 1
-        else:
-            total += max(0, int(cv2.VideoCapture(str(path), cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FRAME_COUNT)))
-    return max(total, 1)
-
-
-def rate_of(path: Path) -> float:
-    """Return the frames per second that a video's container states; 0 if it states none."""
-    return cv2.VideoCapture(str(path), cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FPS)
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGES)
-
-
-def frames_of(paths: Sequence[Path]) -> Iterator[SourceFrame]:
-    """Read all frames of images, folders of images and videos, in order.
+def sources_of(paths: Sequence[Path]) -> list[Source]:
+    """Check images, folders of images and videos.
 
     Raises:
         UserError: a path does not exist, a folder has no images, or a file is neither an image nor a video.
     """
+    found: list[Source] = []
     for path in paths:
         if path.is_dir():
-            images = _images(path)
+            images = sorted(each for each in path.iterdir() if each.suffix.lower() in IMAGES)
             if not images:
                 raise UserError(f"{path}: contains no {', '.join(IMAGES)}")
-            yield from map(_read_image, images)
+            found += map(Source, images)
         elif not path.exists():
             raise UserError(f"{path}: no such file or folder")
         elif path.suffix.lower() in IMAGES:
-            yield _read_image(path)
+            found.append(Source(path))
         else:
-            yield from _read_video(path)
+            found.append(_check_video(path))
+    return found
 
 
-def _read_image(path: Path) -> SourceFrame:
-    try:
-        return SourceFrame(path, 0, 0.0, read_image(path))
-    except UnusableFrame as unusable:
-        return SourceFrame(path, 0, 0.0, None, str(unusable))
+def frames_of(paths: Sequence[Path]) -> Iterator[SourceFrame]:
+    """Read all frames of images, folders of images and videos, in order; see `sources_of`."""
+    for source in sources_of(paths):
+        if source.path.suffix.lower() not in IMAGES:
+            yield from _read_video(source.path)
+            continue
+        try:
+            yield SourceFrame(source.path, 0, 0.0, read_image(source.path))
+        except UnusableFrame as unusable:
+            yield SourceFrame(source.path, 0, 0.0, None, str(unusable))
+
+
+def _open(path: Path) -> cv2.VideoCapture:
+    # ffmpeg would take what precedes a colon in a relative path for a protocol.
+    return cv2.VideoCapture(str(path.resolve()), cv2.CAP_FFMPEG)
+
+
+def _check_video(path: Path) -> Source:
+    video = _open(path)
+    opened = video.isOpened()
+    width, height = (int(video.get(side)) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT))
+    frames, fps = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
+    video.release()
+    if not opened or width * height <= 0:
+        raise UserError(f"{path}: is neither an image nor a video that OpenCV can read")
+    if width * height > MOST_PIXELS:
+        raise UserError(f"{path}: {width} x {height} px is too large; scale the video down")
+    return Source(path, max(1, int(frames)), fps)
 
 
 def _read_video(path: Path) -> Iterator[SourceFrame]:
     """Read a video; OpenCV applies the rotation that its container states."""
-    video = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
+    video, number = _open(path), 0
     try:
-        width, height = (int(video.get(side)) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT))
-        if not video.isOpened() or width * height == 0:
-            raise UserError(f"{path}: is no image, and no video that OpenCV can read")
-        if width * height > MOST_PIXELS:
-            raise UserError(f"{path}: {width} x {height} px are more than any camera's video; scale it down")
-        number = 0
         while True:
             found, image = video.read()
             if not found:

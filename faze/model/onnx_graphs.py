@@ -7,8 +7,7 @@
 
 B is any number; everything but strips is float32. The graph `gaze` contains the histogram equalisation. The gaze is a
 unit vector in the normalised camera's frame and, like the labels, points from the target to the eye; pitch is arcsin(y)
-and yaw arctan2(x, z). The decoder's caller rotates codes: multiplying a frontal code by the transpose of R(pitch, yaw)
-turns it to (pitch, yaw).
+and yaw arctan2(x, z). Rotate codes before decoding: `frontal @ R(pitch, yaw).T` is turned to (pitch, yaw).
 """
 
 import contextlib
@@ -30,9 +29,8 @@ from faze.model.dted import DTED, Codes
 OPSET = 18  # the opset of torch's exporter; a later one would need a conversion
 # Operators of the decoder, which browsers compute on GPUs.
 OPERATORS = frozenset({"Conv", "ConvTranspose", "InstanceNormalization", "LeakyRelu", "Concat", "Gemm", "Reshape"})
-LARGEST_DIFFERENCE = (
-    1e-4  # allowed difference from torch's output, whose values are about [-1, 1]: a hundredth of a grey level
-)
+# Largest allowed absolute difference from torch: in an image, about a hundredth of a grey level.
+LARGEST_DIFFERENCE = 1e-4
 LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 QUANTISED = ("Conv", "Gemm")  # operators that int8 computes in integers
 
@@ -106,15 +104,15 @@ def export_part(part: Gaze | Decoder, path: Path) -> None:
 
 
 def largest_difference(part: Gaze | Decoder, path: Path) -> float:
-    """Return the largest difference between an exported part, run by onnxruntime, and the network."""
-    found = 0.0
+    """Return the largest difference between an exported part, run by onnxruntime, and the network; nan if any is."""
+    found: list[float] = []
     for count in (1, 5):
         examples = part.examples(count)
         with torch.inference_mode():
             expected = part(**examples)
         outputs = run_graph(path, examples, part.outputs)
-        found = max(found, *(float(np.abs(o - e.numpy()).max()) for o, e in zip(outputs, expected, strict=True)))
-    return found
+        found += [float(np.abs(o - e.numpy()).max()) for o, e in zip(outputs, expected, strict=True)]
+    return float(np.max(found))
 
 
 def run_graph(path: Path, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[NDArray[np.float32]]:
@@ -138,15 +136,17 @@ def lower_precision(
         strips: (n, H, W, 3), to measure the range of activations for int8.
 
     Raises:
-        UserError: no operator is left for int8.
+        UserError: an operator to keep in float32 is not in the graph, or none is left for int8.
     """
     import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
+    model = onnx.load(source)
+    nodes = list(model.graph.node)
+    if unknown := set(keep_fp32) - {node.op_type for node in nodes}:
+        raise UserError(f"the graph has no operator {', '.join(sorted(unknown))} to keep in fp32")
     if precision == "fp16":
-        model = onnx.load(source)
-        nodes = list(model.graph.node)
         first = next(number for number, node in enumerate(nodes) if node.op_type == "Conv")
         kept = [node.name for number, node in enumerate(nodes) if number < first or node.op_type in keep_fp32]
         with _quiet():

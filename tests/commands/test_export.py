@@ -200,21 +200,49 @@ def test_the_gaze_graph_equalises_and_estimates_like_the_network_for_any_batch(t
 
 
 def test_a_gaze_graph_in_low_precision_differs_and_keeps_what_it_was_told(trained, tmp_path, monkeypatch, capsys):
+    data, pixels = tmp_path / "data.h5", strips_of(9)[1:]
+    labels = np.zeros((8, 4), np.float32)
+    write_strips(data, "gazecapture", [PersonStrips("1", "test", [f"{i}.jpg" for i in range(8)], pixels, labels)])
+
+    def export_to(name: str, *words: str) -> int:
+        common = ["--checkpoint", trained, "--data", data, "--out", tmp_path / name]
+        return run(monkeypatch, "--onnx", "gaze", *words, *common)
+
     largest = {}
-    for precision, kept in (("fp16", ()), ("int8", ()), ("int8", ("--keep-fp32", "Conv"))):
-        out = tmp_path / f"{precision}{len(kept)}.onnx"
-        words = ["--onnx", "gaze", "--precision", precision, *kept, "--checkpoint", trained, "--strips", 8]
-        assert run(monkeypatch, *words, "--out", out) == 0
-        largest[out.stem] = angles(capsys.readouterr().out)[0][1]
-        assert onnxruntime.InferenceSession(str(out)).run(["gaze"], {"strips": strips_of(2)})[0].dtype == np.float32
-    assert 1e-4 < largest["fp160"] < largest["int80"] < 20 and largest["int82"] < largest["int80"]
-    refused = ["--onnx", "gaze", "--precision", "int8", "--keep-fp32", "Conv", "Gemm", "--checkpoint", trained]
-    assert run(monkeypatch, *refused, "--out", tmp_path / "none.onnx") == 1 and not (tmp_path / "none.onnx").exists()
-    assert "all of them are to stay in fp32" in capsys.readouterr().err
-    halves = [node for node in onnx.load(tmp_path / "fp160.onnx").graph.initializer if node.data_type == 10]
+    for name, words in {
+        "fp16": ["--precision", "fp16"],
+        "int8": ["--precision", "int8"],
+        "gemm": ["--precision", "int8", "--keep-fp32", "Conv"],
+    }.items():
+        assert export_to(f"{name}.onnx", *words) == 0
+        printed = capsys.readouterr().out
+        largest[name] = angles(printed)[0][1]
+        assert f"on {8 if name == 'fp16' else 4} strips" in printed
+        session = onnxruntime.InferenceSession(str(tmp_path / f"{name}.onnx"))
+        assert session.run(["gaze"], {"strips": strips_of(2)})[0].dtype == np.float32
+    assert 1e-4 < largest["fp16"] < largest["int8"] < 30 and largest["gemm"] < largest["int8"]
+    halves = [node for node in onnx.load(tmp_path / "fp16.onnx").graph.initializer if node.data_type == 10]
     assert len(halves) > 10
-    quantised = {node.op_type for node in onnx.load(tmp_path / "int80.onnx").graph.node}
-    assert {"QuantizeLinear", "DequantizeLinear"} <= quantised
+    operators = {node.op_type for node in onnx.load(tmp_path / "int8.onnx").graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear"} <= operators
+    for words, sentence in {
+        ("--keep-fp32", "Conv", "Gemm"): "all of them are to stay in fp32",
+        ("--keep-fp32", "conv"): "the graph has no operator conv to keep in fp32",
+    }.items():
+        assert export_to("none.onnx", "--precision", "int8", *words) == 1 and not (tmp_path / "none.onnx").exists()
+        assert sentence in capsys.readouterr().err
+    assert run(monkeypatch, "--onnx", "gaze", "--precision", "int8", "--checkpoint", trained, "--out", data) == 1
+    assert "int8 needs --data" in capsys.readouterr().err
+
+
+def test_a_graph_whose_output_is_not_finite_is_not_kept(trained, tmp_path, monkeypatch, capsys):
+    def not_finite(path: Path, inputs: dict, outputs: list) -> list:
+        return [np.full(1, np.nan, np.float32) for _ in outputs]
+
+    monkeypatch.setattr(onnx_graphs, "run_graph", not_finite)
+    assert run(monkeypatch, "--onnx", "gaze", "--checkpoint", trained, "--out", tmp_path / "gaze.onnx") == 1
+    assert "the exported graph differs from the network by nan" in capsys.readouterr().err
+    assert not (tmp_path / "gaze.onnx").exists()
 
 
 def test_a_workload_is_rounded_and_scored_in_both_formats(tmp_path, monkeypatch, capsys):

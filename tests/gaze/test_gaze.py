@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from faze.commands import gaze
 from faze.config.parameters import Model
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, UnusableFrame
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
 from faze.data.readers.manifest_camera import assume_camera
 from faze.gaze import estimator, overlay
 from faze.gaze.estimator import GazeEstimator
@@ -92,10 +93,8 @@ def run(dted: DTED, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Run the command with a detector that knows every frame except black ones."""
 
     @contextlib.contextmanager
-    def open_detector(model: Path | None) -> Iterator:
+    def open_detector(model: Path | None, remedy: str) -> Iterator:
         def detect(image: NDArray[np.uint8]) -> NDArray | None:
-            if image.max() > 200 and image.shape[0] > image.shape[1]:
-                raise UnusableFrame("both eyes are closed")
             return landmarks_of(POSES[0], assume_camera(60.0, *image.shape[1::-1])) if image.max() > 20 else None
 
         yield detect
@@ -128,7 +127,7 @@ def test_a_video_becomes_a_table_with_its_times_and_reasons(run, tmp_path: Path,
     assert {row["lens"] for row in rows} == {"given"} and rows[1]["gaze_x"] == ""
     assert float(rows[0]["pose_Tz"]) == pytest.approx(500, abs=0.1)
     assert rows[0]["gaze_yaw_deg"] != rows[2]["gaze_yaw_deg"]
-    assert "3 frames, 2 with a gaze\n" in capsys.readouterr().out and not (tmp_path / "gaze.csv.partial").exists()
+    assert "3 frames, 2 with a gaze\n" in capsys.readouterr().out and not (tmp_path / "gaze.partial.csv").exists()
 
 
 def test_a_folder_of_images_and_an_assumed_lens(run, tmp_path: Path, capsys) -> None:
@@ -163,7 +162,7 @@ def test_what_cannot_be_used_is_one_sentence(run, tmp_path: Path, capsys) -> Non
     cases = {
         (tmp_path / "none.mp4",): "none.mp4: no such file or folder",
         (tmp_path / "empty",): "empty: contains no .jpg, .jpeg, .png",
-        (tmp_path / "sound.mp4",): "sound.mp4: is no image, and no video that OpenCV can read",
+        (tmp_path / "sound.mp4",): "sound.mp4: is neither an image nor a video that OpenCV can read",
         (tmp_path / "empty", "--hfov-deg", "5"): "--hfov-deg 5 is not between 20 and 150 degrees",
         (tmp_path / "empty", "--hfov-deg", "60", "--lens", "a.yaml"): "pass either --lens or --hfov-deg",
         (tmp_path / "empty", "--lens", tmp_path / "a.yaml"): "a.yaml",
@@ -172,7 +171,23 @@ def test_what_cannot_be_used_is_one_sentence(run, tmp_path: Path, capsys) -> Non
         assert run(*arguments) == 1
         error = capsys.readouterr().err
         assert sentence in error.splitlines()[-1], error
-        assert not (tmp_path / "gaze.csv").exists()
+        assert list(tmp_path.glob("gaze*")) == []
+
+
+def test_outputs_never_replace_inputs_or_each_other(run, tmp_path: Path, capsys) -> None:
+    write_video(tmp_path / "me.mp4", [picture(1)])
+    write_video(tmp_path / "me.partial.mp4", [picture(1)])
+    before = (tmp_path / "me.mp4").read_bytes()
+    for arguments in (
+        ("me.mp4", "--overlay", tmp_path / "me.mp4"),
+        ("me.partial.mp4", "--overlay", tmp_path / "me.mp4"),
+        ("me.mp4", "--overlay", tmp_path / "gaze.csv"),
+        ("me.mp4", "--overlay", tmp_path / "dted.pt"),
+    ):
+        assert run(tmp_path / arguments[0], *arguments[1:]) == 1
+        assert "would be replaced by an output; choose another name" in capsys.readouterr().err
+    assert run(tmp_path / "me.mp4", "--overlay", tmp_path) == 1 and "is a folder" in capsys.readouterr().err
+    assert (tmp_path / "me.mp4").read_bytes() == before
 
 
 def test_a_truncated_video_keeps_the_frames_that_can_be_decoded(tmp_path: Path) -> None:
@@ -215,14 +230,15 @@ def test_a_killed_run_leaves_its_rows(dted: DTED, tmp_path: Path, run, monkeypat
 
     def interrupted(self, *arguments) -> Iterator:
         for number, each in enumerate(frames(self, *arguments)):
-            if number == 2:
+            if number == 2:  # what a kill leaves: nothing has been closed yet
+                assert len(read_table(tmp_path / "gaze.partial.csv")) == 2
                 raise KeyboardInterrupt
             yield each
 
     monkeypatch.setattr(estimator.GazeEstimator, "frames", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "me.mp4", "--hfov-deg", "60")
-    assert len(read_table(tmp_path / "gaze.csv.partial")) == 2 and not (tmp_path / "gaze.csv").exists()
+    assert len(read_table(tmp_path / "gaze.partial.csv")) == 2 and not (tmp_path / "gaze.csv").exists()
 
 
 def test_overlay_shows_the_arrow_the_strip_and_reasons_at_the_times_of_the_source(run, tmp_path: Path) -> None:
@@ -242,16 +258,30 @@ def test_overlay_shows_the_arrow_the_strip_and_reasons_at_the_times_of_the_sourc
     assert "h264" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
-def test_overlay_repeats_frames_of_a_slow_source_and_is_readable_before_its_end(tmp_path: Path) -> None:
-    made = overlay.Overlay(tmp_path / "out.mp4", 10.0)
-    for number, time_s in enumerate([0.0, 0.1, 0.5, 3.0, 4.0]):
-        made.add(picture(number), time_s)
-    time.sleep(1.0)
-    assert len(list(frames_of([tmp_path / "out.mp4"]))) >= 10
-    made.close()
-    assert len(list(frames_of([tmp_path / "out.mp4"]))) == 41
+def test_overlay_keeps_the_times_of_slow_and_fast_sources_and_is_readable_before_its_end(tmp_path: Path) -> None:
+    with overlay.Overlay(tmp_path / "slow.mp4", 10.0) as slow:
+        for number, time_s in enumerate([0.0, 0.1, 0.5, 3.0, 4.0, 90_000.0]):
+            slow.add(picture(number), time_s)
+        time.sleep(1.0)
+        assert len(list(frames_of([tmp_path / "slow.mp4"]))) >= 100
+    assert len(list(frames_of([tmp_path / "slow.mp4"]))) == 41 + 101  # a gap of a day is shown for ten seconds
+    with overlay.Overlay(tmp_path / "fast.mp4", 240.0) as fast:
+        for number in range(46):
+            fast.add(picture(1)[:479, :639], number / 240)
+    frames = list(frames_of([tmp_path / "fast.mp4"]))
+    assert len(frames) == 12 and frames[0].image.shape == (478, 638, 3)
+
+
+def test_an_encoder_that_fails_is_one_sentence(run, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_video(tmp_path / "me.mp4", [picture(1)] * 3)
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: shutil.which("false"))
+    assert run(tmp_path / "me.mp4", "--overlay", tmp_path / "out.mp4") == 1
+    assert "out.partial.mp4: the encoder failed; is the disk full?" in capsys.readouterr().err
+    assert not (tmp_path / "out.mp4").exists() and not (tmp_path / "gaze.csv").exists()
 
 
 def test_overlay_needs_a_single_video(run, tmp_path: Path, capsys) -> None:
+    for name in ("a.mp4", "b.mp4"):
+        write_video(tmp_path / name, [picture(1)])
     assert run(tmp_path / "a.mp4", tmp_path / "b.mp4", "--overlay", tmp_path / "out.mp4") == 1
     assert "--overlay is for a single video" in capsys.readouterr().err

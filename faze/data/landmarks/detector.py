@@ -19,8 +19,13 @@ Detector = Callable[[NDArray[np.uint8]], NDArray | None]
 _MAX_MIRROR_ERROR = 0.03
 
 
+ENVIRONMENT = (
+    "run `faze landmarks` with the Python of the environment envs/landmarks.yaml (set landmarks.python to its path)"
+)
+
+
 @contextlib.contextmanager
-def open_detector(model: Path | None) -> Iterator[Detector]:
+def open_detector(model: Path | None, remedy: str = ENVIRONMENT) -> Iterator[Detector]:
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
@@ -28,6 +33,7 @@ def open_detector(model: Path | None) -> Iterator[Detector]:
 
     Args:
         model: Face Landmarker task file; None: the face mesh in the package.
+        remedy: what to do if MediaPipe is missing or does not work.
 
     Raises:
         UserError: MediaPipe is not installed, does not work, or lacks the model; the message contains the remedy.
@@ -40,10 +46,7 @@ def open_detector(model: Path | None) -> Iterator[Detector]:
             raise
         except Exception as error:  # with other versions of protobuf or numpy, MediaPipe may raise any error
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            raise UserError(
-                f"MediaPipe cannot be used in this environment ({reason}): run `faze landmarks` with the Python of the "
-                "environment envs/landmarks.yaml (set landmarks.python to its path)"
-            ) from None
+            raise UserError(f"MediaPipe cannot be used in this environment ({reason}): {remedy}") from None
 
         def detect(image: NDArray[np.uint8]) -> NDArray | None:
             found, mirrored = find(image), find(image[:, ::-1])
