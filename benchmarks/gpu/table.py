@@ -119,20 +119,16 @@ def _verdict(result: Mapping) -> str:
     if "failed" in result:
         return f"failed: {result['failed']}"
     inactive = "; ".join(f"{switch} is inactive: {reason}" for switch, reason in result.get("inactive", {}).items())
-    return "; ".join(filter(None, ["the same", inactive, result.get("note", "")]))
+    return "; ".join(filter(None, ["the same", inactive, result.get("not_compared", ""), result.get("note", "")]))
 
 
 def _proofs(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
     for unit in units:
         r = records[unit.name]
         if unit.kind == kind and r is not None:
-            cells = [""] * (2 + len(PROOF))
-            if "float32" in r:
-                cells = [
-                    _distance(r["float64"]) if "float64" in r else "",
-                    *_proof(r["float32"]),
-                    _operations(r.get("operations")),
-                ]
+            exact = _distance(r["float64"]) if "float64" in r else ""
+            coarse = _proof(r["float32"]) if "float32" in r else [""] * len(PROOF)
+            cells = [exact, *coarse, _operations(r.get("operations"))]
             yield [unit.subject, *cells, _verdict(r)]
 
 
