@@ -22,7 +22,6 @@ import functools
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +33,22 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.locks import output_lock
 from faze.config.workloads import DTED as FAZE
-from faze.data.network_input import shrink, to_network, to_network_torch
+from faze.data.network_input import shrink, to_network_torch
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
-from faze.model.onnx_graphs import LARGEST_DIFFERENCE, Decoder, Gaze, export_part, largest_difference, lower_precision
+from faze.model.onnx_graphs import (
+    LARGEST_DIFFERENCE,
+    Decoder,
+    Gaze,
+    export_part,
+    largest_difference,
+    lower_precision,
+    open_graph,
+    random_strips,
+)
 from faze.model.torch_file import read_mapping, write_mapping
-from faze.model.weights import load_model, save_weights
+from faze.model.weights import load_model, rounded, save_weights
 from faze.stages.encode import encode_strips
 from faze.training.workload_training import load_workload
 
@@ -88,7 +96,8 @@ def main(args: Namespace) -> None:
     if args.onnx == "decoder":
         write_graph(Decoder(trained), args.out)
         return
-    pixels = stored_strips(args.data, args.strips) if args.data else random_strips(args.strips)
+    size = trained.model.image_height_px, trained.model.image_width_px
+    pixels = stored_strips(args.data, args.strips) if args.data else random_strips(args.strips, *size).numpy()
     if args.onnx:
         write_gaze(trained, args, pixels)
         return
@@ -112,9 +121,7 @@ def convert(name: str, checkpoint: Path, dtype: torch.dtype, out: Path) -> None:
         model.load_state_dict(read_mapping(checkpoint)["model"])
     except (KeyError, RuntimeError):
         raise UserError(f"{checkpoint}: does not contain the weights of workload {name}: pass its checkpoint") from None
-    copy = {key: value.to(dtype) if value.is_floating_point() else value for key, value in model.state_dict().items()}
-    if beyond := [key for key, value in copy.items() if not value.isfinite().all()]:
-        raise UserError(f"{out}: {', '.join(beyond)} would not be finite in this precision")
+    copy = rounded(out, model.state_dict(), dtype)
     with output_lock(out):
         write_mapping(out, {"model": copy})
     print(f"{out}: {out.stat().st_size / 2**20:.2f} MiB; {workload.score}:")
@@ -166,7 +173,11 @@ def print_angles(dted: DTED, path: Path, strips: NDArray[np.uint8], data: Path |
     Raises:
         UserError: a gaze is not finite.
     """
-    computed = {"network": functools.partial(estimate, dted), "graph": graph_of(path)}
+    graph = open_graph(path)
+    computed = {
+        "network": lambda strips: encode_strips(dted, strips)["gaze_hat"],
+        "graph": lambda strips: graph.run(["gaze"], {"strips": strips})[0],
+    }
     gaze = {name: torch.from_numpy(run(strips)) for name, run in computed.items()}
     angles = angle_deg(*(each.double() for each in gaze.values()))
     if not angles.isfinite().all():
@@ -178,20 +189,6 @@ def print_angles(dted: DTED, path: Path, strips: NDArray[np.uint8], data: Path |
         for number in range(TIMED):
             run(strips[number % len(strips)][None])
         print(f"  {name}: {1e3 * (time.perf_counter() - began) / TIMED:.2f} ms for a strip")
-
-
-def estimate(dted: DTED, strips: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return the network's gaze (N, 3) in strips of its size."""
-    with torch.inference_mode():
-        return dted.gaze_vector(dted.encode(to_network(torch.from_numpy(strips), *strips.shape[1:3])).gaze).numpy()
-
-
-def graph_of(path: Path) -> Callable[[NDArray[np.uint8]], NDArray[np.float32]]:
-    """Return the function that a graph `gaze` computes."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda strips: session.run(["gaze"], {"strips": strips})[0]
 
 
 def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
@@ -209,10 +206,3 @@ def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
             raise UserError(f"{path}: contains no strips for the comparison")
         chosen = np.linspace(0, len(entries) - 1, min(wanted, len(entries))).round().astype(int)
         return np.stack([strips.pixels(*entries[i]) for i in chosen])
-
-
-def random_strips(count: int) -> NDArray[np.uint8]:
-    """Return N reproducible, smooth random patterns (N, 64, 256, 3)."""
-    coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
-    smooth = torch.nn.functional.interpolate(coarse, size=(64, 256), mode="bilinear")
-    return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous().numpy()

@@ -114,7 +114,7 @@ class Overlay:
         coded += ["-tune", "zerolatency", "-flush_packets", "1"]
         coded += ["-movflags", "frag_keyframe+empty_moov+default_base_moof"]
         command = [self._encoder, "-y", "-loglevel", "quiet", *raw, *coded, str(self._path.resolve())]
-        # In a session of its own, it does not get the Ctrl-C that ends this process.
+        # The Ctrl-C that ends this process must not reach the encoder.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def _failure(self) -> UserError:

@@ -15,8 +15,9 @@ import importlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from torch import Tensor, nn
 
 from faze.base.errors import UserError
 from faze.model.dted import DTED, Codes
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 OPSET = 18  # the opset of torch's exporter; a later one would need a conversion
 # Operators of the decoder, which browsers compute on GPUs.
@@ -51,11 +55,8 @@ class Gaze(nn.Module):
         return self.dted.gaze_vector(codes.gaze), *codes
 
     def examples(self, count: int) -> dict[str, Tensor]:
-        """Return reproducible, smooth random patterns as strips."""
-        size = self.dted.model.image_height_px, self.dted.model.image_width_px
-        coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
-        smooth = nn.functional.interpolate(coarse, size=size, mode="bilinear")
-        return {"strips": (255 * smooth).byte().permute(0, 2, 3, 1).contiguous()}
+        """Return random patterns as strips."""
+        return {"strips": random_strips(count, self.dted.model.image_height_px, self.dted.model.image_width_px)}
 
 
 class Decoder(nn.Module):
@@ -105,22 +106,28 @@ def export_part(part: Gaze | Decoder, path: Path) -> None:
 
 def largest_difference(part: Gaze | Decoder, path: Path) -> float:
     """Return the largest difference between an exported part, run by onnxruntime, and the network; nan if any is."""
-    found: list[float] = []
+    graph, found = open_graph(path), []
     for count in (1, 5):
         examples = part.examples(count)
         with torch.inference_mode():
             expected = part(**examples)
-        outputs = run_graph(path, examples, part.outputs)
+        outputs = graph.run(list(part.outputs), {name: value.numpy() for name, value in examples.items()})
         found += [float(np.abs(o - e.numpy()).max()) for o, e in zip(outputs, expected, strict=True)]
     return float(np.max(found))
 
 
-def run_graph(path: Path, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[NDArray[np.float32]]:
-    """Run a graph by onnxruntime on the CPU."""
-    import onnxruntime
+def open_graph(path: Path) -> "InferenceSession":
+    """Open a graph in onnxruntime on the CPU."""
+    from onnxruntime import InferenceSession
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(list(outputs), {name: value.numpy() for name, value in inputs.items()})
+    return InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def random_strips(count: int, height: int, width: int) -> Tensor:
+    """Return reproducible, smooth random patterns (count, height, width, 3), uint8."""
+    coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
+    smooth = nn.functional.interpolate(coarse, size=(height, width), mode="bilinear")
+    return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous()
 
 
 def lower_precision(

@@ -69,12 +69,24 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
     Raises:
         UserError: a weight exceeds the range of the dtype.
     """
-    state = {key: value.to(dtype) for key, value in dted.state_dict().items()}
-    beyond = [key for key, value in state.items() if not value.isfinite().all()]
-    if beyond:
-        raise UserError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
-    content = {"format": FORMAT, "model": state, "model_config": dataclasses.asdict(dted.model)}
+    content = {
+        "format": FORMAT,
+        "model": rounded(path, dted.state_dict(), dtype),
+        "model_config": dataclasses.asdict(dted.model),
+    }
     write_mapping(path, content)
+
+
+def rounded(path: Path | str, state: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Convert the floating-point tensors of a state dictionary that is to be written to a path.
+
+    Raises:
+        UserError: a value exceeds the range of the dtype.
+    """
+    found = {key: value.to(dtype) if value.is_floating_point() else value for key, value in state.items()}
+    if beyond := [key for key, value in found.items() if not value.isfinite().all()]:
+        raise UserError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
+    return found
 
 
 def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:

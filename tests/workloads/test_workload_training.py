@@ -133,10 +133,15 @@ class InParts(nn.Sequential):
         return x
 
 
-def test_checkpoints_update_running_statistics_once(monkeypatch):
-    """Regression: the second computation updated them too, so that scores differed although weights were equal."""
+@pytest.fixture
+def in_parts(monkeypatch) -> None:
+    """Let the network call its layers so that they can be recomputed."""
     build = Tiny.build
     monkeypatch.setattr(Tiny, "build", lambda self: InParts(*build(self)))
+
+
+def test_checkpoints_update_running_statistics_once(in_parts):
+    """Regression: the second computation updated them too, so that scores differed although weights were equal."""
     states = []
     for checkpointing in (False, True):
         made = training(Tiny(), checkpointing=checkpointing)
@@ -147,10 +152,8 @@ def test_checkpoints_update_running_statistics_once(monkeypatch):
     assert states[0]["1.num_batches_tracked"] == 3 and states[0]["1.running_mean"].any()
 
 
-def test_checkpoints_of_a_compiled_network_keep_its_statistics(monkeypatch):
+def test_checkpoints_of_a_compiled_network_keep_its_statistics(in_parts):
     """Regression: torch's compiler rejects the context that keeps them, so that this combination failed."""
-    build = Tiny.build
-    monkeypatch.setattr(Tiny, "build", lambda self: InParts(*build(self)))
     states = []
     for compiled in (False, True):
         made = training(Tiny(), checkpointing=True)
