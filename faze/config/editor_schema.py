@@ -18,6 +18,7 @@ import yaml
 
 from faze.config.check import MayBeEmpty, defaults_of, fields_of
 from faze.config.parameters import SECTIONS, Engine
+from faze.config.tiers import WEIGHTS
 from faze.config.yaml_files import DEFAULTS, keys_of
 
 Schema = dict[str, Any]
@@ -32,6 +33,7 @@ def config_schema(defaults: str) -> Schema:
     """
     notes = comments(defaults)
     tier = section_schema(Engine, "tiers.baseline", notes)
+    tier["properties"][WEIGHTS] = {"type": "string"}
     properties = {
         "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
         "workload": {"type": "string"},

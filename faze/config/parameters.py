@@ -205,14 +205,20 @@ class Loss:
     chunk_pairs: Positive
 
 
+PARTS = ("encoder", "decoder", "gaze_head")  # of DT-ED, with learning rates of their own
+
+
 @dataclass(frozen=True)
 class Train:
     """The training schedule, counted in pairs."""
 
-    pairs: Positive
+    pairs: Count
     global_batch: Positive
     base_lr: NonNegative
     head_lr: NonNegative
+    encoder_lr_factor: NonNegative
+    decoder_lr_factor: NonNegative
+    frozen: Annotated[list[str], MayBeEmpty()]
     warmup_pairs: Count
     decay_share: Share
     momentum: Share
@@ -226,8 +232,9 @@ class Train:
 
 @dataclass(frozen=True)
 class TrainSection(Train):
-    """The complete `train` section. The benchmark has its own number of threads."""
+    """The complete `train` section. A step takes as long from any weights, and the benchmark has its own threads."""
 
+    start: str | None
     threads: Positive
 
 

@@ -16,7 +16,15 @@ from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.datasets import data_sets, training_folds
 from faze.config.parameters import CONTROLS, SHARED, STAGES, Fold
-from faze.config.tiers import at_point, leave_one_out, points, resolve_tier, tier_bases, trained_tiers
+from faze.config.tiers import (
+    at_point,
+    given_weights,
+    leave_one_out,
+    points,
+    resolve_tier,
+    tier_bases,
+    trained_tiers,
+)
 from faze.config.validation import check_steps
 from faze.config.workloads import DTED
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
@@ -58,7 +66,8 @@ def resolve(
         elif section == "points":
             known = {point: unflatten(values) for point, values in of_sweep.items()}
         elif section == "engines":
-            known = {name: resolve_tier(config, name) for name in tier_bases(config)}
+            given = given_weights(config)
+            known = {name: resolve_tier(config, name) for name in tier_bases(config) if name not in given}
         elif section == "leave_one_out":
             known = leave_one_out(config) if config["benchmark"]["leave_one_out"] else {}
         elif section == "workload":
@@ -75,6 +84,8 @@ def resolve(
         else:
             fields = fields_of(get_args(kind)[0] if of_dted else kind)
             known = {key: value for key, value in config[section].items() if key in fields}
+            if stage == "train" and section == "train" and tier in (given := given_weights(config)):
+                known |= {"start": given[tier], "pairs": 0}
         flat |= flatten({section: known})
     return flat
 

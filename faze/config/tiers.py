@@ -15,23 +15,31 @@ from faze.config.yaml_files import merge, unflatten
 
 ON = " on "  # in a list of tiers, before the one that a tier builds on
 UNTRAINED = " (untrained)"  # after a tier that is measured, but not trained
+WEIGHTS = "weights"  # the only key of a tier that is evaluated with these weights
 DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with other devices
 
 
 def tier_bases(config: Mapping[str, Any]) -> dict[str, str | None]:
     """Return all tiers, each with the tier it builds on: the one before it, or the one after ON.
 
-    The first one builds on the tier that sets every switch, and that one on nothing.
+    The first one builds on the tier that sets every switch, and that one on nothing. A tier with given weights changes
+    no switch, so no other builds on it.
     """
-    first, found = next(iter(config["tiers"])), {}
+    first, given, found = next(iter(config["tiers"])), given_weights(config), {}
     for item in _items(config):
         tier, base, _ = split_item(item)
-        found[tier] = None if tier == first else base or next(reversed(found), first)
+        before = next((other for other in reversed(found) if other not in given), first)
+        found[tier] = None if tier == first else base or (first if tier in given else before)
     return found
 
 
+def given_weights(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tiers that are evaluated with given weights instead of being trained, each with its checkpoint."""
+    return {tier: change[WEIGHTS] for tier, change in config["tiers"].items() if WEIGHTS in change}
+
+
 def trained_tiers(config: Mapping[str, Any]) -> list[str]:
-    """Return the tiers to train; the benchmark also measures the others."""
+    """Return the tiers to train, or to evaluate with given weights; the benchmark also measures the others."""
     return [tier for tier, _, trained in map(split_item, _items(config)) if trained]
 
 
@@ -73,7 +81,8 @@ def resolve_tier(config: Mapping[str, Any], tier: str, *, without: str | None = 
     if tier not in tiers:
         raise ConfigError(f"tier {tier!r} is not defined under tiers: {', '.join(tiers)}")
     changes = [tiers[name] for name in _chain(tiers, bases, tier) if name != without]
-    return build(Engine, {switch: value for change in changes for switch, value in change.items()})
+    switches = {switch: value for change in changes for switch, value in change.items()}
+    return build(Engine, {switch: value for switch, value in switches.items() if switch != WEIGHTS})
 
 
 def _chain(tiers: Mapping[str, Any], bases: Mapping[str, str | None], tier: str) -> list[str]:
@@ -93,7 +102,7 @@ def leave_one_out(config: Mapping[str, Any]) -> dict[str, Engine]:
         Tier whose changes are left out -> switches; the last entry is for the tier itself.
     """
     bases = tier_bases(config)
-    *_, top = bases
+    *_, top = (tier for tier in bases if tier not in given_weights(config))
     return {out: resolve_tier(config, top, without=out) for out in _chain(config["tiers"], bases, top)[1:]}
 
 

@@ -17,12 +17,14 @@ from faze.config.check import (
     shown,
 )
 from faze.config.datasets import check_datasets, data_sets, training_set
-from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, DataSet, Engine
+from faze.config.parameters import CONTROLS, META_LEARNERS, PARTS, SECTIONS, DataSet, Engine
 from faze.config.tiers import (
     ON,
     UNTRAINED,
+    WEIGHTS,
     at_point,
     check_sweep,
+    given_weights,
     leave_one_out,
     points,
     resolve_tier,
@@ -82,9 +84,9 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
             if tier not in mapping["tiers"]
         ]
     if not faults:
-        trained = trained_tiers(mapping)
+        trained, given = trained_tiers(mapping), given_weights(mapping)
         items = [
-            (tier if base is None else f"{tier}{ON}{base}") + ("" if tier in trained else UNTRAINED)
+            (tier if base is None or tier in given else f"{tier}{ON}{base}") + ("" if tier in trained else UNTRAINED)
             for tier, base in tier_bases(mapping).items()
         ]
         controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(trained) > 1]
@@ -100,7 +102,12 @@ def _check_tiers(tiers: Any) -> Iterator[Fault]:
         return
     taken: dict[str, str] = {}
     for position, (tier, change) in enumerate(tiers.items()):
-        yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
+        if position and isinstance(change, Mapping) and WEIGHTS in change:
+            yield from check_mapping(f"tiers.{tier}", {WEIGHTS: change[WEIGHTS]}, {WEIGHTS: str})
+            if len(change) > 1:
+                yield Fault(f"tiers.{tier}", "has weights, which are only evaluated: remove its switches")
+        else:
+            yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
         if not isinstance(tier, str) or not names_a_folder(tier) or folded(tier) in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"must be letters, digits, - and _, and not {', '.join(RESERVED)}: it names a folder"
@@ -121,6 +128,10 @@ def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> It
             yield _undefined(key, tier, tiers)
         elif tier in before:
             yield Fault(key, f"contains {tier} twice")
+        elif WEIGHTS in tiers[tier] and not (before and trained and base is None):
+            yield Fault(key, f"{tier} has weights, which are only evaluated: write {tier} alone, after a trained tier")
+        elif base in tiers and WEIGHTS in tiers[base]:
+            yield Fault(key, f"{tier} builds on {base}, which changes no switch, since it has weights")
         elif not (before or trained):
             yield Fault(key, f"{tier} is the first tier, with which the others are compared: it must be trained")
         elif tier == first and (before or base is not None):
@@ -145,6 +156,7 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("workload", f"{text}{nearest(c['workload'], known)}")
     if not names_a_folder(c["name"]):
         yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
+    yield from _check_start(c)
     engines = {tier: resolve_tier(c, tier) for tier in tier_bases(c)}
     if c["benchmark"]["leave_one_out"]:
         top = list(engines)[-1]
@@ -172,6 +184,24 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         training = data_sets(c)[training_set(c)]
         yield from _check_people(c["synthetic"], c["fewshot"], c["data"], None if training.path else training)
     yield from check_steps(c["fewshot"])
+
+
+def _check_start(c: Mapping[str, Any]) -> Iterator[Fault]:
+    """Check the first weights of a training, and that some part is trained."""
+    if c["workload"] != DTED and (given := [tier for tier in tier_bases(c) if tier in given_weights(c)]):
+        yield Fault(f"tiers.{given[0]}", "has weights, which are evaluated only with the workload faze")
+    train, blocks, loss = c["train"], range(1, c["model"]["blocks"] + 1), c["loss"]
+    if not train["pairs"] and not train["start"]:
+        yield Fault("train.pairs", "0 evaluates the weights of train.start, which is null")
+    known = [*PARTS, *(f"{part}.block{number}" for part in PARTS[:2] for number in blocks)]
+    for part in train["frozen"]:
+        if part not in known:
+            yield Fault("train.frozen", f"{shown(part)} is not one of {', '.join(known)}{nearest(part, known)}")
+    reached = {"decoder": loss["reconstruction_l1"], "gaze_head": loss["gaze_angle"] or loss["gaze_mse"], "encoder": 1}
+    free = [part for part in PARTS if part not in train["frozen"]]
+    if not any(reached[part] for part in free):
+        of = f"no loss of the section loss reaches {', '.join(free)}" if free else "every part of the network is frozen"
+        yield Fault("train.frozen", f"nothing would be trained, because {of}")
 
 
 def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fault]:

@@ -137,6 +137,21 @@ class Step:
         """The parameter groups of all optimisers, in order."""
         return [group for update in self.updates for group in update.optimizer.param_groups]
 
+    @property
+    def group_names(self) -> list[str]:
+        """The names of the parameter groups, in order: that of the optimiser, if there are several, and the group's.
+
+        A group without a name has its number, or none if it is the only one.
+        """
+        return [
+            "/".join(
+                [update.name] * (len(self.updates) > 1)
+                + [str(group.get("name", number))] * ("name" in group or len(update.optimizer.param_groups) > 1)
+            )
+            for update in self.updates
+            for number, group in enumerate(update.optimizer.param_groups)
+        ]
+
     def counts(self) -> dict[str, float]:
         """Return the number of skipped steps for the run log; {} without loss scaling. This waits for the device."""
         enabled = [scaler.skipped() for scaler in self.scalers if scaler.is_enabled()]

@@ -4,7 +4,7 @@ Tables of errors have one row per tier, seed, dataset, person, learner and k. Er
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,17 @@ def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
     return {tier: "" if first[source] == tier else first[source] for tier, source in sources.items()}
 
 
+def given_weights(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
+    """Return the tiers that were evaluated with given weights, without training, each with its checkpoint.
+
+    Args:
+        trainings: the run log of one training run per tier; the first tier is the baseline, which is always measured.
+    """
+    _, *others = trainings
+    configs = {tier: trainings[tier].start["config"] for tier in others}
+    return {tier: known["train.start"] for tier, known in configs.items() if known.get("train.pairs") == 0}
+
+
 def tier_switches(
     ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]
 ) -> dict[str, Sequence[Mapping[str, Any]]]:
@@ -229,8 +240,8 @@ def read_learner_times(ablation: Ablation) -> dict[str, dict[str, float]]:
     return found
 
 
-def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
-    """Read the benchmark of every tier.
+def read_benchmark(ablation: Ablation, given: Container[str] = ()) -> Mapping[str, Any]:
+    """Read the benchmark of every tier, except those with given weights, which have no training steps.
 
     Raises:
         UserError: the file is not JSON, or lacks a tier.
@@ -238,6 +249,6 @@ def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
     path = ablation.paths.benchmark
     benchmark = read_json(path, ("tiers",), MEASURE_AGAIN)
     tiers = benchmark["tiers"] if isinstance(benchmark["tiers"], Mapping) else {}
-    if absent := [tier for tier in ablation.tiers if tier not in tiers]:
+    if absent := [tier for tier in ablation.tiers if tier not in tiers and tier not in given]:
         raise UserError(f"{path}: has no tier {', '.join(absent)}; {MEASURE_AGAIN}")
     return benchmark

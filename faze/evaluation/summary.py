@@ -54,14 +54,15 @@ def summarize(
     Args:
         ablation: the runs to summarise.
         tables: all tables of the evaluation, by name.
-        trainings: the run log of every run.
+        trainings: the run log of every run that trained.
         benchmark: the measurements of the benchmark (`runs.read_benchmark`).
         evaluate: margin and confidence.
     """
     seed, baseline = ablation.seeds[0], ablation.tiers[0]
     largest_k = int(tables["runs"]["k"].max())
-    switches = tier_switches(ablation, benchmark, {tier: trainings[tier, seed] for tier in ablation.tiers})
-    decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in ablation.tiers[1:]}
+    trained = [tier for tier in ablation.tiers if (tier, seed) in trainings]
+    switches = tier_switches(ablation, benchmark, {tier: trainings[tier, seed] for tier in trained})
+    decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in trained[1:]}
     tier_verdicts = {tier: verdict.overall(changes) for tier, changes in decisive.items()}
     with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
         stopped = throttled(benchmark)

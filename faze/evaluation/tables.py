@@ -1,7 +1,7 @@
 """Tables of an evaluation: mean errors, their changes, differences between learners, speed and memory."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +82,7 @@ def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> p
     return pd.DataFrame(rows)
 
 
-def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
+def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate, given: Container[str] = ()) -> pd.DataFrame:
     """Compare each tier with the baseline, paired by person and seed.
 
     With three seeds or more, the noise variance is pooled over all tiers.
@@ -91,6 +91,7 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         persons: errors of every test person (`runs.read_errors`).
         ablation: its first tier is the baseline.
         evaluate: margin and confidence; the level of the tests is 1 - confidence.
+        given: tiers with given weights, which are compared, but not judged as changes of the baseline's training.
 
     Returns:
         One row per tier, data set, learner and k. low_deg and high_deg are the ends of the interval of the equivalence
@@ -99,7 +100,8 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
     """
     first = ablation.tiers[0]
     baseline = dict(iter(persons[persons["tier"] == first].groupby(CELL)))
-    noise = {cell: cell_noise(rows) for cell, rows in persons[persons["tier"].isin(ablation.tiers)].groupby(CELL)}
+    trained = [tier for tier in ablation.tiers if tier not in given]
+    noise = {cell: cell_noise(rows) for cell, rows in persons[persons["tier"].isin(trained)].groupby(CELL)}
     largest_k, rows = persons["k"].max(), []
     for (tier, *cell), group in persons[persons["tier"] != first].groupby(TIER_CELL, sort=False):
         paired = baseline[tuple(cell)]
@@ -111,7 +113,7 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
             {"tier": tier, "baseline": first}
             | dict(zip(CELL, cell, strict=True))
             | {"baseline_deg": reference.mean(), "tier_deg": errors.mean(), "margin_deg": evaluate.margin_deg}
-            | {"decides": k == 0 or (learner == ablation.learners[0] and k == largest_k)}
+            | {"decides": tier not in given and (k == 0 or (learner == ablation.learners[0] and k == largest_k))}
             | _columns(found)
         )
     return _with_verdicts(pd.DataFrame(rows, columns=CHANGES), 1 - evaluate.confidence)

@@ -72,6 +72,7 @@ def render(
         talk=TALK,
         absent={} if "gpus" in machine else {t: why for t, why in NOT_ON_CPUS.items() if t not in results.measured},
         rows=tier_rows(summary, results),
+        given_rows=given_rows(results),
         shots=shot_rows(results),
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
         learner_rows=learner_rows(results),
@@ -104,19 +105,27 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
             "on": changes[tier][0],
             "switches": changes[tier][1],
             "same_as": summary["same_steps"][tier],
-            "errors": [_error_cell(results, tier, *condition) for condition in conditions(results)]
-            if tier in results.tiers
-            else [],
+            "errors": _error_cells(results, tier) if tier in results.tiers else [],
             "verdict": summary["tier_verdicts"].get(tier, ""),
         }
         for tier in results.measured
     ]
 
 
+def given_rows(results: Results) -> Rows:
+    """Return the rows of the tiers with given weights: the checkpoint and the errors."""
+    given = results.given_weights.items()
+    return [{"tier": tier, "weights": path, "errors": _error_cells(results, tier)} for tier, path in given]
+
+
 def conditions(results: Results) -> list[tuple[str, str, int]]:
     """Return the data set, learner and k of each error in the tier table."""
     cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
     return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
+
+
+def _error_cells(results: Results, tier: str) -> Rows:
+    return [_error_cell(results, tier, *condition) for condition in conditions(results)]
 
 
 def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int) -> dict[str, Any]:
@@ -127,7 +136,7 @@ def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int)
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
     """Return the tier table with full precision, for other programs."""
-    table = results.tables["performance"].set_index("tier")
+    table = results.tables["performance"].set_index("tier").reindex([*results.measured, *results.given_weights])
     for dataset, learner, k in conditions(results):
         name = f"{dataset}_k{k}"
         table[f"{name}_deg"] = results.cell("tiers", dataset, learner, k)["mean_deg"]

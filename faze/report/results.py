@@ -34,6 +34,7 @@ class Results:
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
     pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strips`)
+    given_weights: Mapping[str, str]  # of tiers that were not trained: their checkpoints
 
     @property
     def measured(self) -> list[str]:
@@ -95,6 +96,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
             learner_margin_deg=summary["learner_margin_deg"],
             tables=tables,
             pixel_sources=summary["pixel_sources"],
+            given_weights=summary["given_weights"],
         )
 
 

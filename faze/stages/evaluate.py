@@ -14,7 +14,7 @@ from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.diagnostics import coverage, person_variance, pixel_checks
 from faze.evaluation.redirection_tables import redirected_tables, redirection
-from faze.evaluation.runs import Ablation, read_benchmark, read_errors, same_steps
+from faze.evaluation.runs import Ablation, given_weights, read_benchmark, read_errors, same_steps
 from faze.evaluation.statistics import design_table
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import (
@@ -56,14 +56,16 @@ def main(args: Namespace) -> None:
 def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     """Write each table as CSV, and write summary.json."""
     persons = read_errors(ablation)
-    benchmark = read_benchmark(ablation)
-    trainings = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
-    of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
+    logs = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
+    given = given_weights({tier: logs[tier, ablation.seeds[0]] for tier in ablation.tiers})
+    benchmark = read_benchmark(ablation, given)
+    trainings = {(tier, seed): log for (tier, seed), log in logs.items() if tier not in given}
+    of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers if tier not in given}
     tables: dict[str, pd.DataFrame] = {
         "persons": persons,
         "runs": mean_errors(persons, RUN_CELL, config.evaluate).drop(columns="seeds"),
         "tiers": mean_errors(persons, TIER_CELL, config.evaluate),
-        "changes": changes(persons, ablation, config.evaluate),
+        "changes": changes(persons, ablation, config.evaluate, given),
         "learners": learner_differences(
             persons[persons["tier"].isin(ablation.tiers)], ablation.learners, config.evaluate
         ),
@@ -82,7 +84,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     levels = {"margin": config.evaluate.margin_deg, "alpha": 1 - config.evaluate.confidence}
     trained = sum(not same for same in same_steps(of_tier).values()) - 1  # tiers, besides the baseline
     tables["design"] = design_table(noisy, conditions, len(ablation.seeds), tiers=trained, **levels)
-    summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
+    summary = summarize(ablation, tables, trainings, benchmark, config.evaluate) | {"given_weights": given}
     with whole_folder(out) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")

@@ -18,6 +18,7 @@ from faze.base.tier_colors import BASELINE, tier_colors
 # MLflow draws one chart per metric, so only a few training metrics are mirrored. Results have sections of their own and
 # are all kept.
 MAX_TRAINING_METRICS = 7
+ALWAYS = ("val/", "train/lr")  # beginnings of metrics that are all kept
 FIRST = ("train/loss", "train/images_per_s")  # training metrics that are always kept
 
 
@@ -199,13 +200,13 @@ def _tags(run: LoggedRun) -> dict[str, str]:
 
 
 def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:
-    """Keep all validation metrics and up to MAX_TRAINING_METRICS others, starting with loss and throughput."""
-    names = dict.fromkeys(value.metric for value in values if not value.metric.startswith("val/"))
+    """Keep validation, learning rates and up to MAX_TRAINING_METRICS others, starting with loss and throughput."""
+    names = dict.fromkeys(value.metric for value in values if not value.metric.startswith(ALWAYS))
     kept = sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))[:MAX_TRAINING_METRICS]
     return [
         MetricValue(value.metric, value.step, value.value, _milliseconds(value.time))
         for value in values
-        if value.metric.startswith("val/") or value.metric in kept
+        if value.metric.startswith(ALWAYS) or value.metric in kept
     ]
 
 

@@ -5,7 +5,9 @@ Schedules are counted in pairs, so they are the same for every tier and any numb
 
 import dataclasses
 import functools
+import hashlib
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,6 +17,7 @@ from faze import engine
 from faze.base import code_hash
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.parameters import Loss, Train
+from faze.config.shipped import network_path
 from faze.config.stage_config import Resolved
 from faze.data.network_input import to_network
 from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
@@ -27,6 +30,7 @@ from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
+from faze.model.parts import freeze, part_of, start_from
 from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import TrainingSetup, build_feed
@@ -46,12 +50,17 @@ def build_step(setup: TrainingSetup) -> Step:
 
     def make_objective(precision: Precision) -> nn.Module:
         torch.manual_seed(setup.seed)
-        return Objective(DTED(setup.model, autocast=precision.autocast), setup.loss)
+        objective = Objective(DTED(setup.model, autocast=precision.autocast), setup.loss)
+        freeze(objective.dted, train.frozen)
+        return objective
 
-    def groups(objective: nn.Module) -> dict[str, list[dict]]:
-        head = [p for name, p in objective.named_parameters() if ".gaze" in name]
-        rest = [p for name, p in objective.named_parameters() if ".gaze" not in name]
-        return {"network": [{"params": rest, "lr": train.base_lr}, {"params": head, "lr": train.head_lr}]}
+    def groups(objective: Objective) -> dict[str, list[dict]]:
+        rates = part_rates(0, train)
+        of_part = {
+            part: [p for name, p in objective.dted.named_parameters() if part_of(name) == part and p.requires_grad]
+            for part in rates
+        }
+        return {"network": [{"name": n, "params": of, "lr": rates[n]} for n, of in of_part.items() if of]}
 
     return engine.build(make_objective, groups, engine=setup.engine, train=train, world=setup.world)
 
@@ -87,7 +96,7 @@ def build_training(setup: TrainingSetup, step: Step, feed: Feed, validation: Peo
             throughput=("images_per_s", 2),
             rate_keys="train.base_lr or train.head_lr",
         ),
-        rates=functools.partial(learning_rates, train=train),
+        rates=functools.partial(learning_rates, train=train, parts=step.group_names),
         weights=functools.partial(loss_weights, loss=setup.loss, global_batch=train.global_batch),
         validate=lambda: validate(step, validation, setup) if validation else {},
         about={"model_config": dataclasses.asdict(setup.model)},
@@ -126,10 +135,20 @@ def decay(pairs: int, total_pairs: int, share: float) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * fallen))
 
 
-def learning_rates(pairs: int, train: Train) -> list[float]:
-    """Return the learning rates of the network and the gaze head. Only the former is warmed up; both decay."""
-    factor = decay(pairs, train.pairs, train.decay_share)
-    return [learning_rate(pairs, train) * factor, train.head_lr * factor]
+def part_rates(pairs: int, train: Train) -> dict[str, float]:
+    """Return the learning rate of each part before its decay. That of the gaze head is not warmed up."""
+    rate = learning_rate(pairs, train)
+    return {
+        "encoder": rate * train.encoder_lr_factor,
+        "decoder": rate * train.decoder_lr_factor,
+        "gaze_head": train.head_lr,
+    }
+
+
+def learning_rates(pairs: int, train: Train, parts: Sequence[str]) -> list[float]:
+    """Return the learning rates of some parts; all decay alike."""
+    rates, factor = part_rates(pairs, train), decay(pairs, train.pairs, train.decay_share)
+    return [rates[part] * factor for part in parts]
 
 
 def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
@@ -206,8 +225,6 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     """
     setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
     step = build_step(setup)
-    if config.control == "rounding":
-        perturb_weight(bare_model(step).encoder.initial.conv1.weight)
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)  # before strips are read
     size = (config.model.image_height_px, config.model.image_width_px)
     people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries, fold=config.fold)
@@ -217,7 +234,13 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         content, pixel_source = strips.identity("train", "val"), strips.pixel_source
         if world.rank == 0:
             strips.check([*people.names, *validation.names])
-    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{content[0]}")
+    dted = bare_model(step)
+    if start := config.train.start and network_path(config.train.start):
+        start_from(dted, start)
+        content = (*content, hashlib.sha256(start.read_bytes()).hexdigest())
+    if config.control == "rounding":
+        perturb_weight(dted.encoder.initial.conv1.weight)
+    work = WorkFolder(out.parent / "train.work", "-".join([config.hash, fingerprint, content[0], *content[3:]]))
     if work.has_ended(out, run_log, config.train.pairs):
         if world.rank == 0:
             work.remove()

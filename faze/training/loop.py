@@ -146,11 +146,19 @@ class Fit:
     def run(self, resume: Resume) -> None:
         """Train from a checkpoint's position to the end; leave the last checkpoint in the work folder.
 
+        A training of no steps only validates.
+
         Raises:
             Preempted: a process was asked to stop; a checkpoint of the last step has been written.
         """
         training, schedule, world = self.training, self.training.schedule, self.training.world
         steps, first_step, step = schedule.steps, resume.step, training.step
+        if not steps:
+            values = training.validate()
+            if self.log:
+                self.log.metrics(0, values)
+            self._save(0, LogWindow())
+            return
         done = first_step * schedule.batch
         progress = Progress("train", schedule.samples, schedule.unit, done=done) if self.log else lambda done: None
         window, vote, began = LogWindow.resumed(resume.window, world), Vote(world), time.perf_counter()
@@ -179,7 +187,9 @@ class Fit:
         values: dict[str, float] = {}
         if self._due(step, schedule.log_every):
             values |= window.flush(training.world, schedule)
-            values["train/lr"] = training.rates((step - 1) * schedule.batch)[0]
+            rates = training.rates((step - 1) * schedule.batch)
+            for name, rate in zip(training.step.group_names, rates, strict=True):
+                values[f"train/lr/{name}" if name else "train/lr"] = rate
             values |= training.step.counts()
             if not math.isfinite(values["train/loss"]):
                 self._check_divergence(window, step * schedule.batch)

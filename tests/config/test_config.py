@@ -332,6 +332,67 @@ def test_an_untrained_tier_is_measured_and_may_be_built_on(defaults: dict) -> No
     assert validate(config) == config
 
 
+def with_weights(defaults: dict, *tiers: str, **change: object) -> dict:
+    defaults["run"] |= {"tiers": list(tiers), "controls": []}
+    return defaults | {"tiers": defaults["tiers"] | {"published": {"weights": "dted.pt"} | change}}
+
+
+def test_a_tier_with_weights_starts_from_them_and_trains_nothing(defaults: dict) -> None:
+    config = validate(with_weights(defaults, "baseline", "amp", "published", "ddp"))
+    assert tier_bases(config) == {"baseline": None, "amp": "baseline", "published": "baseline", "ddp": "amp"}
+    assert trained_tiers(config) == ["baseline", "amp", "published", "ddp"]
+    known = {tier: resolve(config, "train", tier, 0) for tier in ("published", "baseline")}
+    changed = {key: value for key, value in known["published"].items() if known["baseline"][key] != value}
+    assert changed == {"tier": "published", "train.start": "dted.pt", "train.pairs": 0}
+    assert not [key for key in resolve(config, "benchmark") if "published" in key]
+    assert validate(config) == config
+
+
+@pytest.mark.parametrize(
+    ("tiers", "change", "sentence"),
+    [
+        (["published", "amp"], {}, "run.tiers: published has weights, which are only evaluated: write published alone"),
+        (["baseline", "published (untrained)"], {}, "write published alone, after a trained tier"),
+        (["baseline", "amp", "published on amp"], {}, "write published alone, after a trained tier"),
+        (["baseline", "published", "amp on published"], {}, "amp builds on published, which changes no switch"),
+        (["baseline", "published"], {"precision": "fp16"}, "tiers.published: has weights, which are only evaluated"),
+        (["baseline", "published"], {"weights": 3}, "tiers.published.weights: 3 is not text"),
+    ],
+)
+def test_a_tier_with_weights_is_checked(tiers, change, sentence, defaults: dict) -> None:
+    (fault,) = faults(with_weights(defaults, *tiers, **change))
+    assert sentence in fault
+
+
+@pytest.mark.parametrize(
+    ("train", "loss", "sentence"),
+    [
+        ({"pairs": 0}, {}, "train.pairs: 0 evaluates the weights of train.start, which is null"),
+        (
+            {"frozen": ["encodr"]},
+            {},
+            "train.frozen: 'encodr' is not one of encoder, decoder, gaze_head, encoder.block1",
+        ),
+        ({"frozen": ["decoder.block4"]}, {}, "train.frozen: 'decoder.block4' is not one of"),
+        (
+            {"frozen": ["encoder", "decoder", "gaze_head"]},
+            {},
+            "train.frozen: nothing would be trained, because every part of the network is frozen",
+        ),
+        (
+            {"frozen": ["encoder", "gaze_head"]},
+            {"reconstruction_l1": 0.0},
+            "nothing would be trained, because no loss of the section loss reaches decoder",
+        ),
+    ],
+)
+def test_first_weights_and_frozen_parts_are_checked(train, loss, sentence, defaults: dict) -> None:
+    defaults["train"] |= train
+    defaults["loss"] |= loss
+    (fault,) = faults(defaults)
+    assert sentence in fault
+
+
 def test_tiers_at_the_papers_width_are_defined(defaults: dict) -> None:
     defaults["benchmark"]["paper_width"] = ["recompute", "compiled"]
     assert faults(defaults) == ["benchmark.paper_width: 'compiled' is not defined under tiers; did you mean compile?"]

@@ -41,7 +41,7 @@ def test_shipped_configs_pass(generated: editor_schema.Schema, path: Path) -> No
     [
         ("train", "base_rl", 0.1),
         ("train", "base_lr", "1e-3"),
-        ("train", "pairs", 0),
+        ("train", "pairs", -1),
         ("train", "momentum", 1.01),
         ("train", "momentum", None),
         ("preprocess", "compatibility", "both"),

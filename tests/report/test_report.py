@@ -369,6 +369,28 @@ def test_untrained_tiers_have_a_speed_but_no_error(tmp_path):
     assert {tier: results.colors[tier] for tier in results.tiers} == tier_colors(results.tiers)  # as in MLflow
 
 
+def test_tiers_with_given_weights_have_errors_but_neither_speed_nor_verdict(tmp_path):
+    case = Fabricated(tiers=("baseline", "amp", "given"), given={"given": "published.pt"}, seeds=(0, 1, 2), **SMALL)
+    paths = case.write(tmp_path)
+    html = (make(tmp_path, case) / "index.html").read_text()
+    baseline, amp, given = rows_of(section_of(html, "tiers").split("</table>")[0])
+    assert given[0] == "given weights: published.pt" and given[1] == "evaluated, not trained"
+    assert len(given) == len(amp) - 1 and all("°" in cell for cell in given[2:-1]) and given[-1] == ""
+    summary, results = read_evaluation(paths)
+    assert (results.tiers, results.measured) == (["baseline", "amp", "given"], ["baseline", "amp"])
+    assert list(summary["tier_verdicts"]) == ["amp"] and summary["given_weights"] == {"given": "published.pt"}
+    assert not any("given" in sentence for sentence in summary["verdict"]["sentences"].values())
+    assert set(results.tables["training"]["tier"]) == {"baseline", "amp"}
+    table = pd.read_csv(tmp_path / "report" / "table.csv").set_index("tier")
+    assert table.loc["given", "mpiigaze_k0_deg"] > 0 and pd.isna(table.loc["given", "speed_ratio"])
+    without = Fabricated(tiers=("baseline", "amp"), seeds=(0, 1, 2), **SMALL)
+    without.write(tmp_path / "without")
+    make(tmp_path / "without", without)
+    same = read_evaluation(ResultPaths(tmp_path / "without"))[1].tables["changes"]
+    ours = results.tables["changes"].query("tier == 'amp'").reset_index(drop=True)
+    pd.testing.assert_frame_equal(ours, same)  # the noise of trainings does not include weights without a training
+
+
 def test_a_page_without_another_trained_tier_compares_no_errors(tmp_path):
     case = Fabricated(tiers=("baseline", "ddp"), untrained=("ddp",), **SMALL)
     case.write(tmp_path)
@@ -430,7 +452,7 @@ def results_of(case: Fabricated) -> Results:
     tiers = tiers.assign(low_deg=tiers["mean_deg"] - 0.5, high_deg=tiers["mean_deg"] + 0.5)
     tables = {"tiers": tiers, "learners": pd.DataFrame(pairs)}
     orders = [list(names) for names in (case.tiers, case.controls, case.kept)]
-    return Results(*orders, DATASETS, max(case.shots), 0.3, 0.1, tables, pixel_sources={})
+    return Results(*orders, DATASETS, max(case.shots), 0.3, 0.1, tables, pixel_sources={}, given_weights={})
 
 
 @pytest.mark.parametrize(("tiers", "learners", "shots"), [(1, 1, 1), (2, 2, 1), (6, 3, 4), (12, 6, 18)])

@@ -58,6 +58,7 @@ class Fabricated:
     idle: bool = True  # a CPU: most switches cannot act
     controls: Sequence[str] = ()  # noise controls, with the first seed
     untrained: Collection[str] = ()  # tiers that are only measured
+    given: Mapping[str, str] = field(default_factory=dict)  # tiers that are only evaluated -> their weights
     reused_from: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
@@ -88,6 +89,7 @@ class Fabricated:
         """Write the resolved configuration of a stage; `changed` contains section__key=value."""
         whole = read_yaml(ROOT / "config" / "config.yaml")
         tiers = [tier + UNTRAINED if tier in self.untrained else tier for tier in self.tiers]
+        whole["tiers"] |= {tier: {"weights": weights} for tier, weights in self.given.items()}
         whole["run"] = {"tiers": tiers, "seeds": list(self.seeds), "controls": list(self.controls)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
         whole["preprocess"]["datasets"] = [
@@ -126,7 +128,8 @@ class Fabricated:
         write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
         donor = self.reused_from.get(tier)
         taken = [{"event": "reused_from", "tier": donor}] if donor else []
-        _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng)
+        weights = {"train.start": self.given[tier], "train.pairs": 0} if tier in self.given else {}
+        _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng, weights)
         _write_walks(paths.walks(tier, seed), tier)
 
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
@@ -165,7 +168,8 @@ class Fabricated:
 
     def _write_benchmark(self, paths: ResultPaths) -> None:
         tiers = {}
-        for tier, speed, memory in zip(self.tiers, self.speed, self.memory, strict=False):
+        measured = [tier for tier in self.tiers if tier not in self.given]
+        for tier, speed, memory in zip(measured, self.speed, self.memory, strict=False):
             step_ms = 412.0 / speed
             spread = 0.0 if tier == self.tiers[0] else 0.012
             tiers[tier] = {
@@ -302,13 +306,13 @@ def _query_error(arrays: dict[str, np.ndarray], query: int) -> float:
     return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
 
 
-def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator) -> None:
-    config = {"model.image_height_px": 32, "model.image_width_px": 128, "augment.flip": False}
+def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator, weights: dict) -> None:
+    config = {"model.image_height_px": 32, "model.image_width_px": 128, "augment.flip": False} | weights
     start = {"stage": "train", "name": "x", "tier": tier, "seed": seed, "config": config, "machine": MACHINE}
     events = [{"event": "start", **start}]
     events += [{"event": "switch", **switch} for switch in switches]
     events += [{"event": "note", "text": "left out because of too few entries (data.min_entries): 00107"}]
-    for pairs in range(1200, 12001, 1200):
+    for pairs in [0] if weights else range(1200, 12001, 1200):
         error = 4.3 + 14 * np.exp(-pairs / 2200) + 0.1 * rng.normal()
         events += [{"event": "metrics", "step": pairs, "values": {"train/loss": 2.0, "val/gaze_deg": error}}]
     events += [{"event": "end", "seconds": 240.0}]

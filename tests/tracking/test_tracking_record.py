@@ -141,7 +141,7 @@ def test_repeated_step_counts_once(paths):
     assert dict(losses)[400] == 1.25 and len(losses) == 30
 
 
-def test_few_training_metrics_are_kept_and_the_loss_first(paths):
+def test_few_training_metrics_are_kept_besides_loss_and_rates(paths):
     log = paths.run_log("ddp", 0)
     lines = log.read_text().splitlines()
     more = json.loads(lines[3])
@@ -149,8 +149,15 @@ def test_few_training_metrics_are_kept_and_the_loss_first(paths):
     end = {key: value for key, value in json.loads(lines[-1]).items() if key != "checksum"}
     log.write_text("\n".join([*lines[:3], json.dumps(more), *lines[4:-1], json.dumps(end)]) + "\n")
     keys = set(series(read_run(paths, DDP)))
-    assert sum(key.startswith("train/") for key in keys) == 7
-    assert {"train/loss", "train/images_per_s", "val/gaze_deg", "error/mpiigaze_deg", "memory/peak_gib"} <= keys
+    assert sum(key.startswith("train/") and key != "train/lr" for key in keys) == 7
+    assert {
+        "train/lr",
+        "train/loss",
+        "train/images_per_s",
+        "val/gaze_deg",
+        "error/mpiigaze_deg",
+        "memory/peak_gib",
+    } <= keys
 
 
 def test_all_results_and_curves_are_kept(paths, edit_summary):

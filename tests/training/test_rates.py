@@ -59,29 +59,39 @@ def test_peak_follows_the_global_batch(scaling: str, peak: float) -> None:
     assert rates == pytest.approx([0.5, (0.5 + peak) / 2, peak])
 
 
-def test_both_rates_decay_alike() -> None:
-    """Rates are constant for the first half, then both fall by the same factor."""
-    assert learning_rates(0, TRAIN) == learning_rates(500, TRAIN) == pytest.approx([0.01, 0.5])
+PARTS = ["encoder", "decoder", "gaze_head"]
+
+
+def test_all_rates_decay_alike() -> None:
+    """Rates are constant for the first half, then all fall by the same factor."""
+    assert learning_rates(0, TRAIN, PARTS) == learning_rates(500, TRAIN, PARTS) == pytest.approx([0.01, 0.01, 0.5])
     factor = (1 - np.cos(np.pi / 5)) / 2
-    assert learning_rates(900, TRAIN) == pytest.approx([0.01 * factor, 0.5 * factor])
+    assert learning_rates(900, TRAIN, PARTS) == pytest.approx([0.01 * factor, 0.01 * factor, 0.5 * factor])
+
+
+def test_parts_have_factors_of_the_networks_rate() -> None:
+    train = dataclasses.replace(TRAIN, encoder_lr_factor=0.1, decoder_lr_factor=3.0)
+    assert learning_rates(0, train, PARTS) == pytest.approx([0.001, 0.03, 0.5])
+    assert learning_rates(0, train, ["gaze_head", "decoder"]) == pytest.approx([0.5, 0.03])  # a frozen encoder
 
 
 def test_the_heads_rate_is_not_warmed_up() -> None:
     warmed = dataclasses.replace(TRAIN, warmup_pairs=100, lr_scaling="linear")
-    assert learning_rates(0, warmed) == pytest.approx([0.01, 0.5])
-    assert learning_rates(50, warmed) == pytest.approx([0.055, 0.5])
-    assert learning_rates(100, warmed) == pytest.approx([0.1, 0.5])
+    assert learning_rates(0, warmed, PARTS[1:]) == pytest.approx([0.01, 0.5])
+    assert learning_rates(50, warmed, PARTS[1:]) == pytest.approx([0.055, 0.5])
+    assert learning_rates(100, warmed, PARTS[1:]) == pytest.approx([0.1, 0.5])
 
 
-def test_a_log_shows_the_networks_rate_of_the_step_before() -> None:
-    told: list[tuple[int, float]] = []
-    log = SimpleNamespace(metrics=lambda step, values: told.append((step, values["train/lr"])))
+def test_a_log_shows_all_rates_of_the_step_before() -> None:
+    names, keys = ["encoder", "head"], ["train/lr/encoder", "train/lr/head"]
+    told: list[tuple[int, list[float]]] = []
+    log = SimpleNamespace(metrics=lambda step, values: told.append((step, [values[key] for key in keys])))
     schedule = Schedule(samples=24, batch=8, log_every=8, validate_every=1000, checkpoint_every=1000)
-    step, alone = SimpleNamespace(counts=dict), World(0, 1, torch.device("cpu"))
+    step, alone = SimpleNamespace(counts=dict, group_names=names), World(0, 1, torch.device("cpu"))
     training = Training(step, None, None, alone, schedule, lambda seen: [seen, -1.0], lambda seen: {}, dict)
     fit = Fit(training, None, log)
     for number in (1, 2):
         window = LogWindow()
         window.add({"loss": torch.tensor(1.0)})
         fit._report(number, window)
-    assert told == [(8, 0), (16, 8)]
+    assert told == [(8, [0, -1.0]), (16, [8, -1.0])]

@@ -35,7 +35,7 @@ def train_on(losses: list[float], scales: bool) -> None:
 
     class Step:
         scalers = (SimpleNamespace(is_enabled=lambda: scales),)
-        counts = staticmethod(dict)
+        counts, group_names = staticmethod(dict), ("",)
         set_learning_rates = staticmethod(lambda rates: None)
 
         def __call__(self, batch: dict, weights: dict) -> dict:

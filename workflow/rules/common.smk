@@ -14,6 +14,7 @@ from snakemake.exceptions import WorkflowError
 import faze.config.check
 import faze.config.datasets
 import faze.config.parameters
+import faze.config.shipped
 import faze.config.stage_config
 import faze.config.tiers
 import faze.config.validation
@@ -73,6 +74,16 @@ def check_data(datasets):
                 check_path(f"preprocess.datasets: {key} of {name}", path)
         if splits_file(data):  # the stage opens it itself, and cannot read from a storage provider
             check_path(f"preprocess.datasets: splits of {name}", data.splits)
+
+
+def check_starts(config):
+    """Check the paths of weights from which trainings start, or which are only evaluated."""
+    starts = {f"tiers.{tier}.weights": path for tier, path in faze.config.tiers.given_weights(config).items()}
+    starts |= {"train.start": config["train"]["start"]}
+    starts |= {f"sweep.grid.train.start: {path}": path for path in config["sweep"]["grid"].get("train.start", [])}
+    for key, path in starts.items():
+        if path and not in_storage(path):
+            check_path(key, str(faze.config.shipped.network_path(path)))
 
 
 def splits_file(data):
@@ -168,6 +179,7 @@ FOLDS = [f"/fold{number}" for number in range(faze.config.datasets.training_fold
 FIRST_FOLD = FOLDS[0] if FOLDS else ""
 STORES = [f"results/{{name}}/data/{dataset}.h5" for dataset in DATASETS]
 in_one_sentence(check_data, DATASETS)
+in_one_sentence(check_starts, config)
 check_storage(config["name"])
 check_surroundings(config["tracking"]["uri"])
 

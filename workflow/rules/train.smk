@@ -1,9 +1,16 @@
 # Train DT-ED for one tier and seed.
 
 
+def start_of_training(wildcards):
+    """Return the checkpoint from which a training starts, if any."""
+    start = known_of_training(wildcards)["train.start"]
+    return given(str(faze.config.shipped.network_path(start))) if start else []
+
+
 rule train:
     input:
         data=f"results/{{name}}/data/{TRAINING_SET}.h5",
+        start=start_of_training,
     output:
         checkpoint="results/{name}/{tier}/seed{seed}{fold}/checkpoint.pt",
         run_log="results/{name}/{tier}/seed{seed}{fold}/run.jsonl",

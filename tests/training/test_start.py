@@ -1,0 +1,61 @@
+"""Trainings that start from given weights, freeze parts of the network, or only evaluate."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from stage_training import Training, write_store
+
+from faze.base.run_log import read_events
+from faze.model.parts import part_of
+
+SHORT = {"pairs": 32, "log_every_pairs": 16, "validate_every_pairs": 32}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("data") / "gazecapture.h5")
+
+
+@pytest.fixture(scope="module")
+def first(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    training = Training(tmp_path_factory.mktemp("first"), data, "baseline", **SHORT)
+    training.finish()
+    return training
+
+
+def moved_parts(training: Training, before: Training) -> set[str]:
+    old = before.weights()
+    return {part_of(name) for name, weight in training.weights().items() if not torch.equal(weight, old[name])}
+
+
+@pytest.mark.parametrize("tier", ["baseline", "ddp", "recompute"])
+def test_frozen_parts_keep_the_weights_of_the_start(tier: str, data: Path, first: Training, tmp_path: Path) -> None:
+    sections = {"run": {"tiers": ["baseline", "ddp", "recompute on baseline"]}}
+    frozen = {"start": str(first.out), "frozen": ["encoder", "gaze_head"]}
+    training = Training(tmp_path, data, tier, sections=sections, **SHORT, **frozen)
+    training.finish()
+    assert moved_parts(training, first) == {"decoder"}
+    logged = [event["values"] for event in read_events(training.log) if event["event"] == "metrics"]
+    assert {key for key in logged[0] if key.startswith("train/lr")} == {"train/lr/decoder"}
+
+
+def test_without_pairs_the_weights_are_only_validated(data: Path, first: Training, tmp_path: Path) -> None:
+    training = Training(tmp_path, data, "baseline", **SHORT | {"pairs": 0}, start=str(first.out))
+    training.finish()
+    assert moved_parts(training, first) == set()
+    (metrics,) = (event for event in read_events(training.log) if event["event"] == "metrics")
+    of_first = [event for event in read_events(first.log) if event["event"] == "metrics"][-1]
+    assert metrics["step"] == 0
+    assert metrics["values"] == {key: x for key, x in of_first["values"].items() if key.startswith("val/")}
+
+
+def test_other_weights_at_the_same_path_are_another_training(data: Path, first: Training, tmp_path: Path) -> None:
+    start = tmp_path / "start.pt"
+    start.write_bytes(first.out.read_bytes())
+    training = Training(tmp_path, data, "baseline", **SHORT, start=str(start))
+    training.finish()
+    before = training.weights()
+    start.write_bytes(training.out.read_bytes())
+    training.finish()
+    assert any(not torch.equal(weight, before[name]) for name, weight in training.weights().items())
