@@ -8,6 +8,7 @@ Without a learner file, the simplest learner, `offset`, is used. The output cont
 documented in `faze.fewshot.personal_estimator.PersonalEstimator`; torch.load(..., weights_only=True) reads it.
 """
 
+import dataclasses
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -63,7 +64,7 @@ def main(args: Namespace) -> None:
     read = time.perf_counter()
     found = calibrate(person, support, learned)
     adapted = time.perf_counter()
-    found = measure(found, person, query)
+    found = dataclasses.replace(measure(found, person, query), checkpoint=codes.checkpoint)
     with output_lock(args.out):
         save_fields(found, args.out)
     print(describe(found, args.out))

@@ -6,6 +6,7 @@ Shapes: n samples, F inputs (the gaze code, flattened), H hidden units.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
 from faze.fewshot.fine_tuning import fine_tune
 from faze.fewshot.interface import Adaptation, ClosedForm
-from faze.fewshot.learner_file import Learned
+from faze.fewshot.learner_file import Learned, load_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import Weights, gaze_of
 from faze.fewshot.person_codes import Calibration, PersonCodes, Seen
@@ -40,6 +41,7 @@ class PersonalEstimator:
         activation: `act` of that network, selu or relu; empty for closed forms.
         query_entries: number of entries over which errors are averaged, disjoint from the support; 0 if there are none.
         error_deg, unadapted_deg: mean errors after and before calibration, in degrees; None without a query.
+        checkpoint: hash of the gaze head of the network that made the codes (CodeStore.checkpoint); "" if unknown.
     """
 
     learner: str
@@ -53,6 +55,7 @@ class PersonalEstimator:
     query_entries: int = 0
     error_deg: float | None = None
     unadapted_deg: float | None = None
+    checkpoint: str = ""
 
     def gaze(self, seen: Seen) -> NDArray[np.float64]:
         """Estimate calibrated gaze directions as unit vectors (n, 3)."""
@@ -60,6 +63,27 @@ class PersonalEstimator:
             return LEARNERS[self.learner].estimate(self.state, seen)
         weights = Weights(*(self.state[name].reshape(1, -1, self.state[name].shape[-1]) for name in Weights._fields))
         return gaze_of(weights, torch.from_numpy(seen.code)[None], self.activation)[0]
+
+
+def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
+    """Read the file of a person.
+
+    Args:
+        path: file that `faze calibrate` wrote.
+        checkpoint: hash of the gaze head of the network that is used.
+
+    Raises:
+        UserError: the file is invalid, or was made with another network.
+    """
+    found = load_fields(PersonalEstimator, path, "a person's calibration: run faze calibrate again")
+    if found.learner not in LEARNERS or (not found.activation and not isinstance(LEARNERS[found.learner], ClosedForm)):
+        raise UserError(f"{path}: contains an unknown learner, {found.learner:.100}: run faze calibrate again")
+    if found.checkpoint != checkpoint:
+        raise UserError(
+            f"{path}: was made with another network ({found.checkpoint or 'unknown'}, not {checkpoint}): run faze "
+            "calibrate again with this one"
+        )
+    return found
 
 
 def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | None) -> PersonalEstimator:

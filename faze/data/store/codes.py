@@ -105,8 +105,7 @@ class CodeStore(PersonGroups):
     @property
     def checkpoint(self) -> str:
         """Hash of the trained gaze head, which identifies the checkpoint; "" if the file contains no gaze head."""
-        layers = (self.gaze_head or {}).values()
-        return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
+        return checkpoint_of(self.gaze_head or {})
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with open_file(self._path) as file, untrusted(self._path, f"person {person}"):
@@ -115,6 +114,12 @@ class CodeStore(PersonGroups):
             found = checksum_of([person, self.split(person)], arrays.items())
             check_sum(group, found, self._path, f"the data of person {person}")
             return arrays
+
+
+def checkpoint_of(gaze_head: Mapping[str, NDArray]) -> str:
+    """Hash a trained gaze head, float32 arrays in the order of GAZE_HEAD; "" if there is none."""
+    layers = [np.ascontiguousarray(layer) for layer in gaze_head.values()]
+    return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
 
 
 def _check_layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, NDArray]:
