@@ -1,16 +1,25 @@
-"""`faze calibrate`: codes of a person -> a calibrated gaze estimator, and its error on other entries.
+"""`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator, and its error on others.
 
+    faze calibrate --manifest me/frames.csv --landmarker face_landmarker.task --out me.pt
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-The person's first k entries are used for calibration, all others (or the last --query-entries of them) for measurement.
-Without a learner file, the simplest learner, `offset`, is used. The output contains plain tensors and numbers,
-documented in `faze.fewshot.personal_estimator.PersonalEstimator`; torch.load(..., weights_only=True) reads it.
+From a manifest (docs/how-to/own-frames.md), every third target is held out for measurement, and one frame of each other
+target, or k frames spread over these, are used for calibration. If the error on held-out targets does not decrease,
+nothing is written. The default network is that of the package, with its learner `bayes`.
+
+From codes, the person's first k entries are used for calibration, all others (or the last --query-entries of them) for
+measurement. Without a learner file, the simplest learner, `offset`, is used.
+
+The output contains plain tensors and numbers, documented in `faze.fewshot.personal_estimator.PersonalEstimator`;
+torch.load(..., weights_only=True) reads it.
 """
 
 import dataclasses
+import math
 import time
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,21 +30,30 @@ from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector
 from faze.base.locks import output_lock
 from faze.base.untrusted import read_isolated
+from faze.config.shipped import FOLDER, SHIPPED
 from faze.data.store.codes import CodeStore, read_all
+from faze.evaluation.statistics import Comparison
+from faze.evaluation.wording import counted, signed
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
 from faze.fewshot.residual_model import ResidualModel
+from faze.gaze.estimator import GazeEstimator, checkpoint
+from faze.gaze.recording import HeldOut, Recording, measure_held_out, read_recording
+
+SHIPPED_LEARNER = "bayes"
+MOST_LISTED = 20  # rejected frames
 
 
 @command(
     __doc__,
-    needed("--codes", "store of codes (from encode) that contains the person"),
-    argument("--person", help="name of the person; not needed if the store contains only one"),
-    argument(
-        "--shots", type=at_least_one, required=True, help="k, the number of calibration entries: the person's first k"
-    ),
+    argument("--codes", type=Path, help="store of codes (from encode) that contains the person"),
+    argument("--manifest", type=Path, help="table of the person's frames, instead of --codes"),
+    argument("--model", type=Path, default=SHIPPED, help="with --manifest: network (default: that of the package)"),
+    argument("--landmarker", type=Path, help="with --manifest: MediaPipe Face Landmarker file"),
+    argument("--person", help="name of the person; not needed if there is only one"),
+    argument("--shots", type=at_least_one, help="k, the number of calibration entries; needed with --codes"),
     argument(
         "--learner-file",
         type=Path,
@@ -52,6 +70,13 @@ from faze.fewshot.residual_model import ResidualModel
 )
 def main(args: Namespace) -> None:
     """Read the codes and the learner, adapt, measure the error, and write the calibration."""
+    if (args.codes is None) == (args.manifest is None):
+        raise UserError("pass either --codes or --manifest")
+    if args.manifest:
+        from_frames(args)
+        return
+    if args.shots is None:
+        raise UserError("--codes needs --shots, the number of calibration entries")
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
     read_isolated(args.codes, read_all)
@@ -71,6 +96,56 @@ def main(args: Namespace) -> None:
     if suggested:
         print(suggested)
     print(f"took {1e3 * (adapted - read):.0f} ms to adapt, {1e3 * (read - began):.0f} ms to read the files")
+
+
+def from_frames(args: Namespace) -> None:
+    """Calibrate on the frames of a manifest, and write the calibration if it improves held-out targets."""
+    if args.suggest or args.query_entries is not None:
+        raise UserError("--suggest and --query-entries are only for --codes")
+    own = args.learner_file is None and str(args.model) == SHIPPED and args.learner in (None, SHIPPED_LEARNER)
+    path = FOLDER / f"{SHIPPED_LEARNER}.pt" if own else args.learner_file
+    with GazeEstimator.load(args.model, args.landmarker) as estimator:
+        recording = read_recording(estimator, args.manifest, args.person)
+        network = checkpoint(estimator.dted)
+    support = recording.support(args.shots)
+    learned = read_learner(path, args.learner, len(support))
+    if learned is not None:
+        learned.check_codes(network, args.manifest)
+    found = calibrate(recording.person, support, learned)
+    measured, query = measure_held_out(recording, found), recording.held_out()
+    found = dataclasses.replace(measure(found, recording.person, query), checkpoint=network)
+    print("\n".join(describe_frames(recording, found, measured)))
+    if measured.change.difference >= 0:
+        raise UserError(
+            f"{args.out} was not written, because the calibration does not improve the gaze at held-out targets: "
+            "record more targets, and check screen, camera and labels with `faze inspect`"
+        )
+    with output_lock(args.out):
+        save_fields(found, args.out)
+    print(f"{args.out}: calibration of {found.person}; use it with faze gaze --person {args.out}")
+
+
+def describe_frames(recording: Recording, found: PersonalEstimator, measured: HeldOut) -> Iterator[str]:
+    """Describe the frames, the samples and the errors, line by line."""
+    count = len(recording.files)
+    yield f"{count} of {count + len(recording.rejects)} frames can be used"
+    yield from (f"  rejected: {reject}" for reject in recording.rejects[:MOST_LISTED])
+    yield f"{found.learner} on {found.shots} samples: {', '.join(recording.files[entry] for entry in found.support)}"
+    yield f"mean error on {counted(measured.targets, 'held-out target')}, with its 95 % interval over targets:"
+    for when, error, mm in (
+        ("before", measured.before, measured.before_mm),
+        ("after", measured.after, measured.after_mm),
+    ):
+        at_target = "" if math.isnan(mm) else f", {mm:.0f} mm at the target"
+        yield f"  {when}: {error.difference:.2f} degrees{_interval(error)}{at_target}"
+    change = measured.change
+    shown = "" if change.high < 0 or change.difference >= 0 else "; not shown to be an improvement"
+    yield f"  change: {signed(change.difference)} degrees{_interval(change)}{shown}"
+
+
+def _interval(found: Comparison) -> str:
+    """Format an interval; a single target has none."""
+    return "" if math.isnan(found.low) else f" ({signed(found.low)} to {signed(found.high)})"
 
 
 def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned | None:

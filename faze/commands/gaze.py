@@ -1,105 +1,207 @@
-"""`faze gaze`: images and videos of a face -> a table of the gaze in each frame.
+"""`faze gaze`: images and videos of faces -> a table of the gaze in each frame.
 
-    faze gaze me.mp4 --model dted.pt --landmarker face_landmarker.task --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
-    faze gaze photos/ --model dted.pt --landmarker face_landmarker.task --lens camera.yaml --table gaze.csv
+    faze gaze me.mp4 --landmarker face_landmarker.task --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
+    faze gaze photos/ --landmarker face_landmarker.task --lens lens.yaml --person me.pt --table gaze.parquet
+    faze gaze --camera-index 0 --landmarker face_landmarker.task --screen screen.yaml --smooth one-euro --table gaze.csv
 
-Each frame goes through the chain of a manifest's frames: face, landmarks (MediaPipe), head pose, strip, network. A
-frame without a result has the reason. Without --lens or --hfov-deg, a field of view is assumed, and every row says so.
-The virtual camera of the strips is that of config/config.yaml.
+Each frame goes through the chain of a manifest's frames: face, landmarks (MediaPipe), head pose, strip, network,
+calibration. A frame without a result has the reason. Without --lens, --focal-px or --hfov-deg, a field of view is
+assumed, and every row says so. The virtual camera of the strips is that of config/config.yaml. A manifest states the
+lenses of its frames; its labels are not used.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
 | column | content |
 |---|---|
-| source, frame, timestamp | file; number, from 0, and time in s of a decoded frame of a video |
-| face_id, success, reason | 0; 1 or 0; why there is no gaze |
-| lens | given, or assumed |
+| source, frame, timestamp | file; number, from 0, and time in s of a decoded frame of a video or camera |
+| face_id, success, reason | number of the face in this source, from 0; 1 or 0; why there is no gaze |
+| lens | given, or assumed; empty if the frame cannot be read |
 | gaze_angle_x, gaze_angle_y | horizontal and vertical angle of the gaze, rad, as OpenFace defines them |
 | gaze_pitch_deg, gaze_yaw_deg | pitch (up) and yaw (to the left in the image) in the camera frame |
+| gaze_pitch_smooth_deg, gaze_yaw_smooth_deg | the same, smoothed (--smooth) |
 | gaze_x, gaze_y, gaze_z | the direction, a unit vector |
+| screen_x_px, screen_y_px | where it meets the screen's plane (--screen), px from the screen's top left corner |
 | origin_x_mm, origin_y_mm, origin_z_mm | its origin, midway between the inner eye corners |
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
 | pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad |
 
 The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason.
 
-Rows and pictures are written immediately to NAME.partial.csv and NAME.partial.mp4, which are renamed at the end. A
-stopped run leaves them.
+Rows and pictures are written immediately to NAME.partial.csv and NAME.partial.mp4, which are converted or renamed at
+the end. A stopped run leaves them. Ctrl-C ends a recording from a camera.
 """
 
 import csv
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from faze.base.command_line import argument, command, needed
+from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
-from faze.base.files import FULL, named
+from faze.base.files import FULL, named, whole_file
 from faze.base.locks import output_lock
 from faze.base.progress import Progress
-from faze.data.readers.manifest_camera import FIELD_OF_VIEW_DEG, read_cameras
+from faze.config.shipped import SHIPPED
+from faze.data.readers.screen import Screen, read_screen
 from faze.gaze.estimator import FaceGaze, GazeEstimator
-from faze.gaze.overlay import Overlay, draw
-from faze.gaze.sources import ASSUMED_HFOV_DEG, IMAGES, Lens, sources_of
+from faze.gaze.overlay import DEFAULT_FPS, Overlay, draw
+from faze.gaze.sources import (
+    ASSUMED_HFOV_DEG,
+    Lens,
+    Source,
+    SourceFrame,
+    camera_frames,
+    frames_of,
+    read_lens,
+    sources_of,
+)
+from faze.gaze.tracks import Tracks
 
 ABOUT = ("source", "frame", "timestamp", "face_id", "success", "reason", "lens")
-NUMBERS = ("gaze_angle_x", "gaze_angle_y", "gaze_pitch_deg", "gaze_yaw_deg", "gaze_x", "gaze_y", "gaze_z")
+NUMBERS = ("gaze_angle_x", "gaze_angle_y", "gaze_pitch_deg", "gaze_yaw_deg")
+NUMBERS += ("gaze_pitch_smooth_deg", "gaze_yaw_smooth_deg", "gaze_x", "gaze_y", "gaze_z", "screen_x_px", "screen_y_px")
 NUMBERS += ("origin_x_mm", "origin_y_mm", "origin_z_mm", "pose_Tx", "pose_Ty", "pose_Tz")
 NUMBERS += ("pose_Rx", "pose_Ry", "pose_Rz")
+SUFFIXES = (".csv", ".parquet")
 
 
 @command(
     __doc__,
-    argument("inputs", nargs="+", type=Path, metavar="INPUT", help="image, folder of images, or video"),
-    needed("--model", "checkpoint of DT-ED"),
+    argument("inputs", nargs="*", type=Path, metavar="INPUT", help="image, folder of images, video or manifest"),
+    argument("--camera-index", type=int, help="a camera of this machine, instead of inputs; 0 is the first"),
+    argument("--model", type=Path, default=SHIPPED, help="checkpoint of DT-ED (default: that of the package)"),
+    argument("--person", type=Path, help="file that `faze calibrate` wrote with this network"),
     argument("--lens", type=Path, help="calibration of the camera: YAML as OpenCV or ROS writes it, or .mat"),
+    argument("--focal-px", type=float, help="focal length in px, instead of --lens"),
     argument("--hfov-deg", type=float, help="field of view across the width of the upright frame, instead of --lens"),
     argument("--landmarker", type=Path, help="MediaPipe Face Landmarker file (default: the mesh in MediaPipe)"),
-    needed("--table", "CSV to write"),
-    argument("--overlay", type=Path, help="mp4 to write, of a single video"),
+    argument("--faces", type=at_least_one, default=1, help="largest number of faces in a frame (default: 1)"),
+    argument("--smooth", choices=["none", "one-euro"], default="none", help="filter of the gaze over time"),
+    argument("--screen", type=Path, help="screen.yaml, for the point at which a face looks"),
+    needed("--table", "CSV or Parquet to write"),
+    argument("--overlay", type=Path, help="mp4 to write, of a single video or camera"),
 )
 def main(args: Namespace) -> None:
     """Estimate the gaze in every frame, and write the table."""
-    lens, sources = read_lens(args), sources_of(args.inputs)
-    partial = partial_of(args.table)
+    lens, screen = read_lens(args.lens, args.focal_px, args.hfov_deg), args.screen and read_screen(args.screen)
+    sources = sources_to_read(args)
     check_paths(args, [source.path for source in sources])
-    overlay = nullcontext()
-    if args.overlay:
-        if len(sources) > 1 or sources[0].path.suffix.lower() in IMAGES:
-            raise UserError("--overlay is for a single video")
-        overlay = Overlay(partial_of(args.overlay), sources[0].fps)
-    stated, usable, done = sum(source.frames for source in sources), 0, 0
+    frames = frames_of(args.inputs) if sources else camera_frames(args.camera_index)
+    overlay = Overlay(partial_of(args.overlay), sources[0].fps if sources else DEFAULT_FPS) if args.overlay else None
+    stated = sum(source.frames for source in sources)
+    partial = partial_of(args.table.with_suffix(".csv"))
+    rows = Rows(args.smooth != "none", screen)
     with (
-        GazeEstimator.open(args.model, args.landmarker) as estimator,
+        GazeEstimator.load(args.model, args.landmarker, person=args.person, lens=lens, faces=args.faces) as estimator,
         output_lock(args.table),
         output_lock(args.overlay) if args.overlay else nullcontext(),
         named(partial, FULL),
         partial.open("w", newline="") as file,
-        overlay,
+        overlay or nullcontext(),
     ):
-        rows, progress = csv.writer(file, lineterminator="\n"), Progress("gaze", stated, "frames")
-        rows.writerow([*ABOUT, *NUMBERS])
-        for done, (frame, found) in enumerate(estimator.frames(args.inputs, lens), start=1):
-            reason = found if isinstance(found, str) else ""
-            about = [frame.source, frame.number, f"{frame.time_s:.3f}", 0, int(not reason), reason]
-            cells = [""] * len(NUMBERS) if reason else numbers_of(found)
-            rows.writerow([*about, "assumed" if lens.assumed else "given", *cells])
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow([*ABOUT, *NUMBERS])
+        for frame, found in counted(estimator.frames(frames), stated):
+            for row in rows.of(frame, found, lens):
+                table.writerow(row)
             file.flush()
-            if args.overlay:
-                overlay.add(draw(frame.image, lens, found), frame.time_s)
-            usable += not reason
-            progress(min(done, stated - 1), reason)
-        progress(stated)
-    for path in filter(None, (args.table, args.overlay)):
-        partial_of(path).replace(path)
-    print(f"{args.table}: {done} frames, {usable} with a gaze")
-    if done < stated:
-        print(f"{stated - done} of the {stated} frames that the files state could not be decoded")
-    if lens.assumed:
-        print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens or --hfov-deg")
+            if overlay and frame.image is not None:
+                overlay.add(draw(frame.image, lens, found, rows.smoothed), frame.time_s)
+    finish(partial, args.table)
+    if args.overlay:
+        partial_of(args.overlay).replace(args.overlay)
+    print(f"{args.table}: {rows.describe()}")
+    if rows.frames < stated:
+        print(f"{stated - rows.frames} of the {stated} frames that the files state could not be decoded")
+    if rows.assumed:
+        print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens, --focal-px or --hfov-deg")
+
+
+class Rows:
+    """The rows of the table, and counts for the summary."""
+
+    def __init__(self, smooth: bool, screen: Screen | None) -> None:
+        self._smooth, self._screen = smooth, screen
+        self._tracks: dict[Path, Tracks] = {}
+        self.frames = self.usable = self.assumed = self._on_plane = 0
+        self.smoothed: list[NDArray | None] = []  # pitch and yaw of the last frame's faces, rad; [] without --smooth
+
+    def of(self, frame: SourceFrame, found: Sequence[FaceGaze | str], lens: Lens) -> Iterator[list[object]]:
+        """Yield the row of each face of a frame."""
+        lens_is = "" if frame.image is None else "assumed" if lens.assumed and frame.camera is None else "given"
+        followed = self._tracks.setdefault(frame.source, Tracks()).follow(found, frame.time_s)
+        self.smoothed = [pitchyaw for _, pitchyaw in followed] if self._smooth else []
+        self.frames += 1
+        self.assumed += lens_is == "assumed"
+        self.usable += any(not isinstance(face, str) for face in found)
+        for face, (number, pitchyaw) in zip(found, followed, strict=True):
+            reason = face if isinstance(face, str) else ""
+            about = [frame.source, frame.number, f"{frame.time_s:.3f}", "" if number is None else number]
+            cells = [""] * len(NUMBERS) if reason else self._numbers(face, pitchyaw)
+            yield [*about, int(not reason), reason, lens_is, *cells]
+
+    def _numbers(self, face: FaceGaze, smoothed: NDArray) -> list[str]:
+        x, y, z = face.direction
+        angles = [np.arctan2(x, -z), np.arctan2(y, -z), *np.degrees(face.pitchyaw)]
+        smooth = np.degrees(smoothed) if self._smooth else [None, None]
+        point = self._screen.hit(face.origin_mm, face.direction) if self._screen else None
+        self._on_plane += point is not None
+        cells = [*angles, *smooth, *face.direction, *([None, None] if point is None else point)]
+        cells += [*face.origin_mm, *face.head_pose[3:], *face.head_angles]
+        return ["" if cell is None else f"{cell:.6g}" for cell in cells]
+
+    def describe(self) -> str:
+        """Summarise the rows in one line."""
+        text = f"{self.frames} frames, {self.usable} with a gaze"
+        if self._screen and self.usable and not self._on_plane:
+            text += "; no gaze meets the screen's plane: is the screen behind the face? Check top_left_mm"
+        return text
+
+
+def sources_to_read(args: Namespace) -> list[Source]:
+    """Return the sources that the arguments name; [] for a camera."""
+    if (args.camera_index is None) != bool(args.inputs):
+        raise UserError("pass either inputs or --camera-index")
+    sources = sources_of(args.inputs)
+    if args.overlay and sources and (len(sources) > 1 or not sources[0].is_video):
+        raise UserError("--overlay is for a single video or camera")
+    if args.table.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{args.table}: the table's name must end with {' or '.join(SUFFIXES)}")
+    return sources
+
+
+def counted(
+    found: Iterable[tuple[SourceFrame, list[FaceGaze | str]]], stated: int
+) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
+    """Yield frames with their gaze and show the progress; of a camera, whose number is 0, until Ctrl-C."""
+    progress = Progress("gaze", stated, "frames") if stated else lambda done, note="": None
+    try:
+        for done, (frame, faces) in enumerate(found, start=1):
+            yield frame, faces
+            progress(min(done, stated - 1), faces[0] if isinstance(faces[0], str) else "")
+    except KeyboardInterrupt:
+        if stated:
+            raise
+    progress(stated)
+
+
+def finish(partial: Path, table: Path) -> None:
+    """Rename the rows to the table, or convert them to Parquet."""
+    if table.suffix.lower() == ".csv":
+        partial.replace(table)
+        return
+    import pandas as pd  # only for this format
+
+    kinds = {"source": str, "reason": str, "lens": str, "face_id": "Int64"}
+    empty = {name: [""] for name in ("face_id", *NUMBERS)}
+    rows = pd.read_csv(partial, dtype=kinds, keep_default_na=False, na_values=empty)
+    with whole_file(table) as temporary:
+        rows.to_parquet(temporary, index=False)
+    partial.unlink()
 
 
 def partial_of(path: Path) -> Path:
@@ -109,7 +211,8 @@ def partial_of(path: Path) -> Path:
 
 def check_paths(args: Namespace, sources: Sequence[Path]) -> None:
     """Refuse outputs that would replace an input or each other, before anything is written."""
-    taken = {path.resolve() for path in [*sources, args.model, args.lens, args.landmarker] if path}
+    given = [*sources, args.model, args.person, args.lens, args.landmarker, args.screen]
+    taken = {Path(path).resolve() for path in given if path}
     for path in filter(None, (args.table, args.overlay)):
         if path.is_dir():
             raise UserError(f"{path}: is a folder; name a file in it")
@@ -118,28 +221,3 @@ def check_paths(args: Namespace, sources: Sequence[Path]) -> None:
             if own in taken:
                 raise UserError(f"{own}: would be replaced by an output; choose another name")
             taken.add(own)
-
-
-def read_lens(args: Namespace) -> Lens:
-    """Return the lens that the arguments describe."""
-    if args.lens and args.hfov_deg is not None:
-        raise UserError("pass either --lens or --hfov-deg")
-    if args.hfov_deg is not None:
-        least, most = FIELD_OF_VIEW_DEG
-        if not least <= args.hfov_deg <= most:
-            raise UserError(f"--hfov-deg {args.hfov_deg:g} is not between {least:g} and {most:g} degrees")
-        return Lens(hfov_deg=args.hfov_deg)
-    if args.lens is None:
-        return Lens()
-    camera = read_cameras(args.lens.parent, [args.lens.name])[args.lens.name]
-    if isinstance(camera, str):
-        raise UserError(camera)
-    return Lens(camera)
-
-
-def numbers_of(found: FaceGaze) -> list[str]:
-    """Return the cells of NUMBERS."""
-    x, y, z = found.direction
-    angles = [np.arctan2(x, -z), np.arctan2(y, -z), *np.degrees(found.pitchyaw)]
-    cells = [*angles, *found.direction, *found.origin_mm, *found.head_pose[3:], *found.head_angles]
-    return [f"{cell:.6g}" for cell in cells]

@@ -4,35 +4,37 @@ frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camer
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 
 import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.geometry import pitchyaw_from_vector
+from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.check import build, fields_of
 from faze.config.parameters import Preprocess
+from faze.config.shipped import SHIPPED, network_path
 from faze.config.validation import read_config
-from faze.data.landmarks import estimate_head_pose
-from faze.data.landmarks.detector import Detector, open_detector
+from faze.data.landmarks import pose_of
+from faze.data.landmarks.detector import FaceDetector, open_faces
 from faze.data.network_input import shrink, to_network
-from faze.data.normalization.pose import (
-    INNER_EYE_CORNERS_14_MM,
-    NormalizedCamera,
-    UnusableFrame,
-    normalize_poses,
-)
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
+from faze.data.readers.manifest_camera import Camera
+from faze.data.store.codes import GAZE_HEAD, checkpoint_of
+from faze.fewshot.person_codes import Seen
+from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
 from faze.gaze.sources import Lens, SourceFrame, frames_of
 from faze.model.dted import DTED
+from faze.model.inference import for_inference
 from faze.model.weights import load_model
 
 REMEDY = "pip install --no-deps mediapipe==1.2.3, and pass its Face Landmarker file (see docs/how-to/real-data.md)"
-ANY_TARGET_MM = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on the gaze target
+NO_FACE = "no face found"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,8 @@ class FaceGaze:
     origin_mm: NDArray[np.float64]  # (3,) midway between the inner eye corners
     head_pose: NDArray[np.float64]  # (6,) rotation vector (rad) and translation (mm), head -> camera
     strip: NDArray[np.uint8]  # (H, W, 3) RGB
+    rotation: NDArray[np.float64]  # (3, 3) camera -> normalised camera
+    seen: Seen  # what a calibration is applied to, of one entry, in the normalised camera's frame
 
     @property
     def pitchyaw(self) -> NDArray[np.float64]:
@@ -58,69 +62,142 @@ class FaceGaze:
         return np.array([about_x, np.arcsin(np.clip(rotation[0, 2], -1, 1)), about_z])
 
 
+def direction_of(pitchyaw: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Convert pitch and yaw of `FaceGaze.pitchyaw`, rad, to a direction (3,)."""
+    return -vector_from_pitchyaw(pitchyaw)
+
+
 @dataclass(frozen=True)
 class GazeEstimator:
-    """A trained network with the virtual camera of its strips and a detector of landmarks."""
+    """A trained network with the virtual camera of its strips, a detector of faces and, if known, a person and a lens.
+
+    Use it as a context manager, or call `close`, to free MediaPipe:
+
+        with GazeEstimator.load(landmarker="face_landmarker.task", lens=Lens(hfov_deg=70)) as estimator:
+            for frame, faces in estimator.video("me.mp4"):
+                print(frame.time_s, faces)
+    """
 
     dted: DTED
     camera: NormalizedCamera
-    detect: Detector
+    detect: FaceDetector
+    person: PersonalEstimator | None = None
+    lens: Lens = Lens()
+    opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @classmethod
-    @contextlib.contextmanager
-    def open(cls, model: Path | str, landmarker: Path | str | None = None) -> Iterator["GazeEstimator"]:
-        """Load a checkpoint, and open MediaPipe during the block; the virtual camera is that of config.yaml.
+    def load(
+        cls,
+        model: Path | str = SHIPPED,
+        landmarker: Path | str | None = None,
+        *,
+        person: Path | str | None = None,
+        lens: Lens | None = None,
+        faces: int = 1,
+    ) -> "GazeEstimator":
+        """Load a checkpoint and open MediaPipe; the virtual camera is that of config.yaml.
 
         Args:
-            model: checkpoint of DT-ED.
+            model: checkpoint of DT-ED; default: the network of the package.
             landmarker: MediaPipe Face Landmarker file; None: the mesh in the package.
+            person: file that `faze calibrate` wrote with this network.
+            lens: the lens of all frames that have no camera of their own; None: an assumed one.
+            faces: largest number of faces in a frame.
 
         Raises:
-            UserError: the checkpoint cannot be used, or MediaPipe is missing.
+            UserError: a file cannot be used, the person's is of another network, or MediaPipe is missing.
         """
         section = read_config([])["preprocess"]
         strips = build(Preprocess, {name: section[name] for name in fields_of(Preprocess)})
         camera = NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
-        dted = load_model(model)
-        with open_detector(Path(landmarker) if landmarker else None, REMEDY) as detect:
-            yield cls(dted, camera, detect)
+        dted = load_model(network_path(model))
+        known = load_personal_estimator(Path(person), checkpoint(dted)) if person else None
+        with contextlib.ExitStack() as stack:
+            detect = stack.enter_context(open_faces(Path(landmarker) if landmarker else None, faces, REMEDY))
+            return cls(for_inference(dted), camera, detect, known, lens or Lens(), stack.pop_all())
 
-    def frames(self, paths: Sequence[Path], lens: Lens) -> Iterator[tuple[SourceFrame, FaceGaze | str]]:
-        """Yield every frame of images, folders of images and videos with its gaze, or the reason why it has none."""
-        for frame in frames_of(paths):
-            found: FaceGaze | str = frame.reason
+    def close(self) -> None:
+        """Free MediaPipe."""
+        self.opened.close()
+
+    def __enter__(self) -> "GazeEstimator":
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
+
+    def video(self, path: Path | str) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
+        """Estimate the gaze in every frame of a video, image or folder of images."""
+        return self.frames(frames_of([Path(path)]))
+
+    def frames(self, frames: Iterable[SourceFrame]) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
+        """Yield each frame with the gaze of each face, or the reason why a face has none; at least one entry."""
+        for frame in frames:
+            found: list[FaceGaze | str] = [frame.reason]
             if frame.image is not None:
                 try:
-                    found = self.estimate(frame.image, *lens.of(frame.image))
+                    lens = self.lens if frame.camera is None else Lens(frame.camera)
+                    found = self.faces(frame.image, lens.of(frame.image)) or [NO_FACE]
                 except UnusableFrame as unusable:
-                    found = str(unusable)
+                    found = [str(unusable)]
             yield frame, found
 
-    def estimate(self, image: NDArray[np.uint8], camera_matrix: NDArray, distortion: NDArray) -> FaceGaze:
-        """Estimate the gaze of the face in a frame.
+    def faces(self, image: NDArray[np.uint8], camera: Camera) -> list[FaceGaze | str]:
+        """Estimate the gaze of each face in a frame, the largest first, or the reason why a face has none.
 
         Args:
             image: (H, W, 3) BGR, upright.
-            camera_matrix: (3, 3) intrinsics, px from the centre of the frame's first pixel.
-            distortion: (d,) distortion coefficients in OpenCV's order.
+            camera: (3, 3) intrinsics, px from the centre of the frame's first pixel, and distortion coefficients (d,)
+                in OpenCV's order.
+        """
+        found: list[FaceGaze | str] = []
+        for landmarks in self.detect(image):
+            try:
+                if isinstance(landmarks, UnusableFrame):
+                    raise landmarks
+                found.append(self.at_pose(image, camera, pose_of(landmarks, image, *camera)))
+            except UnusableFrame as unusable:
+                found.append(str(unusable))
+        return found
+
+    def at_pose(
+        self,
+        image: NDArray[np.uint8],
+        camera: Camera,
+        pose: NDArray[np.float64],
+        corners_mm: NDArray[np.float64] = INNER_EYE_CORNERS_14_MM,
+    ) -> FaceGaze:
+        """Estimate the gaze of a face whose head pose is known.
+
+        Args:
+            image: (H, W, 3) BGR, upright.
+            camera: as of `faces`.
+            pose: (6,) rotation vector (rad) and translation (mm), head -> camera.
+            corners_mm: (2, 3) inner eye corners in the head frame.
 
         Raises:
-            UnusableFrame: the frame has no usable face; the message contains the reason.
+            UnusableFrame: the face is not in the frame.
         """
-        pose = estimate_head_pose(image, camera_matrix, distortion, self.detect)
-        poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM[None], ANY_TARGET_MM)
+        any_target = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on it
+        poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm[None], any_target)
         if reason:
             raise UnusableFrame(reason)
-        lookup = StripLookup([camera_matrix], [distortion], poses, self.camera)
-        check_in_frame(image.shape[1::-1], camera_matrix, lookup.gaze_origin_px[0])
+        lookup = StripLookup([camera[0]], [camera[1]], poses, self.camera)
+        check_in_frame(image.shape[1::-1], camera[0], lookup.gaze_origin_px[0])
         strip = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
         look_up(image, lookup.maps(0), strip)
-        # The network's vector points from the target to the eye.
-        direction = -poses.rotation[0].T @ self._gaze(strip)
-        return FaceGaze(direction, poses.gaze_origin_mm[0], pose, strip)
+        seen = self._see(strip, poses.labels[:, 2:])
+        # Like labels, the network's vector points from the target to the eye.
+        vector = (self.person.gaze(seen) if self.person else seen.gaze_hat)[0]
+        return FaceGaze(-poses.rotation[0].T @ vector, poses.gaze_origin_mm[0], pose, strip, poses.rotation[0], seen)
 
-    def _gaze(self, strip: NDArray[np.uint8]) -> NDArray[np.float64]:
+    @torch.inference_mode()
+    def _see(self, strip: NDArray[np.uint8], head: NDArray[np.float64]) -> Seen:
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
-        with torch.inference_mode():
-            image = to_network(shrink(torch.from_numpy(strip[None]), *size), *size)
-            return self.dted.gaze_vector(self.dted.encode(image).gaze)[0].double().numpy()
+        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size), *size))
+        return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)
+
+
+def checkpoint(dted: DTED) -> str:
+    """Return the hash that identifies a network in the files of codes, learners and people."""
+    return checkpoint_of({name: dted.get_parameter(name).detach().numpy() for name in GAZE_HEAD})

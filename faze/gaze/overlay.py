@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -10,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.gaze.estimator import FaceGaze
+from faze.data.readers.manifest_camera import Camera
+from faze.gaze.estimator import FaceGaze, direction_of
 from faze.gaze.sources import Lens
 
 ARROW_MM = 150.0
@@ -20,24 +22,41 @@ DEFAULT_FPS, MOST_FPS = 25.0, 60.0  # if the container states none; the frames o
 LONGEST_S = 10.0  # for which a frame stays visible, whatever the timestamps of a damaged video
 
 
-def draw(image: NDArray[np.uint8], lens: Lens, found: FaceGaze | str) -> NDArray[np.uint8]:
-    """Return a copy of a BGR frame (H, W, 3) with its gaze, or the reason why there is none."""
-    picture, scale = image.copy(), image.shape[0] / 720
-    thickness = max(1, round(3 * scale))
-    if isinstance(found, str):
-        _write(picture, found, REASON_BGR)
+def draw(
+    image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str], smoothed: Sequence[NDArray | None] = ()
+) -> NDArray[np.uint8]:
+    """Return a copy of a BGR frame with the gaze of each face, or the reason why there is none.
+
+    Args:
+        image: (H, W, 3).
+        lens: the lens of the frame.
+        found: the faces; the strip and the angles are those of the first.
+        smoothed: pitch and yaw (2,) of each face, rad, to draw instead; () to draw the gaze itself.
+    """
+    picture = image.copy()
+    faces = [face for face in found if not isinstance(face, str)]
+    if not faces:
+        _write(picture, found[0], REASON_BGR)
         return picture
     width = round(STRIP_SHARE * image.shape[1])
-    height = round(width * found.strip.shape[0] / found.strip.shape[1])
-    picture[:height, :width] = cv2.resize(found.strip[:, :, ::-1], (width, height), interpolation=cv2.INTER_AREA)
-    camera, zero = lens.of(image), np.zeros(3)
-    [[start]] = cv2.projectPoints(found.origin_mm[None], zero, zero, *camera)[0]
-    along = camera[0][[0, 1], [0, 1]] / found.origin_mm[2] * ARROW_MM * found.direction[:2]
-    start, end = (tuple(map(int, point.round())) for point in (start, start + along))
-    cv2.arrowedLine(picture, start, end, ARROW_BGR, thickness, cv2.LINE_AA, tipLength=0.2)
-    pitch, yaw = np.degrees(found.pitchyaw)
+    height = round(width * faces[0].strip.shape[0] / faces[0].strip.shape[1])
+    picture[:height, :width] = cv2.resize(faces[0].strip[:, :, ::-1], (width, height), interpolation=cv2.INTER_AREA)
+    angles = [face.pitchyaw for face in faces]
+    if smoothed:
+        angles = [pitchyaw for pitchyaw in smoothed if pitchyaw is not None]
+    for face, pitchyaw in zip(faces, angles, strict=True):
+        _draw_arrow(picture, lens.of(image), face, direction_of(pitchyaw))
+    pitch, yaw = np.degrees(angles[0])
     _write(picture, f"pitch {pitch:+.1f}, yaw {yaw:+.1f} degrees", ARROW_BGR)
     return picture
+
+
+def _draw_arrow(picture: NDArray[np.uint8], camera: Camera, face: FaceGaze, direction: NDArray[np.float64]) -> None:
+    zero, thickness = np.zeros(3), max(1, round(3 * picture.shape[0] / 720))
+    [[start]] = cv2.projectPoints(face.origin_mm[None], zero, zero, *camera)[0]
+    along = camera[0][[0, 1], [0, 1]] / face.origin_mm[2] * ARROW_MM * direction[:2]
+    start, end = (tuple(map(int, point.round())) for point in (start, start + along))
+    cv2.arrowedLine(picture, start, end, ARROW_BGR, thickness, cv2.LINE_AA, tipLength=0.2)
 
 
 def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -> None:

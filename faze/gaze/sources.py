@@ -1,5 +1,6 @@
-"""The frames of images, folders of images and videos, and the lens through which they were taken."""
+"""The frames of images, folders, videos, manifests and cameras, and the lens through which they were taken."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.normalization.images import MOST_PIXELS, read_image
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers import check_principal_point
-from faze.data.readers.manifest_camera import Camera, assume_camera
+from faze.data.readers import Reject, check_principal_point
+from faze.data.readers.manifest import SUFFIXES as MANIFESTS
+from faze.data.readers.manifest_camera import FIELD_OF_VIEW_DEG, Camera, assume_camera, read_cameras
+from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
+from faze.data.readers.small_yaml import read_small_yaml
 
 IMAGES = (".jpg", ".jpeg", ".png")
 ASSUMED_HFOV_DEG = 60.0
@@ -26,6 +30,11 @@ class Source:
     frames: int = 1  # as a video's container states it; at least 1
     fps: float = 0.0  # 0: an image, or not stated
 
+    @property
+    def is_video(self) -> bool:
+        """Whether the source is a video."""
+        return self.path.suffix.lower() not in (*IMAGES, *MANIFESTS)
+
 
 @dataclass(frozen=True, eq=False)
 class SourceFrame:
@@ -36,38 +45,76 @@ class SourceFrame:
     time_s: float  # since the beginning of the video; 0 for an image
     image: NDArray[np.uint8] | None  # (H, W, 3) BGR, upright
     reason: str = ""
+    camera: Camera | None = None  # as a manifest states it
 
 
 @dataclass(frozen=True)
 class Lens:
-    """The camera of frames: a calibration, a field of view across the width of the upright frame, or an assumed one."""
+    """The camera of frames: a calibration, a focal length, a field of view across upright frames, or an assumption."""
 
     camera: Camera | None = None
+    size: tuple[int, int] | None = None  # width and height of the frames of the calibration, if it states them
+    focal_px: float | None = None
     hfov_deg: float | None = None
 
     @property
     def assumed(self) -> bool:
         """Whether nothing is known about the camera."""
-        return self.camera is None and self.hfov_deg is None
+        return self.camera is None and self.focal_px is None and self.hfov_deg is None
 
     def of(self, image: NDArray[np.uint8]) -> Camera:
         """Return the camera matrix and the distortion for a frame.
 
         Raises:
-            UnusableFrame: the principal point of the calibration is far from the frame's centre.
+            UnusableFrame: the calibration belongs to frames of another size.
         """
         height, width = image.shape[:2]
+        if self.size not in (None, (width, height)):
+            raise UnusableFrame(
+                f"the lens was calibrated with {self.size[0]} x {self.size[1]} px, but the frame has {width} x {height}"
+            )
+        if self.focal_px is not None:
+            center = [[self.focal_px, 0, (width - 1) / 2], [0, self.focal_px, (height - 1) / 2], [0, 0, 1]]
+            return np.array(center), np.zeros(5)
         if self.camera is None:
             return assume_camera(self.hfov_deg or ASSUMED_HFOV_DEG, width, height)
         check_principal_point(self.camera[0], width, height)
         return self.camera
 
 
-def sources_of(paths: Sequence[Path]) -> list[Source]:
-    """Check images, folders of images and videos.
+def read_lens(path: Path | None, focal_px: float | None = None, hfov_deg: float | None = None) -> Lens:
+    """Return the lens that a file, a focal length or a field of view describes, or an assumed one.
 
     Raises:
-        UserError: a path does not exist, a folder has no images, or a file is neither an image nor a video.
+        UserError: several are given, or one cannot be used.
+    """
+    if sum(each is not None for each in (path, focal_px, hfov_deg)) > 1:
+        raise UserError("pass only one of --lens, --focal-px and --hfov-deg")
+    least, most = FIELD_OF_VIEW_DEG
+    if hfov_deg is not None and not least <= hfov_deg <= most:
+        raise UserError(f"--hfov-deg {hfov_deg:g} is not between {least:g} and {most:g} degrees")
+    if focal_px is not None and not 1 <= focal_px < np.inf:
+        raise UserError(f"--focal-px {focal_px:g} is not a focal length in px")
+    if path is None:
+        return Lens(focal_px=focal_px, hfov_deg=hfov_deg)
+    camera = read_cameras(path.parent, [path.name])[path.name]
+    if isinstance(camera, str):
+        raise UserError(camera)
+    return Lens(camera, size_of(path))
+
+
+def size_of(path: Path) -> tuple[int, int] | None:
+    """Return the width and height of the frames of a calibration in YAML, if it states them."""
+    content = {} if path.suffix.lower() == ".mat" else read_small_yaml(path)
+    width, height = (content.get(name) for name in ("image_width", "image_height"))
+    return (width, height) if isinstance(width, int) and isinstance(height, int) else None
+
+
+def sources_of(paths: Sequence[Path]) -> list[Source]:
+    """Check images, folders of images, videos and manifests.
+
+    Raises:
+        UserError: a path does not exist, a folder has no images, or a file is of no known kind.
     """
     found: list[Source] = []
     for path in paths:
@@ -80,21 +127,55 @@ def sources_of(paths: Sequence[Path]) -> list[Source]:
             raise UserError(f"{path}: no such file or folder")
         elif path.suffix.lower() in IMAGES:
             found.append(Source(path))
+        elif path.suffix.lower() in MANIFESTS:
+            found.append(Source(path, len(ManifestLines(path).table)))
         else:
             found.append(_check_video(path))
     return found
 
 
 def frames_of(paths: Sequence[Path]) -> Iterator[SourceFrame]:
-    """Read all frames of images, folders of images and videos, in order; see `sources_of`."""
+    """Read all frames of images, folders of images, videos and manifests, in order; see `sources_of`."""
     for source in sources_of(paths):
-        if source.path.suffix.lower() not in IMAGES:
+        if source.path.suffix.lower() in MANIFESTS:
+            lines = ManifestLines(source.path)
+            for line in (line for person in lines.persons() for line in lines.unposed(person)):
+                yield _of_line(line, lines.folder)
+        elif source.path.suffix.lower() in IMAGES:
+            yield _read_image(source.path)
+        else:
             yield from _read_video(source.path)
-            continue
-        try:
-            yield SourceFrame(source.path, 0, 0.0, read_image(source.path))
-        except UnusableFrame as unusable:
-            yield SourceFrame(source.path, 0, 0.0, None, str(unusable))
+
+
+def camera_frames(index: int) -> Iterator[SourceFrame]:
+    """Read frames of a camera of this machine, until the caller stops.
+
+    Raises:
+        UserError: there is no such camera.
+    """
+    camera, began, number = cv2.VideoCapture(index), time.monotonic(), 0
+    try:
+        while True:
+            found, image = camera.read()
+            if not found:
+                raise UserError(f"camera {index} gives no {'further ' if number else ''}frame: is it used elsewhere?")
+            yield SourceFrame(Path(f"camera-{index}"), number, time.monotonic() - began, image)
+            number += 1
+    finally:
+        camera.release()
+
+
+def _of_line(line: UnposedFrame | Reject, folder: Path) -> SourceFrame:
+    if isinstance(line, Reject):
+        return SourceFrame(folder / line.file_name, 0, 0.0, None, line.reason)
+    return _read_image(line.image_path, (line.camera_matrix, line.distortion))
+
+
+def _read_image(path: Path, camera: Camera | None = None) -> SourceFrame:
+    try:
+        return SourceFrame(path, 0, 0.0, read_image(path), camera=camera)
+    except UnusableFrame as unusable:
+        return SourceFrame(path, 0, 0.0, None, str(unusable))
 
 
 def _open(path: Path) -> cv2.VideoCapture:

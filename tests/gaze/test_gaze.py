@@ -13,21 +13,26 @@ from pathlib import Path
 import cv2
 import imageio_ffmpeg
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from fake_mediapipe import with_open_eyes
 from numpy.typing import NDArray
 from one_frame import normalize_pose, warp_fused
 
+from faze.base.geometry import pitchyaw_from_vector
 from faze.commands import gaze
 from faze.config.parameters import Model
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
 from faze.data.readers.manifest_camera import assume_camera
+from faze.fewshot.learner_file import save_fields
+from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze import estimator, overlay
 from faze.gaze.estimator import GazeEstimator
-from faze.gaze.sources import frames_of
+from faze.gaze.sources import Lens, SourceFrame, frames_of
+from faze.gaze.tracks import OneEuro
 from faze.model.dted import DTED
 from faze.model.weights import save_weights
 
@@ -53,12 +58,16 @@ def landmarks_of(pose: NDArray, lens: tuple) -> NDArray:
     return with_open_eyes(cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], *lens)[0].reshape(-1, 2))
 
 
+def estimator_of(dted: DTED, pose: NDArray, lens: tuple, **others: object) -> GazeEstimator:
+    return GazeEstimator(dted, CAMERA, lambda _: [landmarks_of(pose, lens)], **others)
+
+
 @pytest.mark.parametrize("lens", [LENS, DISTORTED], ids=["no distortion", "distortion"])
 @pytest.mark.parametrize("pose", POSES)
 def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tuple, pose: NDArray) -> None:
     """The direction, turned into the normalised camera's frame, is the label that the network estimates."""
     image, target = picture(1), np.array([100.0, -50.0, 20.0])
-    found = GazeEstimator(dted, CAMERA, lambda _: landmarks_of(pose, lens)).estimate(image, *lens)
+    found = estimator_of(dted, pose, lens).faces(image, lens)[0]
     expected = normalize_pose(pose[:3], pose[3:], INNER_EYE_CORNERS_14_MM, target)
     strip = warp_fused(image, *lens, expected, CAMERA)
     assert np.abs(found.strip.astype(int) - strip).max() <= 1 and strip.std() > 10
@@ -75,11 +84,12 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
 
 def test_signs_are_those_of_labels_and_of_openface(dted: DTED) -> None:
     """Looking up is a positive pitch, and to the image's left a positive yaw; OpenFace's angles have other signs."""
-    found = GazeEstimator(dted, CAMERA, lambda _: landmarks_of(POSES[0], LENS)).estimate(picture(1), *LENS)
+    found = estimator_of(dted, POSES[0], LENS).faces(picture(1), LENS)[0]
     up_left = dataclasses.replace(found, direction=np.array([-0.3, -0.4, -0.86]))
     pitch, yaw = np.degrees(up_left.pitchyaw)
     assert pitch > 20 and yaw > 15
-    openface_x, openface_y = map(float, gaze.numbers_of(up_left)[:2])
+    [row] = gaze.Rows(False, None).of(SourceFrame(Path("a"), 0, 0.0, None), [up_left], Lens())
+    openface_x, openface_y = map(float, row[len(gaze.ABOUT) :][:2])
     assert openface_x == pytest.approx(np.arctan2(-0.3, 0.86), abs=1e-5) and openface_y < 0
 
 
@@ -93,13 +103,14 @@ def run(dted: DTED, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Run the command with a detector that knows every frame except black ones."""
 
     @contextlib.contextmanager
-    def open_detector(model: Path | None, remedy: str) -> Iterator:
-        def detect(image: NDArray[np.uint8]) -> NDArray | None:
-            return landmarks_of(POSES[0], assume_camera(60.0, *image.shape[1::-1])) if image.max() > 20 else None
+    def open_faces(model: Path | None, most: int, remedy: str) -> Iterator:
+        def detect(image: NDArray[np.uint8]) -> list[NDArray]:
+            lens = assume_camera(60.0, *image.shape[1::-1])
+            return [landmarks_of(pose, lens) for pose in POSES[:most]] if image.max() > 20 else []
 
         yield detect
 
-    monkeypatch.setattr(estimator, "open_detector", open_detector)
+    monkeypatch.setattr(estimator, "open_faces", open_faces)
     save_weights(tmp_path / "dted.pt", dted)
 
     def call(*inputs: object, table: str = "gaze.csv") -> int:
@@ -139,9 +150,8 @@ def test_a_folder_of_images_and_an_assumed_lens(run, tmp_path: Path, capsys) -> 
     assert run(folder) == 0
     rows = read_table(tmp_path / "gaze.csv")
     assert [Path(row["source"]).name for row in rows] == ["a.jpg", "b.png", "c.jpg"]
-    assert [row["reason"] for row in rows] == ["", "", "truncated JPEG"] and {row["lens"] for row in rows} == {
-        "assumed"
-    }
+    assert [row["reason"] for row in rows] == ["", "", "truncated JPEG"]
+    assert [row["lens"] for row in rows] == ["assumed", "assumed", ""]
     assert "a field of view of 60 degrees is assumed" in capsys.readouterr().out
 
 
@@ -156,6 +166,135 @@ def test_a_calibration_of_another_size_is_a_reason(run, tmp_path: Path) -> None:
     assert "the 640 x 480 frame does not match its camera" in row["reason"] and row["lens"] == "given"
 
 
+def test_a_calibration_states_the_size_of_its_frames(run, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), picture(1))
+    lens = cv2.FileStorage(str(tmp_path / "lens.yaml"), cv2.FILE_STORAGE_WRITE)
+    for name, value in {"image_width": 644, "image_height": 484, "distortion_coefficients": np.zeros(5)}.items():
+        lens.write(name, value)
+    lens.write("camera_matrix", LENS[0])
+    lens.release()
+    assert run(tmp_path / "a.png", "--lens", tmp_path / "lens.yaml") == 0
+    [row] = read_table(tmp_path / "gaze.csv")
+    assert row["reason"] == "the lens was calibrated with 644 x 484 px, but the frame has 640 x 480"
+
+
+def test_a_focal_length_is_that_of_a_field_of_view(run, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), picture(1))
+    for number, lens in enumerate((("--hfov-deg", "60"), ("--focal-px", f"{LENS[0][0, 0]:.9g}"))):
+        assert run(tmp_path / "a.png", *lens, table=f"{number}.csv") == 0
+    assert (tmp_path / "0.csv").read_text() == (tmp_path / "1.csv").read_text()
+
+
+def test_several_faces_have_numbers_and_a_smoothed_gaze(run, tmp_path: Path) -> None:
+    images = [picture(1), np.zeros((480, 640, 3), np.uint8), picture(2)]
+    write_video(tmp_path / "me.mp4", images)
+    assert run(tmp_path / "me.mp4", "--hfov-deg", "60", "--faces", 2, "--smooth", "one-euro") == 0
+    rows = read_table(tmp_path / "gaze.csv")
+    assert [(row["frame"], row["face_id"]) for row in rows] == [
+        ("0", "0"),
+        ("0", "1"),
+        ("1", ""),
+        ("2", "0"),
+        ("2", "1"),
+    ]
+    assert [float(rows[row]["pose_Tz"]) for row in (0, 1, 3, 4)] == pytest.approx([500, 620, 500, 620], abs=0.1)
+    assert rows[0]["gaze_yaw_smooth_deg"] == rows[0]["gaze_yaw_deg"]  # nothing is known before
+    first, last, smooth = (
+        float(rows[row][f"gaze_yaw_{kind}"]) for row, kind in ((0, "deg"), (3, "deg"), (3, "smooth_deg"))
+    )
+    assert min(first, last) < smooth < max(first, last)
+
+
+def test_the_point_of_gaze_is_on_the_screens_plane(run, dted: DTED, tmp_path: Path, capsys) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), picture(1))
+    text = "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, {}]\n"
+    (tmp_path / "screen.yaml").write_text(text.format(0))
+    found = estimator_of(dted, POSES[0], LENS).faces(picture(1), LENS)[0]
+    away = found.direction[2] > 0  # this untrained network looks away from the camera
+    (tmp_path / "far.yaml").write_text(text.format(1000))
+    assert (
+        run(tmp_path / "a.png", "--hfov-deg", 60, "--screen", tmp_path / ("far.yaml" if away else "screen.yaml")) == 0
+    )
+    [row] = read_table(tmp_path / "gaze.csv")
+    distance = ((1000 if away else 0) - found.origin_mm[2]) / found.direction[2]
+    x_mm, y_mm, _ = found.origin_mm + distance * found.direction
+    assert float(row["screen_x_px"]) == pytest.approx((172.5 - x_mm) / 345 * 1920, rel=1e-4)
+    assert float(row["screen_y_px"]) == pytest.approx((y_mm - 10) / 194 * 1080, rel=1e-4)
+    capsys.readouterr()
+    assert (
+        run(tmp_path / "a.png", "--hfov-deg", 60, "--screen", tmp_path / ("screen.yaml" if away else "far.yaml")) == 0
+    )
+    assert "no gaze meets the screen's plane: is the screen behind the face?" in capsys.readouterr().out
+    assert read_table(tmp_path / "gaze.csv")[0]["screen_x_px"] == ""
+
+
+def test_a_parquet_table_has_numbers(run, tmp_path: Path) -> None:
+    write_video(tmp_path / "me.mp4", [picture(1), np.zeros((480, 640, 3), np.uint8)])
+    assert run(tmp_path / "me.mp4", "--hfov-deg", "60") == 0
+    assert run(tmp_path / "me.mp4", "--hfov-deg", "60", table="gaze.parquet") == 0
+    table, rows = pd.read_parquet(tmp_path / "gaze.parquet"), read_table(tmp_path / "gaze.csv")
+    assert list(table) == list(rows[0]) and table["reason"].tolist() == ["", "no face found"]
+    assert table["gaze_x"][0] == float(rows[0]["gaze_x"]) and np.isnan(table["gaze_x"][1])
+    assert table["face_id"].tolist() == [0, pd.NA] and list(tmp_path.glob("*partial*")) == []
+
+
+def test_a_manifest_states_the_lenses_of_its_frames(run, tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        cv2.imwrite(str(tmp_path / name), picture(1))
+    lines = ["image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm", "a.png,p,60,0,100,0", "b.png,p,90,0,100,0"]
+    (tmp_path / "frames.csv").write_text("\n".join([*lines, "c.png,p,60,0,100,0"]))
+    assert run(tmp_path / "frames.csv") == 0
+    rows = read_table(tmp_path / "gaze.csv")
+    assert [Path(row["source"]).name for row in rows] == ["a.png", "b.png", "c.png"]
+    assert {row["lens"] for row in rows[:2]} == {"given"} and "No such file" in rows[2]["reason"]
+    assert float(rows[0]["pose_Tz"]) == pytest.approx(500, abs=0.1) and float(rows[1]["pose_Tz"]) < 400
+
+
+def test_a_camera_is_read_until_ctrl_c(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def frames(index: int) -> Iterator[SourceFrame]:
+        for number in range(3):
+            yield SourceFrame(Path(f"camera-{index}"), number, number / 10, picture(1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gaze, "camera_frames", frames)
+    assert run("--camera-index", 7, "--hfov-deg", "60", "--overlay", tmp_path / "me.mp4") == 0
+    rows = read_table(tmp_path / "gaze.csv")
+    assert [row["source"] for row in rows] == ["camera-7"] * 3 and list(tmp_path.glob("*partial*")) == []
+    assert len(list(frames_of([tmp_path / "me.mp4"]))) > 1
+
+
+def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(
+    run, dted: DTED, tmp_path: Path, capsys
+) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), picture(1))
+    state = {"offset_rad": torch.tensor([0.1, -0.2], dtype=torch.float64)}
+    person = PersonalEstimator("offset", "me", "frames", 1, [0], {}, state, checkpoint=estimator.checkpoint(dted))
+    save_fields(person, tmp_path / "me.pt")
+    plain = estimator_of(dted, POSES[0], LENS).faces(picture(1), LENS)[0]
+    calibrated = estimator_of(dted, POSES[0], LENS, person=person).faces(picture(1), LENS)[0]
+    turned = [pitchyaw_from_vector(-face.rotation @ face.direction) for face in (plain, calibrated)]
+    np.testing.assert_allclose(turned[0] - turned[1], [0.1, -0.2], atol=1e-9)
+    assert run(tmp_path / "a.png", "--hfov-deg", "60", "--person", tmp_path / "me.pt") == 0
+    [row] = read_table(tmp_path / "gaze.csv")
+    assert float(row["gaze_x"]) == pytest.approx(calibrated.direction[0], abs=1e-5)
+    save_fields(dataclasses.replace(person, checkpoint="0123"), tmp_path / "other.pt")
+    assert run(tmp_path / "a.png", "--hfov-deg", "60", "--person", tmp_path / "other.pt") == 1
+    assert "other.pt: was made with another network (0123, not" in capsys.readouterr().err
+
+
+def test_one_euro_removes_noise_at_rest_and_follows_saccades() -> None:
+    rng, rest, jump = np.random.default_rng(0), OneEuro(), OneEuro()
+    times = np.arange(300) / 30
+    noise = np.radians(rng.normal(0, 1, (300, 2)))
+    smooth = np.array([rest(value, time_s) for value, time_s in zip(noise, times, strict=True)])
+    assert smooth[30:].std() < 0.5 * noise.std()
+    target = np.radians([20.0, 0.0])
+    assert np.array_equal(jump(np.zeros(2), 0.0), np.zeros(2))
+    followed = [jump(target, (1 + step) / 30)[0] for step in range(3)]
+    assert followed[-1] > 0.9 * target[0] and np.all(np.diff(followed) > 0)
+    assert np.array_equal(jump(np.zeros(2), 0.1), np.zeros(2))  # the same time again: nothing to average over
+
+
 def test_what_cannot_be_used_is_one_sentence(run, tmp_path: Path, capsys) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "sound.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(200))
@@ -164,7 +303,10 @@ def test_what_cannot_be_used_is_one_sentence(run, tmp_path: Path, capsys) -> Non
         (tmp_path / "empty",): "empty: contains no .jpg, .jpeg, .png",
         (tmp_path / "sound.mp4",): "sound.mp4: is neither an image nor a video that OpenCV can read",
         (tmp_path / "empty", "--hfov-deg", "5"): "--hfov-deg 5 is not between 20 and 150 degrees",
-        (tmp_path / "empty", "--hfov-deg", "60", "--lens", "a.yaml"): "pass either --lens or --hfov-deg",
+        (tmp_path / "empty", "--hfov-deg", "60", "--lens", "a.yaml"): "pass only one of --lens, --focal-px and --hf",
+        (tmp_path / "empty", "--focal-px", "0"): "--focal-px 0 is not a focal length in px",
+        (tmp_path / "none.mp4", "--camera-index", "0"): "pass either inputs or --camera-index",
+        (): "pass either inputs or --camera-index",
         (tmp_path / "empty", "--lens", tmp_path / "a.yaml"): "a.yaml",
     }
     for arguments, sentence in cases.items():
@@ -172,6 +314,9 @@ def test_what_cannot_be_used_is_one_sentence(run, tmp_path: Path, capsys) -> Non
         error = capsys.readouterr().err
         assert sentence in error.splitlines()[-1], error
         assert list(tmp_path.glob("gaze*")) == []
+    write_video(tmp_path / "me.mp4", [picture(1)])
+    assert run(tmp_path / "me.mp4", table="gaze.xlsx") == 1
+    assert "gaze.xlsx: the table's name must end with .csv or .parquet" in capsys.readouterr().err
 
 
 def test_outputs_never_replace_inputs_or_each_other(run, tmp_path: Path, capsys) -> None:

@@ -17,7 +17,7 @@ known = np.load(pathlib.Path(__file__).with_name("known.npz"))
 
 class FaceMesh:
     def __init__(self, static_image_mode, max_num_faces, refine_landmarks):
-        assert static_image_mode and max_num_faces == 1 and refine_landmarks
+        assert static_image_mode and max_num_faces == 2 and refine_landmarks
 
     def close(self):
         pass

@@ -37,5 +37,10 @@ def estimate_head_pose(
     landmarks_px = detect(image)
     if landmarks_px is None:
         raise UnusableFrame("no face found")
+    return pose_of(landmarks_px, image, camera_matrix, distortion)
+
+
+def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDArray, distortion: NDArray) -> NDArray:
+    """Estimate the head pose (6,) of a face from its landmarks (12, 2) px; else as `estimate_head_pose`."""
     check_landmarks(landmarks_px, (image.shape[1], image.shape[0]))
     return estimate_pose(landmarks_px, camera_matrix, distortion)

@@ -2,8 +2,10 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,9 @@ from faze.data.normalization.pose import UnusableFrame
 # (H, W, 3) uint8 BGR frame -> (12, 2) px of VERTICES, pixel centres at integers; None: no face. It may raise
 # UnusableFrame.
 Detector = Callable[[NDArray[np.uint8]], NDArray | None]
+# The same for several faces, the largest first; an UnusableFrame stands for a face that cannot be used.
+FaceDetector = Callable[[NDArray[np.uint8]], list[NDArray | UnusableFrame]]
+_Finder = Callable[[NDArray[np.uint8]], list[NDArray]]  # RGB frame -> (12, 2) px of each face
 # Largest root mean square distance of the eyes' landmarks from those in the mirrored frame, as a fraction of the face's
 # width; see decision 4.
 _MAX_MIRROR_ERROR = 0.03
@@ -26,13 +31,28 @@ ENVIRONMENT = (
 
 @contextlib.contextmanager
 def open_detector(model: Path | None, remedy: str = ENVIRONMENT) -> Iterator[Detector]:
+    """Open a detector of one face, the largest; see `open_faces`."""
+    with open_faces(model, 1, remedy) as detect_all:
+
+        def detect(image: NDArray[np.uint8]) -> NDArray | None:
+            found = next(iter(detect_all(image)), None)
+            if isinstance(found, UnusableFrame):
+                raise found
+            return found
+
+        yield detect
+
+
+@contextlib.contextmanager
+def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT) -> Iterator[FaceDetector]:
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
-    frames with UnusableFrame.
+    faces with UnusableFrame.
 
     Args:
         model: Face Landmarker task file; None: the face mesh in the package.
+        most: largest number of faces.
         remedy: what to do if MediaPipe is missing or does not work.
 
     Raises:
@@ -40,19 +60,40 @@ def open_detector(model: Path | None, remedy: str = ENVIRONMENT) -> Iterator[Det
     """
     with contextlib.ExitStack() as stack:
         try:
-            find = _open_mesh(stack) if model is None else _open_task(model, stack)
-            find(np.zeros((64, 64, 3), np.uint8))  # some errors occur only at the first frame
+            opened = [
+                # One more than wanted, of which the largest are used: MediaPipe's own choice changes between frames.
+                _open_mesh(stack, most + 1) if model is None else _open_task(model, stack, most + 1)
+                for _ in range(2)
+            ]
+            for find in opened:
+                find(np.zeros((64, 64, 3), np.uint8))  # some errors occur only at the first frame
         except (UserError, MemoryError):
             raise
         except Exception as error:  # with other versions of protobuf or numpy, MediaPipe may raise any error
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise UserError(f"MediaPipe cannot be used in this environment ({reason}): {remedy}") from None
+        beside = stack.enter_context(ThreadPoolExecutor(1))
 
-        def detect(image: NDArray[np.uint8]) -> NDArray | None:
-            found, mirrored = find(image), find(image[:, ::-1])
-            return None if found is None or mirrored is None else average_mirrored(found, mirrored, image.shape[1])
+        def detect(image: NDArray[np.uint8]) -> list[NDArray | UnusableFrame]:
+            rgb = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+            of_mirror = beside.submit(opened[1], cv2.flip(rgb, 1))
+            found, mirrored = opened[0](rgb), of_mirror.result()
+            if not mirrored:
+                return []
+            largest = sorted(found, key=face_width_px, reverse=True)[:most]
+            return [_average(face, mirrored, image.shape[1]) for face in largest]
 
         yield detect
+
+
+def _average(face: NDArray, mirrored: Sequence[NDArray], width_px: int) -> NDArray | UnusableFrame:
+    """Average a face with the nearest face of the mirrored frame."""
+    centers = [width_px - 1 - other[:, 0].mean() for other in mirrored]
+    nearest = int(np.argmin(np.abs(np.array(centers) - face[:, 0].mean())))
+    try:
+        return average_mirrored(face, mirrored[nearest], width_px)
+    except UnusableFrame as unusable:
+        return unusable
 
 
 def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int) -> NDArray:
@@ -71,7 +112,7 @@ def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int)
     return (landmarks_px + unmirrored) / 2
 
 
-def _open_mesh(stack: contextlib.ExitStack) -> Detector:
+def _open_mesh(stack: contextlib.ExitStack, most: int) -> _Finder:
     import mediapipe  # only this command needs it
 
     if not hasattr(mediapipe, "solutions"):
@@ -80,46 +121,40 @@ def _open_mesh(stack: contextlib.ExitStack) -> Detector:
             "envs/landmarks.yaml, or set landmarks.model to a Face Landmarker file"
         )
     # The refined mesh locates the eye corners about twice as precisely, and is the one of the Face Landmarker.
-    mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=1, refine_landmarks=True)
+    mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=most, refine_landmarks=True)
     stack.callback(mesh.close)
 
-    def find(image: NDArray[np.uint8]) -> NDArray | None:
-        found = mesh.process(_rgb(image)).multi_face_landmarks or ()
-        return _in_px([face.landmark for face in found], image)
+    def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
+        found = mesh.process(rgb).multi_face_landmarks or ()
+        return _in_px([face.landmark for face in found], rgb)
 
     return find
 
 
-def _open_task(model: Path, stack: contextlib.ExitStack) -> Detector:
+def _open_task(model: Path, stack: contextlib.ExitStack, most: int) -> _Finder:
     import mediapipe
     from mediapipe.tasks.python import BaseOptions, vision
 
     if not model.is_file():
         raise UserError(f"{model}: no such file; landmarks.model is a MediaPipe Face Landmarker file")
-    options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)))
+    options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)), num_faces=most)
     try:
         landmarker = vision.FaceLandmarker.create_from_options(options)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
     stack.callback(landmarker.close)
 
-    def find(image: NDArray[np.uint8]) -> NDArray | None:
-        rgb = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=_rgb(image))
-        return _in_px(landmarker.detect(rgb).face_landmarks, image)
+    def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
+        frame = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=rgb)
+        return _in_px(landmarker.detect(frame).face_landmarks, rgb)
 
     return find
 
 
-def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(image[:, :, ::-1])
-
-
-def _in_px(faces: Sequence, image: NDArray[np.uint8]) -> NDArray | None:
-    """Compute the first face's landmarks, (12, 2) px from the centre of the first pixel; None if there is no face.
+def _in_px(faces: Sequence, image: NDArray[np.uint8]) -> list[NDArray]:
+    """Compute the landmarks of each face, (12, 2) px from the centre of the first pixel.
 
     MediaPipe's coordinates are fractions of width and height, relative to the frame's corner.
     """
-    if not faces:
-        return None
-    shares = np.array([[faces[0][vertex].x, faces[0][vertex].y] for vertex in VERTICES])
-    return shares * [image.shape[1], image.shape[0]] - 0.5
+    size = [image.shape[1], image.shape[0]]
+    return [np.array([[face[vertex].x, face[vertex].y] for vertex in VERTICES]) * size - 0.5 for face in faces]

@@ -44,6 +44,15 @@ class Screen:
         across, down = (targets_px * (self.size_mm / self.size_px)).T[:, :, None]
         return self.top_left_mm + across * self.axes[0] + down * self.axes[1]
 
+    def hit(self, origin_mm: NDArray, direction: NDArray) -> NDArray | None:
+        """Return the px (2,) where a ray, (3,) each in the camera frame, meets the screen's plane; None if nowhere."""
+        normal = np.cross(*self.axes)
+        along = normal @ direction
+        distance = normal @ (self.top_left_mm - origin_mm) / along if abs(along) > 1e-9 else -1.0
+        if distance <= 0:
+            return None
+        return self.axes @ (origin_mm + distance * direction - self.top_left_mm) * (self.size_px / self.size_mm)
+
 
 def read_screen(path: Path) -> Screen:
     """Read a screen.yaml.

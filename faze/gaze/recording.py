@@ -1,0 +1,168 @@
+"""A person's own labelled frames, a manifest, as codes for a calibration.
+
+Held-out targets measure the calibration: frames of one target resemble each other, so a held-out frame of a target that
+was used would say little.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.base.geometry import angular_error
+from faze.data.normalization.images import read_image
+from faze.data.normalization.pose import UnusableFrame
+from faze.data.readers import Frame, Reject, check_principal_point
+from faze.data.readers.manifest import Manifest
+from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
+from faze.evaluation.statistics import Comparison, compare
+from faze.fewshot.person_codes import PersonCodes
+from faze.fewshot.personal_estimator import PersonalEstimator
+from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator
+
+EVERY = 3  # every third target is held out
+SAME_MM = 1.0  # of targets; further apart, they are two
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The usable frames of one person, n of them, in the order of the manifest."""
+
+    person: PersonCodes
+    files: list[str]
+    target: NDArray[np.int64]  # (n,) number of each frame's target, from 0, in the order of their first frames
+    distance_mm: NDArray[np.float64]  # (n,) from the gaze origin to the target; nan if only its direction is known
+    rejects: list[str]  # file and reason
+
+    def held_out(self) -> NDArray[np.int64]:
+        """Return the frames of every third target."""
+        return np.flatnonzero(self.target % EVERY == EVERY - 1)
+
+    def support(self, shots: int | None) -> list[int]:
+        """Choose frames for calibration: the first of each target that is not held out, then the second, and so on.
+
+        Args:
+            shots: their number; None: one of each target.
+
+        Raises:
+            UserError: there are too few targets or frames.
+        """
+        targets = 1 + self.target.max(initial=-1)
+        if targets < EVERY:
+            raise UserError(
+                f"{self.person}: its {len(self.files)} usable frames show {targets} targets, but at least {EVERY} are "
+                "needed, one of which is held out" + (f"; first reject: {self.rejects[0]}" if self.rejects else "")
+            )
+        free = np.flatnonzero(self.target % EVERY != EVERY - 1)
+        rank = np.array([np.sum(self.target[:frame] == self.target[frame]) for frame in free])
+        in_order = free[np.lexsort((free, rank))].tolist()
+        wanted = int(np.sum(rank == 0)) if shots is None else shots
+        if wanted > len(in_order):
+            raise UserError(f"{self.person}: --shots {wanted} is more than the {len(in_order)} frames not held out")
+        return in_order[:wanted]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Errors on held-out targets, each the mean over its frames."""
+
+    targets: int
+    before: Comparison  # mean and 95 % interval over targets, degrees
+    after: Comparison
+    change: Comparison
+    before_mm: float  # at the targets' distances; nan if these are unknown
+    after_mm: float
+
+
+def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Recording:
+    """Estimate the gaze in a person's frames. Head poses are the manifest's or, if it has none, those of landmarks.
+
+    Args:
+        estimator: the network without a person.
+        path: the manifest.
+        name: the person; None if there is only one.
+
+    Raises:
+        UserError: the manifest cannot be read, or has several people or not this one.
+    """
+    lines = ManifestLines(path)
+    known = lines.persons()
+    if name is None and len(known) > 1:
+        raise UserError(f"{path}: contains {len(known)} people, {known[0]} to {known[-1]}: choose one with --person")
+    if name not in (None, *known):
+        raise UserError(f"{path}: contains no person {name}, only {', '.join(known)[:100]}")
+    name = name or known[0]
+    records = Manifest(path, None).entries(name) if lines.layout.has_pose else lines.unposed(name)
+    faces, files, targets, rejects = [], [], [], []
+    for record in records:
+        try:
+            faces.append(face := _estimate(estimator, record))
+        except UnusableFrame as unusable:
+            rejects.append(f"{record.file_name}: {unusable}")
+            continue
+        files.append(record.file_name)
+        targets.append(record.gaze_target_mm if isinstance(record, Frame) else record.target_from(face.origin_mm))
+    if not faces:
+        raise UserError(f"{path}: no frame of {name} can be used; the first: {rejects[0]}")
+    origins, targets_mm = np.stack([face.origin_mm for face in faces]), np.stack(targets)
+    distance_mm = np.linalg.norm(targets_mm - origins, axis=1)
+    directions = (targets_mm - origins) / distance_mm[:, None]
+    # Like all labels, the vector points from the target to the eye, in the normalised camera's frame.
+    gaze = -np.stack([face.rotation @ direction for face, direction in zip(faces, directions, strict=True)])
+    code, gaze_hat, head = (np.concatenate(parts) for parts in zip(*(face.seen for face in faces), strict=True))
+    only_directions = lines.targets_mm is None
+    return Recording(
+        PersonCodes(name, path.stem, "test", code, gaze, gaze_hat, head),
+        files,
+        _numbered(1000 * directions if only_directions else targets_mm),
+        np.full(len(faces), np.nan) if only_directions else distance_mm,
+        rejects,
+    )
+
+
+def _estimate(estimator: GazeEstimator, record: Frame | UnposedFrame | Reject) -> FaceGaze:
+    if isinstance(record, Reject):
+        raise UnusableFrame(record.reason)
+    image, camera = read_image(record.image_path), (record.camera_matrix, record.distortion)
+    check_principal_point(record.camera_matrix, image.shape[1], image.shape[0])
+    if isinstance(record, Frame):
+        pose = np.concatenate([record.rotation_vector, record.translation_mm])
+        return estimator.at_pose(image, camera, pose, record.inner_eye_corners_mm)
+    face = next(iter(estimator.faces(image, camera)), NO_FACE)
+    if isinstance(face, str):
+        raise UnusableFrame(face)
+    return face
+
+
+def _numbered(points_mm: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the number of each point (n, 3), from 0; within SAME_MM of an earlier one, it is the same."""
+    known: list[NDArray] = []
+    numbers = []
+    for point in points_mm:
+        near = (number for number, other in enumerate(known) if np.linalg.norm(other - point) <= SAME_MM)
+        number = next(near, len(known))
+        known += [point] * (number == len(known))
+        numbers.append(number)
+    return np.array(numbers, np.int64)
+
+
+def measure_held_out(recording: Recording, found: PersonalEstimator) -> HeldOut:
+    """Measure a calibration on the held-out targets."""
+    frames, person = recording.held_out(), recording.person
+    errors = [
+        angular_error(gaze, person.gaze[frames]) for gaze in (person.gaze_hat[frames], found.gaze(person.seen(frames)))
+    ]
+    own = recording.target[frames]
+    before, after = (_of_targets(np.degrees(error), own) for error in errors)
+    before_mm, after_mm = (
+        np.mean(_of_targets(2 * recording.distance_mm[frames] * np.sin(error / 2), own)) for error in errors
+    )
+    whole = {"margin": 1.0, "alpha": 0.025}  # a two-sided 95 % interval
+    comparisons = [compare(each, **whole) for each in (before, after, after - before)]
+    return HeldOut(len(before), *comparisons, float(before_mm), float(after_mm))
+
+
+def _of_targets(values: NDArray[np.float64], target: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.array([values[target == number].mean() for number in np.unique(target)])
