@@ -26,6 +26,7 @@ def write_card(
     errors: pd.DataFrame,
     redirected: pd.DataFrame,
     files: Sequence[str],
+    real_people: str = "",
 ) -> str:
     """Return the model card of one run.
 
@@ -36,6 +37,7 @@ def write_card(
         errors: errors of each test person (`faze.evaluation.runs.read_errors`).
         redirected: identity measures of redirected strips (table `redirection`).
         files: names of the learner files next to the checkpoint.
+        real_people: Markdown about errors on real people that were measured elsewhere; "" if there are none.
     """
     config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
     tier, seed = plain(start["tier"]), start["seed"]
@@ -47,7 +49,8 @@ def write_card(
         "another gaze and head pose. Few-shot learners adapt it to a person. It was trained with faze "
         f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')}) and follows FAZE (Park et al., "
         "ICCV 2019, arXiv:1905.01941).",
-        "- `dted.pt`: the checkpoint, for `--checkpoint` of encode, walk, redirect and export.\n"
+        "- `dted.pt`: the network, for `--checkpoint` of encode, walk, redirect and export, for `--model` of `faze "
+        "gaze` and `faze calibrate`, and for `train.start`.\n"
         f"- {join([f'`{file}`' for file in files])}: trained few-shot learners, for `--learner-file` of `faze "
         "calibrate`.",
         "## Data",
@@ -59,6 +62,7 @@ def write_card(
         "## Errors on test people",
         "Mean angle between estimated and true gaze over people, in degrees. k is the number of calibration samples.",
         _errors(errors),
+        *(["### Real people", real_people] if real_people else []),
         "## Redirected strips of test people",
         "Each strip is redirected to the gaze and head pose of another strip of the same person. L1 is the mean "
         "absolute difference from that strip, with pixels in [-1, 1]. The spread is the standard deviation between the "
@@ -78,7 +82,7 @@ def write_card(
             ),
         ),
         "## Limits",
-        "\n".join(f"- {limit}" for limit in _limits(pixel_sources, config, training_sources)),
+        "\n".join(f"- {limit}" for limit in _limits(pixel_sources, config, training_sources, real_people)),
         "## Recipe",
         "\n".join(f"    {plain(k)}: {json.dumps(value)}" for k, value in config.items() if k.split(".")[0] in SECTIONS),
     ]
@@ -118,14 +122,15 @@ def _errors(errors: pd.DataFrame) -> str:
 
 
 def _limits(
-    pixel_sources: Mapping[str, str], config: Mapping[str, Any], training_sources: Collection[str]
+    pixel_sources: Mapping[str, str], config: Mapping[str, Any], training_sources: Collection[str], real_people: str
 ) -> list[str]:
     size = f"{config['model.image_height_px']} × {config['model.image_width_px']} px"
     all_rendered = all(source == RENDERED for source in pixel_sources.values())
+    unmeasured = "Errors for people, cameras and lighting that are not in the data sets have not been measured."
+    if all_rendered:
+        unmeasured = "Errors on photographs of real people have not been measured. They are likely to be far larger."
     return [
-        "Errors on photographs of real people have not been measured. They are likely to be far larger."
-        if all_rendered
-        else "Errors for people, cameras and lighting that are not in the data sets have not been measured.",
+        *([] if real_people else [unmeasured]),
         f"Strips must be normalised with the camera of the recipe and scaled to {size}.",
         "This is a single training run. Another seed changes the error of a person by tenths of a degree.",
         "It is intended for research, not for decisions about people.",

@@ -7,15 +7,20 @@ import itertools
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from fabricated import KEPT, Fabricated
 
 from faze.base.result_paths import ResultPaths
+from faze.config.parameters import Model
 from faze.data.store.layout import RENDERED
 from faze.data.store.strips import PersonStrips, write_strips
+from faze.model.dted import DTED
+from faze.model.weights import load_model, save_weights
 from faze.stages import weights
 
 
@@ -26,7 +31,11 @@ def fabricated(tmp_path_factory):
     case = Fabricated(tiers=("baseline", "amp"), seeds=(0, 1), people=(3, 2), entries=40, query=20)
     paths = case.write(folder)
     for tier, seed in itertools.product(case.tiers, case.seeds):
-        (paths.run(tier, seed) / "checkpoint.pt").write_bytes(f"network of {tier} {seed}".encode())
+        torch.manual_seed(network_seed(tier, seed))
+        dted = DTED(Model(1, 1, 16, 64, 2, 1, 1, 2, normalize_axis=1, backprop_gaze=True))
+        save_weights(paths.checkpoint(tier, seed), dted)
+        state = torch.load(paths.checkpoint(tier, seed), weights_only=True)
+        torch.save(state | {"optimizers": torch.zeros(100_000)}, paths.checkpoint(tier, seed))
         for learner in KEPT:
             (paths.run(tier, seed) / "fewshot" / f"{learner}.pt").write_bytes(f"{learner} of {tier} {seed}".encode())
     (folder / "data").mkdir(exist_ok=True)
@@ -48,6 +57,16 @@ def stage(fabricated, tmp_path, monkeypatch):
     return run
 
 
+def network_seed(tier: str, seed: int) -> int:
+    return 10 * ["baseline", "amp"].index(tier) + seed
+
+
+def assert_network(path: Path, tier: str, seed: int) -> None:
+    torch.manual_seed(network_seed(tier, seed))
+    found, expected = load_model(path), DTED(load_model(path).model)
+    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), expected.parameters(), strict=True))
+
+
 def write_stores(paths: ResultPaths, mpiigaze: str, gazecapture: str) -> None:
     splits = {"mpiigaze": ["test"], "gazecapture": ["train", "train", "val", "test"]}
     for dataset, source in (("mpiigaze", mpiigaze), ("gazecapture", gazecapture)):
@@ -67,7 +86,8 @@ def strips(name: str, split: str) -> PersonStrips:
 
 def test_files_are_copied_and_the_card_says_what_they_are(stage):
     assert stage("--tier", "amp", "--seed", "1") == 0
-    assert (stage.out / "dted.pt").read_bytes() == b"network of amp 1"
+    assert_network(stage.out / "dted.pt", "amp", 1)
+    assert (stage.out / "dted.pt").stat().st_size < 100_000  # without the state of the optimiser
     for learner in KEPT:
         assert (stage.out / f"{learner}.pt").read_bytes() == f"{learner} of amp 1".encode()
     card = (stage.out / "model_card.md").read_text()
@@ -91,6 +111,16 @@ def test_errors_are_means_over_people(stage):
     for line in expected:
         assert line in card
     assert card.count("| unadapted | 0 |") == 1
+    errors = pd.read_csv(stage.out / "errors.csv", dtype={"person": str})
+    means = errors.groupby(["learner", "k", "dataset"])["error_deg"].mean()
+    assert all(f"{mean:.2f}" in card for mean in means) and len(errors) == 5 * (1 + 4 * len(KEPT))
+
+
+def test_errors_on_real_people_are_told_if_they_were_measured(stage, tmp_path):
+    (tmp_path / "real.md").write_text("Three people, 9 degrees.\n")
+    assert stage("--real-people", str(tmp_path / "real.md")) == 0
+    card = (stage.out / "model_card.md").read_text()
+    assert "### Real people\n\nThree people, 9 degrees.\n\n## Redirected" in card and "not been measured" not in card
 
 
 @pytest.mark.parametrize(
@@ -138,7 +168,7 @@ def test_weights_take_the_place_of_weights_only(stage, capfd):
         assert [path.name for path in stage.out.iterdir()] == [name]
         (stage.out / name).unlink()
     assert stage() == stage("--tier", "amp") == 0
-    assert (stage.out / "dted.pt").read_bytes() == b"network of amp 0"
+    assert_network(stage.out / "dted.pt", "amp", 0)
 
 
 def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
