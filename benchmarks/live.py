@@ -1,0 +1,123 @@
+"""Speed, latency and memory of `faze gaze` on a video.
+
+    python benchmarks/live.py me.mp4 --landmarker face_landmarker.task [--frames 10000] [--model dted.pt]
+
+The frames of the video are repeated. Printed are the frames per second of the whole chain, from reading a frame to the
+gaze, the time of each part, the latency of a frame at the median and the 95th percentile, and the resident size of the
+process after a tenth of the frames and at the end. The network is also timed as an ONNX graph in onnxruntime.
+"""
+
+import argparse
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from faze.commands.export import write_graph
+from faze.config.shipped import SHIPPED, network_path
+from faze.data.landmarks import pose_of
+from faze.data.network_input import shrink, to_network_torch
+from faze.gaze.estimator import GazeEstimator
+from faze.gaze.overlay import draw
+from faze.gaze.sources import Lens, SourceFrame, frames_of
+from faze.model.onnx_graphs import Gaze, open_graph
+from faze.model.weights import load_model
+
+PARTS = ("read", "landmarks", "head pose", "strip and network", "overlay")
+TIMED = 200  # calls of the network alone
+
+
+def repeated(video: Path, count: int) -> Iterator[SourceFrame]:
+    """Yield the frames of a video again and again."""
+    return itertools.islice((frame for _ in itertools.count() for frame in frames_of([video])), count)
+
+
+def resident_mib() -> float:
+    """Return the resident size of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+def time_parts(estimator: GazeEstimator, video: Path, lens: Lens, count: int) -> NDArray[np.float64]:
+    """Return the seconds of each part for each frame with a face, (n, 5)."""
+    rows, frames = [], repeated(video, count)
+    while True:
+        times = [time.perf_counter()]
+        frame = next(frames, None)
+        if frame is None:
+            return np.array(rows)
+        times.append(time.perf_counter())
+        faces = estimator.detect(frame.image)
+        times.append(time.perf_counter())
+        if not faces:
+            continue
+        camera = lens.of(frame.image)
+        pose = pose_of(faces[0], frame.image, *camera)
+        times.append(time.perf_counter())
+        found = estimator.at_pose(frame.image, camera, pose)
+        times.append(time.perf_counter())
+        draw(frame.image, lens, [found])
+        times.append(time.perf_counter())
+        rows.append(np.diff(times))
+
+
+def median_ms(call: Callable[[], object]) -> float:
+    """Return the median time of a call."""
+    times = []
+    for _ in range(TIMED):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return 1e3 * float(np.median(times))
+
+
+def time_networks(estimator: GazeEstimator, model: Path) -> dict[str, float]:
+    """Return the median milliseconds of the network for one strip."""
+    dted, head = load_model(model), np.zeros((1, 2))
+    strip = np.random.default_rng(0).integers(0, 256, (64, 256, 3), np.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        write_graph(Gaze(dted, to_network_torch), path := Path(folder, "gaze.onnx"))
+        graph = open_graph(path)
+    size = dted.model.image_height_px, dted.model.image_width_px
+    small = shrink(torch.from_numpy(strip[None]), *size).numpy()
+    return {
+        "as in faze gaze": median_ms(lambda: estimator._see(strip, head)),
+        "onnxruntime": median_ms(lambda: graph.run(["gaze"], {"strips": small})),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("video", type=Path)
+    parser.add_argument("--landmarker", type=Path)
+    parser.add_argument("--model", default=SHIPPED)
+    parser.add_argument("--frames", type=int, default=10_000)
+    args = parser.parse_args()
+    lens = Lens(hfov_deg=60.0)
+    with GazeEstimator.load(args.model, args.landmarker, lens=lens) as estimator:
+        sizes, latency = {}, []
+        began = before = time.perf_counter()
+        for number, _ in enumerate(estimator.frames(repeated(args.video, args.frames)), start=1):
+            now = time.perf_counter()
+            latency.append(now - before)
+            before = now
+            if number in (args.frames // 10, args.frames):
+                sizes[number] = resident_mib()
+        rate = args.frames / (time.perf_counter() - began)
+        median, late = 1e3 * np.percentile(latency, [50, 95])
+        print(f"whole chain: {rate:.1f} frames/s, latency {median:.1f} ms (95th percentile {late:.1f} ms)")
+        print("; ".join(f"resident after {number:,} frames: {mib:.0f} MiB" for number, mib in sizes.items()))
+        parts = 1e3 * np.median(time_parts(estimator, args.video, lens, min(args.frames, 300)), axis=0)
+        print("; ".join(f"{part} {ms:.1f} ms" for part, ms in zip(PARTS, parts, strict=True)))
+        networks = time_networks(estimator, network_path(args.model))
+        print("network alone: " + "; ".join(f"{name} {ms:.2f} ms" for name, ms in networks.items()))
+
+
+if __name__ == "__main__":
+    main()
