@@ -107,14 +107,11 @@ class GazeEstimator:
         Raises:
             UserError: a file cannot be used, the person's is of another network, or MediaPipe is missing.
         """
-        section = read_config([])["preprocess"]
-        strips = build(Preprocess, {name: section[name] for name in fields_of(Preprocess)})
-        camera = NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), checkpoint(dted)) if person else None
         with contextlib.ExitStack() as stack:
             detect = stack.enter_context(open_faces(Path(landmarker) if landmarker else None, faces, REMEDY))
-            return cls(for_inference(dted), camera, detect, known, lens or Lens(), stack.pop_all())
+            return cls(for_inference(dted), default_camera(), detect, known, lens or Lens(), stack.pop_all())
 
     def close(self) -> None:
         """Free MediaPipe."""
@@ -196,6 +193,13 @@ class GazeEstimator:
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
         codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size), *size))
         return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)
+
+
+def default_camera() -> NormalizedCamera:
+    """Return the virtual camera of config.yaml."""
+    section = read_config([])["preprocess"]
+    strips = build(Preprocess, {name: section[name] for name in fields_of(Preprocess)})
+    return NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
 
 
 def checkpoint(dted: DTED) -> str:
