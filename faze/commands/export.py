@@ -13,8 +13,10 @@ show the effect of rounding the weights, with and without computing in that prec
 than DT-ED, the score and the duration of the validation are printed instead.
 
 Graphs are documented in `faze.model.onnx_graphs`. `gaze` maps strips to gaze and codes; with --precision, onnxruntime's
-tools convert it. Its error and its time for a strip are printed. `decoder` maps an appearance code, a gaze code and a
-head code to an image. The output of a graph in float32 is compared with the network's before the file is written.
+tools convert it. Its error and its time for a strip are printed. With --person, a file of `faze calibrate`, the gaze in
+the graph is calibrated for that person; if the learner is bayes or kappa, the graph also needs the head pose. `decoder`
+maps an appearance code, a gaze code and a head code to an image. The output of a graph in float32 is compared with the
+network's before the file is written.
 """
 
 import contextlib
@@ -34,7 +36,11 @@ from faze.base.files import whole_file
 from faze.base.locks import output_lock
 from faze.config.workloads import DTED as FAZE
 from faze.data.network_input import shrink, to_network_torch
+from faze.data.store.codes import GAZE_HEAD, checkpoint_of
 from faze.data.store.strips import StripStore
+from faze.fewshot.onnx_person import NEED_HEAD, calibration_in_torch
+from faze.fewshot.person_codes import Seen
+from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
 from faze.model.onnx_graphs import (
@@ -68,6 +74,11 @@ TIMED = 100  # strips, one by one
         metavar="OPERATOR",
         help=f"operators of the graph that stay in float32 (default: {' '.join(NORMALISING)}, which normalise codes)",
     ),
+    argument(
+        "--person",
+        type=Path,
+        help="file of `faze calibrate` whose calibration the graph gaze shall contain (same network; no --precision)",
+    ),
     argument("--workload", default=FAZE, help="network of the checkpoint, as in the configuration (default: DT-ED)"),
     needed("--checkpoint", "trained network"),
     argument("--data", type=Path, help="store of normalised strips for the comparison (default: random patterns)"),
@@ -85,6 +96,8 @@ def main(args: Namespace) -> None:
         raise UserError("pass --precision, for a copy, or --onnx, for the graph of a part")
     if args.precision == ("bf16" if args.onnx else "int8") or args.onnx == "decoder" and args.precision:
         raise UserError("the graph gaze can be fp16 or int8, the graph decoder only float32, and a copy fp16 or bf16")
+    if args.person and (args.onnx != "gaze" or args.precision):
+        raise UserError("--person is for the graph gaze in float32: pass --onnx gaze, and do not pass --precision")
     if args.precision == "int8" and not args.data:
         raise UserError("int8 needs --data: half of the strips determine the range of activations, half the error")
     if args.workload != FAZE:
@@ -155,39 +168,51 @@ def write_gaze(dted: DTED, args: Namespace, pixels: NDArray[np.uint8]) -> None:
     """Write the graph `gaze`, and print its error and time for strips (N, H, W, 3)."""
     size = dted.model.image_height_px, dted.model.image_width_px
     strips = shrink(torch.from_numpy(pixels), *size).numpy()
+    person, part = None, Gaze(dted, to_network_torch)
+    if args.person:
+        head = {name: dted.get_parameter(name).detach().numpy() for name in GAZE_HEAD}
+        person = load_personal_estimator(args.person, checkpoint_of(head))
+        part = Gaze(dted, to_network_torch, calibration_in_torch(person), person.learner in NEED_HEAD)
     if args.precision is None:
-        write_graph(Gaze(dted, to_network_torch), args.out)
-        print_angles(dted, args.out, strips, args.data)
+        write_graph(part, args.out)
+        print_angles(part, person, args.out, strips, args.data)
         return
     fitted, measured = (strips[::2], strips[1::2]) if args.precision == "int8" else (strips, strips)
     with tempfile.TemporaryDirectory() as folder, output_lock(args.out), whole_file(args.out) as temporary:
         plain = Path(folder, "gaze.onnx")
-        export_part(Gaze(dted, to_network_torch), plain)
+        export_part(part, plain)
         lower_precision(plain, temporary, args.precision, args.keep_fp32, fitted)
-        print_angles(dted, temporary, measured, args.data)
+        print_angles(part, person, temporary, measured, args.data)
 
 
-def print_angles(dted: DTED, path: Path, strips: NDArray[np.uint8], data: Path | None) -> None:
+def print_angles(
+    part: Gaze, person: PersonalEstimator | None, path: Path, strips: NDArray[np.uint8], data: Path | None
+) -> None:
     """Print the error and the time of a graph `gaze` for strips (N, H, W, 3) of the network's size.
 
     Raises:
         UserError: a gaze is not finite.
     """
     graph = open_graph(path)
-    computed = {
-        "network": lambda strips: encode_strips(dted, strips)["gaze_hat"],
-        "graph": lambda strips: graph.run(["gaze"], {"strips": strips})[0],
-    }
-    gaze = {name: torch.from_numpy(run(strips)) for name, run in computed.items()}
+
+    def network(strips: NDArray[np.uint8], head: NDArray[np.float32] | None = None) -> NDArray:
+        codes = encode_strips(part.dted, strips)
+        seen = Seen(codes["z_gaze"].reshape(len(strips), -1), codes["gaze_hat"].astype(np.float64), head)
+        return seen.gaze_hat if person is None else person.gaze(seen)
+
+    inputs = {name: value.numpy() for name, value in part.examples(len(strips)).items()} | {"strips": strips}
+    computed = {"network": network, "graph": lambda **inputs: graph.run(["gaze"], inputs)[0]}
+    gaze = {name: torch.from_numpy(run(**inputs)) for name, run in computed.items()}
     angles = angle_deg(*(each.double() for each in gaze.values()))
     if not angles.isfinite().all():
         raise UserError("the graph's gaze is not finite in this precision: keep more operators in fp32 (--keep-fp32)")
-    print(f"gaze compared with the network's on {len(strips)} {'strips' if data else 'random patterns'}:")
+    kind = ("strips" if data else "random patterns") + " with random head poses" * part.needs_head
+    print(f"{'calibrated ' if person else ''}gaze compared with the network's on {len(strips)} {kind}:")
     print(f"  mean {float(angles.mean()):.4f} degrees, largest {float(angles.max()):.4f} degrees")
     for name, run in computed.items():
         began = time.perf_counter()
         for number in range(TIMED):
-            run(strips[number % len(strips)][None])
+            run(**{name: value[number % len(strips)][None] for name, value in inputs.items()})
         print(f"  {name}: {1e3 * (time.perf_counter() - began) / TIMED:.2f} ms for a strip")
 
 

@@ -3,11 +3,15 @@
 | graph | input | output |
 |---|---|---|
 | gaze | strips (B, H, W, 3), uint8, RGB, of the network's size | gaze (B, 3); app (B, A), gaze_code and head_code |
+| gaze, if a calibration needs the head pose | strips; head (B, 2), pitch and yaw in radians | the same |
 | decoder | app (B, A), gaze (B, G, 3), head (B, D, 3) | image (B, 3, H, W), about [-1, 1] |
 
 B is any number; everything but strips is float32. The graph `gaze` contains the histogram equalisation. The gaze is a
 unit vector in the normalised camera's frame and, like the labels, points from the target to the eye; pitch is arcsin(y)
 and yaw arctan2(x, z). Rotate codes before decoding: `frontal @ R(pitch, yaw).T` is turned to (pitch, yaw).
+
+With a person's calibration (faze.fewshot.onnx_person), `gaze` is calibrated and the codes are unchanged. Some learners
+need `head`: pitch and yaw, in radians and in the same frame, of the head's axis that points away from the camera.
 """
 
 import contextlib
@@ -40,23 +44,41 @@ QUANTISED = ("Conv", "Gemm")  # operators that int8 computes in integers
 
 
 class Gaze(nn.Module):
-    """Equalisation, encoder and gaze head of a trained network."""
+    """Equalisation, encoder and gaze head of a trained network, and a person's calibration.
+
+    Args:
+        dted: the network.
+        to_network: equalises strips and converts them to the network's input.
+        calibrate: maps codes (B, F), gaze (B, 3) and head (B, 2) to the calibrated gaze; None: no calibration.
+        needs_head: `calibrate` uses the head pose.
+    """
 
     outputs = ("gaze", "app", "gaze_code", "head_code")
 
-    def __init__(self, dted: DTED, to_network: Callable[[Tensor, int, int], Tensor]) -> None:
+    def __init__(
+        self,
+        dted: DTED,
+        to_network: Callable[[Tensor, int, int], Tensor],
+        calibrate: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None = None,
+        needs_head: bool = False,
+    ) -> None:
         super().__init__()
-        self.dted, self.to_network = dted, to_network
+        self.dted, self.to_network, self.calibrate, self.needs_head = dted, to_network, calibrate, needs_head
 
-    def forward(self, strips: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, strips: Tensor, head: Tensor | None = None) -> tuple[Tensor, ...]:
         """Encode strips and estimate the gaze."""
         model = self.dted.model
         codes = self.dted.encode(self.to_network(strips, model.image_height_px, model.image_width_px))
-        return self.dted.gaze_vector(codes.gaze), *codes
+        gaze = self.dted.gaze_vector(codes.gaze)
+        if self.calibrate is not None:
+            gaze = self.calibrate(codes.gaze.flatten(1), gaze, head)
+        return gaze, *codes
 
     def examples(self, count: int) -> dict[str, Tensor]:
-        """Return random patterns as strips."""
-        return {"strips": random_strips(count, self.dted.model.image_height_px, self.dted.model.image_width_px)}
+        """Return random patterns as strips and, if needed, random head poses."""
+        strips = random_strips(count, self.dted.model.image_height_px, self.dted.model.image_width_px)
+        head = 0.3 * torch.randn(count, 2, generator=torch.Generator().manual_seed(0))
+        return {"strips": strips, "head": head} if self.needs_head else {"strips": strips}
 
 
 class Decoder(nn.Module):

@@ -1,4 +1,4 @@
-"""Inference copies in low precision, and decoders as ONNX graphs.
+"""Inference copies in low precision, and parts of the network as ONNX graphs, with a person's calibration.
 
 Checked by breaking the code: weights left in float32, an overflow that is not refused, both comparisons in float32,
 a fixed batch, LayerNorm with weights as large as the image, the graph of other weights reused.
@@ -17,14 +17,20 @@ import pytest
 import torch
 from tiny_workload import Tiny
 
+from faze.base.geometry import angular_error
 from faze.commands import export
 from faze.config.parameters import Model
 from faze.data.network_input import to_network, to_network_torch
+from faze.data.store.codes import GAZE_HEAD, checkpoint_of
 from faze.data.store.strips import PersonStrips, write_strips
+from faze.fewshot.learner_file import save_fields
+from faze.fewshot.person_codes import Seen
+from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.model import onnx_graphs
 from faze.model.dted import DTED, Codes
 from faze.model.onnx_graphs import Decoder
 from faze.model.weights import load_model, save_weights
+from faze.stages.encode import encode_strips
 
 MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
@@ -198,6 +204,52 @@ def test_the_gaze_graph_equalises_and_estimates_like_the_network_for_any_batch(t
             }
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value.numpy(), atol=1e-4, err_msg=name)
+    strips = onnx_graphs.random_strips(1000, 32, 128).numpy()
+    [gaze], expected = session.run(["gaze"], {"strips": strips}), encode_strips(dted, strips)["gaze_hat"]
+    assert np.degrees(angular_error(gaze, expected).max()) <= 0.01
+    assert np.degrees(angular_error(expected[1:], expected[:-1]).max()) > 1
+
+
+def save_person(path: Path, dted: DTED, learner: str = "offset") -> PersonalEstimator:
+    """Write a calibration for a network."""
+    head = {name: dted.get_parameter(name).detach().numpy() for name in GAZE_HEAD}
+    state = {"offset_rad": torch.tensor([0.1, -0.2]), "rotation_rad": torch.tensor([0.1, -0.2, 0.3])}
+    found = PersonalEstimator(learner, "me", "mine", 1, [0], {}, state, checkpoint=checkpoint_of(head))
+    save_fields(found, path)
+    return found
+
+
+@pytest.mark.parametrize(("learner", "inputs"), [("offset", ["strips"]), ("kappa", ["strips", "head"])])
+def test_a_gaze_graph_contains_a_persons_calibration(trained, tmp_path, monkeypatch, capsys, learner, inputs):
+    out, me, dted = tmp_path / "me.onnx", tmp_path / "me.pt", load_model(trained)
+    person = save_person(me, dted, learner)
+    assert run(monkeypatch, "--onnx", "gaze", "--person", me, "--checkpoint", trained, "--out", out) == 0
+    printed = capsys.readouterr().out
+    assert "calibrated gaze compared" in printed and angles(printed)[0][1] < 0.01
+    session = onnxruntime.InferenceSession(str(out))
+    assert [entry.name for entry in session.get_inputs()] == inputs
+    strips, head = strips_of(7), np.linspace(-0.3, 0.3, 14, dtype=np.float32).reshape(7, 2)
+    values = {"strips": strips, "head": head}
+    gaze, _, code, _ = session.run(None, {name: values[name] for name in inputs})
+    codes = encode_strips(dted, strips)
+    expected = person.gaze(Seen(code.reshape(7, -1), codes["gaze_hat"].astype(np.float64), head.astype(np.float64)))
+    assert np.degrees(angular_error(gaze, expected).max()) < 0.01
+    assert np.degrees(angular_error(codes["gaze_hat"], expected).min()) > 1
+    np.testing.assert_allclose(code, codes["z_gaze"], atol=1e-4)
+
+
+def test_a_calibration_that_does_not_fit_is_one_sentence(trained, tmp_path, monkeypatch, capsys):
+    me, out = tmp_path / "me.pt", tmp_path / "me.onnx"
+    save_person(me, DTED(MODEL))
+    for words, sentence in {
+        ("--onnx", "gaze"): "was made with another network",
+        ("--onnx", "decoder"): "--person is for the graph gaze in float32",
+        ("--onnx", "gaze", "--precision", "fp16"): "--person is for the graph gaze in float32",
+        ("--precision", "bf16"): "--person is for the graph gaze in float32",
+    }.items():
+        assert run(monkeypatch, *words, "--person", me, "--checkpoint", trained, "--out", out) == 1
+        error = capsys.readouterr().err
+        assert sentence in error and error.count("\n") == 1 and not out.exists()
 
 
 def test_a_gaze_graph_in_low_precision_differs_and_keeps_what_it_was_told(trained, tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from faze.base.geometry import pitchyaw_from_vector
+from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Model
 from faze.data.network_input import to_network, to_network_torch
 from faze.model.dted import DTED
@@ -53,6 +53,21 @@ def test_what_is_no_image_is_one_sentence(graph: tuple[Path, DTED], tmp_path: Pa
     (tmp_path / "empty.png").touch()
     ended = call(graph[0], tmp_path / "empty.png")
     assert ended.returncode == 1 and "is not an image that OpenCV reads" in ended.stderr.splitlines()[-1]
-    assert "python examples/onnx_gaze.py gaze.onnx" in call().stderr
+    assert "usage: onnx_gaze.py" in call().stderr
     cv2.imwrite(str(tmp_path / "photo.png"), np.zeros((480, 640, 3), np.uint8))
     assert "640 x 480 px is no multiple of 128 x 32" in call(graph[0], tmp_path / "photo.png").stderr
+    ended = call(graph[0], tmp_path / "photo.png", "--head", -1, 2)
+    assert ended.returncode == 1 and ended.stderr.endswith("gaze.onnx: has no input for --head: leave it out\n")
+
+
+def test_a_graph_can_need_the_head_pose(tmp_path: Path) -> None:
+    def head_as_gaze(code: torch.Tensor, gaze: torch.Tensor, head: torch.Tensor | None) -> torch.Tensor:
+        return vector_from_pitchyaw(head, torch)
+
+    torch.manual_seed(0)
+    graph, strip = tmp_path / "me.onnx", tmp_path / "strip.png"
+    export_part(Gaze(DTED(MODEL), to_network_torch, head_as_gaze, needs_head=True), graph)
+    cv2.imwrite(str(strip), np.zeros((32, 128, 3), np.uint8))
+    said = call(graph, strip, strip, "--head", -1.5, 20).stdout
+    assert said.splitlines() == [f"{strip}: pitch -1.50 degrees, yaw +20.00 degrees"] * 2
+    assert call(graph, strip).stderr.endswith("me.onnx: needs --head\n")
