@@ -3,6 +3,7 @@
 # make test       style, tests and documentation
 # make kills      tests that stop, kill and resume trainings and workflows; CI runs `make test` and this
 # make weights    only the baseline: results/default/weights contains its network and learners with a model card
+# make landmarker MediaPipe and its model, for `faze gaze` and head poses of your own frames
 # make studio     a page to change a network's gaze, head and appearance codes; needs npm once
 # make servers    tests of a team's MLflow with PostgreSQL and S3, of its failures, and of results in S3
 # make oldest     tests of the training with the oldest supported versions of torch and others
@@ -23,6 +24,9 @@ CASES ?= 50000
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
+LANDMARKER := face_landmarker.task
+LANDMARKER_URL := https://storage.googleapis.com/mediapipe-models/face_landmarker/face_landmarker/float16/1/$(LANDMARKER)
+LANDMARKER_SHA256 := 64184e229b263107bc2b804c6625db1341ff2bb731874b0bcc2fe6544e0bc9ff
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Drop variables that point to another Python, or make pip install elsewhere than into .venv; keep indexes and proxies.
@@ -30,7 +34,7 @@ unexport PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_NO_DEPS PIP_DRY_RUN PIP_C
 	PIP_REQUIREMENT PIP_EDITABLE PIP_PYTHON
 export PIP_USER := 0
 
-.PHONY: ablation demo weights studio test lint unit kills compiled servers oldest workflow cluster chaos fuzz docs ui
+.PHONY: ablation demo weights landmarker studio test lint unit kills compiled servers oldest workflow cluster chaos fuzz docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(VALUES)
@@ -50,6 +54,15 @@ demo: $(INSTALLED)
 
 weights: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) weights $(VALUES)
+
+# One of MediaPipe's dependencies replaces faze's OpenCV, so it is installed without them; faze has what it needs.
+landmarker: $(INSTALLED) $(LANDMARKER)
+	$(BIN)/python -m pip install --quiet --no-deps mediapipe==1.2.3
+
+$(LANDMARKER):
+	$(PYTHON) -c 'import sys, urllib.request as u; u.urlretrieve(*sys.argv[1:])' $(LANDMARKER_URL) $@.part
+	echo "$(LANDMARKER_SHA256)  $@.part" | sha256sum --check --quiet
+	mv $@.part $@
 
 studio: $(INSTALLED) $(BROWSER_RUNTIME)
 	$(BIN)/python -m faze studio

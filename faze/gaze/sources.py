@@ -190,7 +190,7 @@ def _check_video(path: Path) -> Source:
     frames, fps = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
     video.release()
     if not opened or width * height <= 0:
-        raise UserError(f"{path}: is neither an image nor a video that OpenCV can read")
+        raise UserError(f"{path}: is neither an image nor a video that OpenCV can read; is the file complete?")
     if width * height > MOST_PIXELS:
         raise UserError(f"{path}: {width} x {height} px is too large; scale the video down")
     return Source(path, max(1, int(frames)), fps)

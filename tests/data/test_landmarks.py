@@ -24,8 +24,8 @@ from one_frame import normalize_pose
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.landmarks import estimate_head_pose, gazecapture, parts
-from faze.data.landmarks.detector import average_mirrored
+from faze.data.landmarks import detector, estimate_head_pose, gazecapture, parts
+from faze.data.landmarks.detector import average_mirrored, open_detector, open_faces
 from faze.data.landmarks.gazecapture import annotate, estimate_camera
 from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, VERTICES, check_landmarks, estimate_pose
 from faze.data.normalization.images import read_image
@@ -65,6 +65,28 @@ def test_the_lens_distortion_is_taken_into_account() -> None:
     for pose in (random_pose(rng) for _ in range(50)):
         found = estimate_pose(project(pose, LENS, distortion), LENS, distortion)
         np.testing.assert_allclose(found, pose, atol=1e-3)
+
+
+def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MediaPipe lists the faces in any order; the largest comes first, and an unclear one is a reason."""
+    poses = [np.array([0, 0, 0, -80, 0, 600.0]), np.array([0, 0, 0, 60, 10, 400.0]), np.array([0, 0, 0, 150, 0, 700.0])]
+    seen = [project(pose) for pose in poses]
+    mirrored = [(face * [-1, 1] + [479, 0])[list(MIRRORED)] for face in seen]
+    mirrored[0] = mirrored[0] + 1.0  # as MediaPipe's noise
+    mirrored[2] = mirrored[2] + [0, 40]
+    both = iter([lambda rgb: seen, lambda rgb: mirrored[::-1]])
+    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most: next(both))
+    with open_faces(None, 3) as detect:
+        found = detect(np.zeros((640, 480, 3), np.uint8))
+    np.testing.assert_allclose(found[0], seen[1], atol=1e-9)
+    np.testing.assert_allclose(found[1], seen[0] + [-0.5, 0.5], atol=1e-9)
+    assert isinstance(found[2], UnusableFrame) and "eyes are covered or unclear" in str(found[2])
+    both = iter([lambda rgb: seen, lambda rgb: []])
+    with open_faces(None, 2) as detect:
+        assert detect(np.zeros((640, 480, 3), np.uint8)) == []
+    both = iter([lambda rgb: seen, lambda rgb: mirrored])
+    with open_detector(None) as detect:
+        np.testing.assert_allclose(detect(np.zeros((640, 480, 3), np.uint8)), seen[1], atol=1e-9)
 
 
 def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:

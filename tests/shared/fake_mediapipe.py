@@ -9,11 +9,21 @@ from numpy.typing import NDArray
 from faze.data.landmarks.pose import MIRRORED
 
 _PACKAGE = """
-import hashlib, pathlib, types
+import hashlib, pathlib, sys, types
 import numpy as np
 
 __version__ = "0"
 known = np.load(pathlib.Path(__file__).with_name("known.npz"))
+
+def find(rgb):
+    for mirrored, image in enumerate((rgb, rgb[:, ::-1])):
+        key = hashlib.sha1(np.ascontiguousarray(image).tobytes()).hexdigest()
+        if key in known:
+            vertices, x, y = known[key].T
+            if mirrored:
+                vertices, x = vertices[known["order"]], 1 - x
+            return [{int(v): types.SimpleNamespace(x=a, y=b) for v, a, b in zip(vertices, x, y)}]
+    return []
 
 class FaceMesh:
     def __init__(self, static_image_mode, max_num_faces, refine_landmarks):
@@ -23,17 +33,28 @@ class FaceMesh:
         pass
 
     def process(self, rgb):
-        for mirrored, image in enumerate((rgb, rgb[:, ::-1])):
-            key = hashlib.sha1(np.ascontiguousarray(image).tobytes()).hexdigest()
-            if key in known:
-                vertices, x, y = known[key].T
-                if mirrored:
-                    vertices, x = vertices[known["order"]], 1 - x
-                landmark = {int(v): types.SimpleNamespace(x=a, y=b) for v, a, b in zip(vertices, x, y)}
-                return types.SimpleNamespace(multi_face_landmarks=[types.SimpleNamespace(landmark=landmark)])
-        return types.SimpleNamespace(multi_face_landmarks=None)
+        faces = [types.SimpleNamespace(landmark=landmark) for landmark in find(rgb)]
+        return types.SimpleNamespace(multi_face_landmarks=faces or None)
+
+class FaceLandmarker:
+    @classmethod
+    def create_from_options(cls, options):
+        assert options["num_faces"] == 2
+        return cls()
+
+    def close(self):
+        pass
+
+    def detect(self, image):
+        return types.SimpleNamespace(face_landmarks=find(image["data"]))
 
 solutions = types.SimpleNamespace(face_mesh=types.SimpleNamespace(FaceMesh=FaceMesh))
+ImageFormat = types.SimpleNamespace(SRGB=1)
+Image = dict
+vision = types.SimpleNamespace(FaceLandmarkerOptions=dict, FaceLandmarker=FaceLandmarker)
+python = types.ModuleType("mediapipe.tasks.python")
+python.BaseOptions, python.vision = dict, vision
+sys.modules |= {"mediapipe.tasks": types.ModuleType("mediapipe.tasks"), "mediapipe.tasks.python": python}
 """
 
 

@@ -1,16 +1,28 @@
 """The tutorials' commands, run as printed on the pages, in a copy of the finished smoke ablation."""
 
+import csv
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import cv2
+import fake_mediapipe
 import numpy as np
 import pytest
 from checkout import ROOT, Answer, Checkout, environment
 
+from faze.config.check import build
+from faze.config.parameters import Synthetic
+from faze.config.validation import read_config
+from faze.data.landmarks.pose import FACE_MODEL_MM, VERTICES
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, gaze_origins_mm
+from faze.data.readers.screen import read_screen
 from faze.data.store.strips import StripStore
+from faze.data.synthetic.layouts import supplementary
+from faze.data.synthetic.people import Role, render_frames, sample_frames
+from faze.gaze.sources import frames_of
 
 pytestmark = pytest.mark.workflow
 
@@ -68,6 +80,55 @@ def test_own_data(folder: Path) -> None:
     assert len(rows) == 1 and rows[0].startswith("p00,")
     assert "2 people" in page
     assert (folder / "my-data/page/index.html").is_file()
+
+
+def write_own_video(folder: Path) -> None:
+    """Write a video and nine labelled images of a rendered person, and a MediaPipe that knows their landmarks."""
+    synthetic = build(Synthetic, read_config([])["synthetic"] | {"frames_per_person": 15})
+    role = Role("mpiifacegaze", "test", 1)
+    frames = sample_frames(role, synthetic)
+    images = [image[:, :, ::-1] for image in render_frames(role, frames, synthetic.seed)]
+    known, shares = supplementary(frames), {}
+    height, width = images[0].shape[:2]
+    writer = cv2.VideoWriter(str(folder / "me.mp4"), cv2.VideoWriter_fourcc(*"mp4v"), 25.0, (width, height))
+    for image in images[:6]:
+        writer.write(np.ascontiguousarray(image))
+    writer.release()
+    (folder / "me").mkdir()
+    (folder / "me/screen.yaml").write_text(
+        "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, 0]\n"
+    )
+    screen, lines = read_screen(folder / "me/screen.yaml"), ["image,person,hfov_deg,target_x_px,target_y_px"]
+    for row in range(6, 15):
+        cv2.imwrite(str(folder / f"me/{row}.png"), images[row])
+        pose, target = known.head_pose[row], known.gaze_target_mm[row]
+        origin = gaze_origins_mm(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM[None])[0]
+        x, y = screen.hit(origin, target - origin)
+        lines.append(f"{row}.png,me,70,{x:.1f},{y:.1f}")
+    (folder / "me/frames.csv").write_text("\n".join(lines) + "\n")
+    decoded = [frame.image for frame in frames_of([folder / "me.mp4"])]
+    for row, image in enumerate([*decoded, *images[6:]]):
+        fx, fy, cx, cy = known.camera_parameters[row]
+        lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known.distortion_parameters[row]
+        points = cv2.projectPoints(FACE_MODEL_MM, known.head_pose[row, :3], known.head_pose[row, 3:], *lens)[0][:, 0]
+        of_frame = (fake_mediapipe.with_open_eyes(points) + 0.5) / [width, height]
+        shares[fake_mediapipe.key_of(image)] = np.column_stack([VERTICES, of_frame])
+    fake_mediapipe.install(folder, shares)
+    (folder / "face_landmarker.task").touch()
+
+
+def test_own_video(tmp_path: Path) -> None:
+    write_own_video(tmp_path)
+    found, head, calibrated, last = follow("own-video.md", tmp_path)
+    assert "gaze.csv: 6 frames, 6 with a gaze" in found and "6 frames, 6 with a gaze" in last
+    assert head.splitlines()[0] == "frame,timestamp,face_id,success,reason,gaze_pitch_deg,gaze_yaw_deg"
+    assert "9 usable" in calibrated and "bayes on 6 samples: 6.png" in calibrated
+    before, after, change = re.findall(r"(?:before|after|change): (\S+) degrees", calibrated)
+    assert float(after) < float(before) and change.startswith("−")
+    with (tmp_path / "calibrated.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert all(-1000 < float(row["screen_x_px"]) < 3000 and row["gaze_yaw_smooth_deg"] for row in rows)
+    assert len(list(frames_of([tmp_path / "calibrated.mp4"]))) == 6
 
 
 def test_own_learner(folder: Path) -> None:
