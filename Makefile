@@ -57,11 +57,12 @@ weights: $(INSTALLED)
 
 # One of MediaPipe's dependencies replaces faze's OpenCV, so it is installed without them; faze has what it needs.
 landmarker: $(INSTALLED) $(LANDMARKER)
+	@$(BIN)/python -c 'import hashlib, sys; content = open("$(LANDMARKER)", "rb").read(); \
+		sys.exit(hashlib.sha256(content).hexdigest() != "$(LANDMARKER_SHA256)" and "$(LANDMARKER): is damaged: remove it")'
 	$(BIN)/python -m pip install --quiet --no-deps mediapipe==1.2.3
 
-$(LANDMARKER):
-	$(PYTHON) -c 'import sys, urllib.request as u; u.urlretrieve(*sys.argv[1:])' $(LANDMARKER_URL) $@.part
-	echo "$(LANDMARKER_SHA256)  $@.part" | sha256sum --check --quiet
+$(LANDMARKER): | $(INSTALLED)
+	$(BIN)/python -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' $(LANDMARKER_URL) $@.part
 	mv $@.part $@
 
 studio: $(INSTALLED) $(BROWSER_RUNTIME)

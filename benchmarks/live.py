@@ -2,9 +2,10 @@
 
     python benchmarks/live.py me.mp4 --landmarker face_landmarker.task [--frames 10000] [--model dted.pt]
 
-The frames of the video are repeated. Printed are the frames per second of the whole chain, from reading a frame to the
-gaze, the time of each part, the latency of a frame at the median and the 95th percentile, and the resident size of the
-process after a tenth of the frames and at the end. The network is also timed as an ONNX graph in onnxruntime.
+The frames of the video, which must show a usable face, are repeated. The output contains the frames per second of the
+whole chain, from reading a frame to the gaze, the time of each part, the latency of a frame at the median and the 95th
+percentile, and the resident size of the process after a tenth of the frames and at the end. The network is also timed
+as an ONNX graph in onnxruntime.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from faze.commands.export import write_graph
 from faze.config.shipped import SHIPPED, network_path
 from faze.data.landmarks import pose_of
 from faze.data.network_input import shrink, to_network_torch
+from faze.data.normalization.pose import UnusableFrame
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.overlay import draw
 from faze.gaze.sources import Lens, SourceFrame, frames_of
@@ -54,7 +56,7 @@ def time_parts(estimator: GazeEstimator, video: Path, lens: Lens, count: int) ->
         times.append(time.perf_counter())
         faces = estimator.detect(frame.image)
         times.append(time.perf_counter())
-        if not faces:
+        if not faces or isinstance(faces[0], UnusableFrame):
             continue
         camera = lens.of(frame.image)
         pose = pose_of(faces[0], frame.image, *camera)

@@ -1,4 +1,4 @@
-"""Errors of `faze gaze` on videos of rendered people, whose gaze is known, told apart by step.
+"""Errors of `faze gaze` on videos of rendered people, whose gaze is known, separated by step.
 
     python benchmarks/rendered_video.py [--landmarker face_landmarker.task] [--people 6] [--frames 60] [--model dted.pt]
 
@@ -92,7 +92,7 @@ def main() -> None:
     if args.landmarker:
         estimator = GazeEstimator.load(args.model, args.landmarker)
     else:
-        estimator = GazeEstimator(load_model(network_path(args.model)), default_camera(), lambda image: [])
+        estimator = GazeEstimator(load_model(network_path(args.model)), "", default_camera(), lambda image: [])
     print(f"person: {', '.join(STEPS)} (frames without a usable face)")
     rows = []
     for number in range(args.people):

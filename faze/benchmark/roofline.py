@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from faze.config.parameters import Loss, Model, Train
 from faze.model.dted import DTED
 from faze.model.objective import Objective
+from faze.model.parts import freeze
 from faze.training.workload import Workload
 from faze.training.workload_training import Losses, parameter_groups
 
@@ -93,8 +94,10 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
     pairs, height, width = train.global_batch, model.image_height_px, model.image_width_px
     with torch.device("meta"):
         objective = Objective(DTED(model), loss)
+        freeze(objective.dted, train.frozen)
+        trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
         optimizer = torch.optim.SGD(
-            objective.parameters(), lr=1.0, momentum=train.momentum, nesterov=train.momentum > 0, foreach=False
+            trained, lr=1.0, momentum=train.momentum, nesterov=train.momentum > 0, foreach=False
         )
         batch = {f"image_{member}": torch.empty(pairs, 3, height, width) for member in "ab"}
         batch |= {f"{angles}_{member}": torch.empty(pairs, 2) for angles in ("gaze", "head") for member in "ab"}

@@ -24,7 +24,7 @@ from faze.benchmark.processes import answer_requests
 from faze.benchmark.roofline import PhaseClock, Roofline, synchronize
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, build_config, resolve
-from faze.config.tiers import resolve_tier
+from faze.config.tiers import given_weights, resolve_tier
 from faze.config.validation import read_config
 from faze.config.workloads import DTED
 from faze.config.yaml_files import DEFAULTS, merge
@@ -96,8 +96,14 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
 def tier_config(
     overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None
 ) -> tuple[Resolved, Engine]:
-    """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier."""
+    """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier.
+
+    Raises:
+        UserError: the tier has given weights, so it has no training steps.
+    """
     values = merge(read_config(overrides), changes or {})
+    if tier in given_weights(values):
+        raise UserError(f"tier {tier} has `weights`, so it has no training steps")
     config = build_config(resolve(values, "benchmark"), "benchmark", DEFAULTS)
     return config, resolve_tier(values, tier)
 

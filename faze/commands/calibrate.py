@@ -1,10 +1,10 @@
 """`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator, and its error on others.
 
-    faze calibrate --manifest me/frames.csv --landmarker face_landmarker.task --out me.pt
+    faze calibrate --manifest me/frames.csv --out me.pt
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-From a manifest (docs/how-to/own-frames.md), every third target is held out for measurement, and one frame of each other
+From a manifest (docs/how-to/own-frames.md), a third of the targets is held out for measurement. One frame of each other
 target, or k frames spread over these, are used for calibration. If the error on held-out targets does not decrease,
 nothing is written. The default network is that of the package, with its learner `bayes`.
 
@@ -21,6 +21,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +33,15 @@ from faze.base.locks import output_lock
 from faze.base.untrusted import read_isolated
 from faze.config.shipped import FOLDER, SHIPPED
 from faze.data.store.codes import CodeStore, read_all
-from faze.evaluation.statistics import Comparison
 from faze.evaluation.wording import counted, signed
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
 from faze.fewshot.residual_model import ResidualModel
-from faze.gaze.estimator import GazeEstimator, checkpoint
-from faze.gaze.recording import HeldOut, Recording, measure_held_out, read_recording
+
+if TYPE_CHECKING:  # these need more packages than the calibration on codes
+    from faze.gaze.recording import HeldOut, Recording
 
 SHIPPED_LEARNER = "bayes"
 MOST_LISTED = 20  # rejected frames
@@ -51,7 +52,7 @@ MOST_LISTED = 20  # rejected frames
     argument("--codes", type=Path, help="store of codes (from encode) that contains the person"),
     argument("--manifest", type=Path, help="table of the person's frames, instead of --codes"),
     argument("--model", type=Path, default=SHIPPED, help="with --manifest: network (default: that of the package)"),
-    argument("--landmarker", type=Path, help="with --manifest: MediaPipe Face Landmarker file"),
+    argument("--landmarker", type=Path, help="with --manifest: as for faze gaze"),
     argument("--person", help="name of the person; not needed if there is only one"),
     argument("--shots", type=at_least_one, help="k, the number of calibration entries; needed with --codes"),
     argument(
@@ -102,11 +103,14 @@ def from_frames(args: Namespace) -> None:
     """Calibrate on the frames of a manifest, and write the calibration if it improves held-out targets."""
     if args.suggest or args.query_entries is not None:
         raise UserError("--suggest and --query-entries are only for --codes")
+    from faze.gaze.estimator import GazeEstimator
+    from faze.gaze.recording import measure_held_out, read_recording
+
     own = args.learner_file is None and str(args.model) == SHIPPED and args.learner in (None, SHIPPED_LEARNER)
     path = FOLDER / f"{SHIPPED_LEARNER}.pt" if own else args.learner_file
     with GazeEstimator.load(args.model, args.landmarker) as estimator:
         recording = read_recording(estimator, args.manifest, args.person)
-        network = checkpoint(estimator.dted)
+        network = estimator.network
     support = recording.support(args.shots)
     learned = read_learner(path, args.learner, len(support))
     if learned is not None:
@@ -115,7 +119,7 @@ def from_frames(args: Namespace) -> None:
     measured, query = measure_held_out(recording, found), recording.held_out()
     found = dataclasses.replace(measure(found, recording.person, query), checkpoint=network)
     print("\n".join(describe_frames(recording, found, measured)))
-    if measured.change.difference >= 0:
+    if not measured.change.difference < 0:
         raise UserError(
             f"{args.out} was not written, because the calibration does not improve the gaze at held-out targets: "
             "record more targets, and check screen, camera and labels with `faze inspect`"
@@ -125,7 +129,7 @@ def from_frames(args: Namespace) -> None:
     print(f"{args.out}: calibration of {found.person}; use it with faze gaze --person {args.out}")
 
 
-def describe_frames(recording: Recording, found: PersonalEstimator, measured: HeldOut) -> Iterator[str]:
+def describe_frames(recording: "Recording", found: PersonalEstimator, measured: "HeldOut") -> Iterator[str]:
     """Describe the frames, the samples and the errors, line by line."""
     count = len(recording.files)
     yield f"{count} of {count + len(recording.rejects)} frames can be used"
@@ -137,15 +141,12 @@ def describe_frames(recording: Recording, found: PersonalEstimator, measured: He
         ("after", measured.after, measured.after_mm),
     ):
         at_target = "" if math.isnan(mm) else f", {mm:.0f} mm at the target"
-        yield f"  {when}: {error.difference:.2f} degrees{_interval(error)}{at_target}"
+        ends = "" if math.isnan(error.low) else f" ({max(error.low, 0):.2f} to {error.high:.2f})"
+        yield f"  {when}: {error.difference:.2f} degrees{ends}{at_target}"
     change = measured.change
+    ends = "" if math.isnan(change.low) else f" ({signed(change.low)} to {signed(change.high)})"
     shown = "" if change.high < 0 or change.difference >= 0 else "; not shown to be an improvement"
-    yield f"  change: {signed(change.difference)} degrees{_interval(change)}{shown}"
-
-
-def _interval(found: Comparison) -> str:
-    """Format an interval; a single target has none."""
-    return "" if math.isnan(found.low) else f" ({signed(found.low)} to {signed(found.high)})"
+    yield f"  change: {signed(change.difference)} degrees{ends}{shown}"
 
 
 def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned | None:

@@ -36,7 +36,6 @@ from faze.base.files import whole_file
 from faze.base.locks import output_lock
 from faze.config.workloads import DTED as FAZE
 from faze.data.network_input import shrink, to_network_torch
-from faze.data.store.codes import GAZE_HEAD, checkpoint_of
 from faze.data.store.strips import StripStore
 from faze.fewshot.onnx_person import NEED_HEAD, calibration_in_torch
 from faze.fewshot.person_codes import Seen
@@ -54,7 +53,7 @@ from faze.model.onnx_graphs import (
     random_strips,
 )
 from faze.model.torch_file import read_mapping, write_mapping
-from faze.model.weights import load_model, rounded, save_weights
+from faze.model.weights import load_model, network_hash, rounded, save_weights
 from faze.stages.encode import encode_strips
 from faze.training.workload_training import load_workload
 
@@ -170,8 +169,7 @@ def write_gaze(dted: DTED, args: Namespace, pixels: NDArray[np.uint8]) -> None:
     strips = shrink(torch.from_numpy(pixels), *size).numpy()
     person, part = None, Gaze(dted, to_network_torch)
     if args.person:
-        head = {name: dted.get_parameter(name).detach().numpy() for name in GAZE_HEAD}
-        person = load_personal_estimator(args.person, checkpoint_of(head))
+        person = load_personal_estimator(args.person, network_hash(dted), 3 * dted.model.z_gaze)
         part = Gaze(dted, to_network_torch, calibration_in_torch(person), person.learner in NEED_HEAD)
     if args.precision is None:
         write_graph(part, args.out)

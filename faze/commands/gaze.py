@@ -1,13 +1,13 @@
 """`faze gaze`: images and videos of faces -> a table of the gaze in each frame.
 
-    faze gaze me.mp4 --landmarker face_landmarker.task --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
-    faze gaze photos/ --landmarker face_landmarker.task --lens lens.yaml --person me.pt --table gaze.parquet
-    faze gaze --camera-index 0 --landmarker face_landmarker.task --screen screen.yaml --smooth one-euro --table gaze.csv
+    faze gaze me.mp4 --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
+    faze gaze photos/ --lens lens.yaml --person me.pt --table gaze.parquet
+    faze gaze --camera-index 0 --screen screen.yaml --smooth one-euro --table gaze.csv
 
-Each frame goes through the chain of a manifest's frames: face, landmarks (MediaPipe), head pose, strip, network,
-calibration. A frame without a result has the reason. Without --lens, --focal-px or --hfov-deg, a field of view is
-assumed, and every row says so. The virtual camera of the strips is that of config/config.yaml. A manifest states the
-lenses of its frames; its labels are not used.
+Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration. If
+there is no gaze, the row contains the reason. Without --lens, --focal-px or --hfov-deg, a field of view is assumed,
+and the column `lens` contains this. The virtual camera of the strips is that of config/config.yaml. A manifest states
+the lenses of its frames; its labels are not used.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
@@ -32,6 +32,8 @@ the end. A stopped run leaves them. Ctrl-C ends a recording from a camera.
 """
 
 import csv
+import importlib.util
+import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -47,15 +49,17 @@ from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.config.shipped import SHIPPED
 from faze.data.readers.screen import Screen, read_screen
-from faze.gaze.estimator import FaceGaze, GazeEstimator
-from faze.gaze.overlay import DEFAULT_FPS, Overlay, draw
+from faze.evaluation.wording import counted
+from faze.gaze.estimator import LANDMARKER, FaceGaze, GazeEstimator
+from faze.gaze.overlay import Overlay, draw
 from faze.gaze.sources import (
     ASSUMED_HFOV_DEG,
+    DEFAULT_FPS,
     Lens,
     Source,
     SourceFrame,
-    camera_frames,
     frames_of,
+    open_camera,
     read_lens,
     sources_of,
 )
@@ -66,7 +70,7 @@ NUMBERS = ("gaze_angle_x", "gaze_angle_y", "gaze_pitch_deg", "gaze_yaw_deg")
 NUMBERS += ("gaze_pitch_smooth_deg", "gaze_yaw_smooth_deg", "gaze_x", "gaze_y", "gaze_z", "screen_x_px", "screen_y_px")
 NUMBERS += ("origin_x_mm", "origin_y_mm", "origin_z_mm", "pose_Tx", "pose_Ty", "pose_Tz")
 NUMBERS += ("pose_Rx", "pose_Ry", "pose_Rz")
-SUFFIXES = (".csv", ".parquet")
+SUFFIXES, OVERLAY = (".csv", ".parquet"), ".mp4"
 
 
 @command(
@@ -78,7 +82,11 @@ SUFFIXES = (".csv", ".parquet")
     argument("--lens", type=Path, help="calibration of the camera: YAML as OpenCV or ROS writes it, or .mat"),
     argument("--focal-px", type=float, help="focal length in px, instead of --lens"),
     argument("--hfov-deg", type=float, help="field of view across the width of the upright frame, instead of --lens"),
-    argument("--landmarker", type=Path, help="MediaPipe Face Landmarker file (default: the mesh in MediaPipe)"),
+    argument(
+        "--landmarker",
+        type=Path,
+        help=f"MediaPipe Face Landmarker file (default: {LANDMARKER}, if it is here, or the mesh in MediaPipe)",
+    ),
     argument("--faces", type=at_least_one, default=1, help="largest number of faces in a frame (default: 1)"),
     argument("--smooth", choices=["none", "one-euro"], default="none", help="filter of the gaze over time"),
     argument("--screen", type=Path, help="screen.yaml, for the point at which a face looks"),
@@ -90,29 +98,33 @@ def main(args: Namespace) -> None:
     lens, screen = read_lens(args.lens, args.focal_px, args.hfov_deg), args.screen and read_screen(args.screen)
     sources = sources_to_read(args)
     check_paths(args, [source.path for source in sources])
-    frames = frames_of(args.inputs) if sources else camera_frames(args.camera_index)
+    frames = frames_of(args.inputs) if sources else open_camera(args.camera_index)
     overlay = Overlay(partial_of(args.overlay), sources[0].fps if sources else DEFAULT_FPS) if args.overlay else None
     stated = sum(source.frames for source in sources)
-    partial = partial_of(args.table.with_suffix(".csv"))
+    partial = partial_of(args.table)
     rows = Rows(args.smooth != "none", screen)
     with (
         GazeEstimator.load(args.model, args.landmarker, person=args.person, lens=lens, faces=args.faces) as estimator,
-        output_lock(args.table),
+        output_lock(args.table.with_suffix("")),  # of all formats, whose partial file is the same
         output_lock(args.overlay) if args.overlay else nullcontext(),
         named(partial, FULL),
-        partial.open("w", newline="") as file,
+        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
         overlay or nullcontext(),
     ):
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*ABOUT, *NUMBERS])
-        for frame, found in counted(estimator.frames(frames), stated):
-            for row in rows.of(frame, found, lens):
-                table.writerow(row)
-            file.flush()
-            if overlay and frame.image is not None:
-                overlay.add(draw(frame.image, lens, found, rows.smoothed), frame.time_s)
+        try:
+            for frame, found in with_progress(estimator.frames(frames), stated):
+                for row in rows.of(frame, found, lens):
+                    table.writerow(row)
+                file.flush()
+                if overlay and frame.image is not None:
+                    overlay.add(draw(frame.image, lens, found, rows.smoothed), frame.time_s)
+        except KeyboardInterrupt:
+            if sources or not rows.frames:
+                raise
     finish(partial, args.table)
-    if args.overlay:
+    if overlay and overlay.begun:
         partial_of(args.overlay).replace(args.overlay)
     print(f"{args.table}: {rows.describe()}")
     if rows.frames < stated:
@@ -156,7 +168,7 @@ class Rows:
 
     def describe(self) -> str:
         """Summarise the rows in one line."""
-        text = f"{self.frames} frames, {self.usable} with a gaze"
+        text = f"{counted(self.frames, 'frame')}, {self.usable} with a gaze"
         if self._screen and self.usable and not self._on_plane:
             text += "; no gaze meets the screen's plane: is the screen behind the face? Check top_left_mm"
         return text
@@ -171,21 +183,29 @@ def sources_to_read(args: Namespace) -> list[Source]:
         raise UserError("--overlay is for a single video or camera")
     if args.table.suffix.lower() not in SUFFIXES:
         raise UserError(f"{args.table}: the table's name must end with {' or '.join(SUFFIXES)}")
+    if args.overlay and args.overlay.suffix.lower() != OVERLAY:
+        raise UserError(f"{args.overlay}: the overlay's name must end with {OVERLAY}")
+    if args.table.suffix.lower() == ".parquet" and not all(map(importlib.util.find_spec, ("pandas", "pyarrow"))):
+        raise UserError(f"{args.table}: Parquet needs pandas and pyarrow: install them, or write a .csv")
+    if sources and all(source.is_manifest for source in sources) and any((args.lens, args.focal_px, args.hfov_deg)):
+        raise UserError("a manifest states the lenses of its frames: do not pass --lens, --focal-px or --hfov-deg")
+    if not sources and partial_of(args.table).exists():
+        raise UserError(f"{partial_of(args.table)}: contains an earlier recording: rename or remove it")
     return sources
 
 
-def counted(
+def with_progress(
     found: Iterable[tuple[SourceFrame, list[FaceGaze | str]]], stated: int
 ) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
-    """Yield frames with their gaze and show the progress; of a camera, whose number is 0, until Ctrl-C."""
-    progress = Progress("gaze", stated, "frames") if stated else lambda done, note="": None
-    try:
-        for done, (frame, faces) in enumerate(found, start=1):
-            yield frame, faces
-            progress(min(done, stated - 1), faces[0] if isinstance(faces[0], str) else "")
-    except KeyboardInterrupt:
-        if stated:
-            raise
+    """Yield frames with their gaze, and show the progress; the number of a camera's frames is unknown, 0."""
+    if not stated:
+        print("recording; Ctrl-C ends it", file=sys.stderr)
+        yield from found
+        return
+    progress = Progress("gaze", stated, "frames")
+    for done, (frame, faces) in enumerate(found, start=1):
+        yield frame, faces
+        progress(min(done, stated - 1), faces[0] if isinstance(faces[0], str) else "")
     progress(stated)
 
 
@@ -196,7 +216,8 @@ def finish(partial: Path, table: Path) -> None:
         return
     import pandas as pd  # only for this format
 
-    kinds = {"source": str, "reason": str, "lens": str, "face_id": "Int64"}
+    kinds = dict.fromkeys(("source", "reason", "lens"), str) | dict.fromkeys(("frame", "success"), "int64")
+    kinds |= {"face_id": "Int64", "timestamp": "float64"} | dict.fromkeys(NUMBERS, "float64")
     empty = {name: [""] for name in ("face_id", *NUMBERS)}
     rows = pd.read_csv(partial, dtype=kinds, keep_default_na=False, na_values=empty)
     with whole_file(table) as temporary:
@@ -205,8 +226,8 @@ def finish(partial: Path, table: Path) -> None:
 
 
 def partial_of(path: Path) -> Path:
-    """Return the path of an unfinished output."""
-    return path.with_name(f"{path.stem}.partial{path.suffix}")
+    """Return the path of an unfinished table, which is a CSV, or video."""
+    return path.with_name(f"{path.stem}.partial{OVERLAY if path.suffix.lower() == OVERLAY else '.csv'}")
 
 
 def check_paths(args: Namespace, sources: Sequence[Path]) -> None:

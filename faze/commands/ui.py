@@ -15,7 +15,7 @@ from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.check import build
 from faze.config.parameters import Run, Tracking
-from faze.config.tiers import trained_tiers
+from faze.config.tiers import evaluated_tiers
 from faze.config.validation import read_config
 from faze.tracking.mirror import Follower
 from faze.tracking.run_record import run_places
@@ -33,7 +33,7 @@ EVERY_SECONDS = 10.0
 def main(args: Namespace) -> None:
     """Serve the store and mirror training runs until interrupted."""
     config = read_config(args.configfile)
-    run = build(Run, config["run"] | {"tiers": trained_tiers(config)})
+    run = build(Run, config["run"] | {"tiers": evaluated_tiers(config)})
     store = open_store(build(Tracking, config["tracking"]), args.results)
     share_view(store, config["name"])
     places = run_places(run.tiers, run.seeds, run.controls)

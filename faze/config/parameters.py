@@ -204,6 +204,13 @@ class Loss:
     ramp_pairs: Count
     chunk_pairs: Positive
 
+    def reached(self, backprop_gaze: bool) -> dict[str, bool]:
+        """Return whether any term reaches each of PARTS; with backprop_gaze, the gaze terms reach the encoder."""
+        gaze = bool(self.gaze_angle or self.gaze_mse)
+        embedding = bool(self.embedding_consistency or self.triplet_angular or self.triplet_euclidean or self.all_equal)
+        decoder = bool(self.reconstruction_l1)
+        return {"encoder": decoder or embedding or (gaze and backprop_gaze), "decoder": decoder, "gaze_head": gaze}
+
 
 PARTS = ("encoder", "decoder", "gaze_head")  # of DT-ED, with learning rates of their own
 
@@ -232,7 +239,7 @@ class Train:
 
 @dataclass(frozen=True)
 class TrainSection(Train):
-    """The complete `train` section. A step takes as long from any weights, and the benchmark has its own threads."""
+    """The complete `train` section. The benchmark needs neither `start` nor `threads`."""
 
     start: str | None
     threads: Positive

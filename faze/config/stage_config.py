@@ -18,12 +18,13 @@ from faze.config.datasets import data_sets, training_folds
 from faze.config.parameters import CONTROLS, SHARED, STAGES, Fold
 from faze.config.tiers import (
     at_point,
+    evaluated_tiers,
     given_weights,
     leave_one_out,
     points,
     resolve_tier,
+    switch_tiers,
     tier_bases,
-    trained_tiers,
 )
 from faze.config.validation import check_steps
 from faze.config.workloads import DTED
@@ -66,14 +67,13 @@ def resolve(
         elif section == "points":
             known = {point: unflatten(values) for point, values in of_sweep.items()}
         elif section == "engines":
-            given = given_weights(config)
-            known = {name: resolve_tier(config, name) for name in tier_bases(config) if name not in given}
+            known = {name: resolve_tier(config, name) for name in switch_tiers(config)}
         elif section == "leave_one_out":
             known = leave_one_out(config) if config["benchmark"]["leave_one_out"] else {}
         elif section == "workload":
             known = config["workload"]
         elif section == "run":
-            known = config["run"] | {"tiers": trained_tiers(config)}
+            known = config["run"] | {"tiers": evaluated_tiers(config)}
         elif section == "dataset":
             assert dataset is not None, f"stage {stage} needs a data set"
             known = data_sets(config)[dataset]

@@ -38,8 +38,14 @@ def given_weights(config: Mapping[str, Any]) -> dict[str, str]:
     return {tier: change[WEIGHTS] for tier, change in config["tiers"].items() if WEIGHTS in change}
 
 
-def trained_tiers(config: Mapping[str, Any]) -> list[str]:
-    """Return the tiers to train, or to evaluate with given weights; the benchmark also measures the others."""
+def switch_tiers(config: Mapping[str, Any]) -> list[str]:
+    """Return the tiers that consist of switches, which the benchmark measures."""
+    given = given_weights(config)
+    return [tier for tier in tier_bases(config) if tier not in given]
+
+
+def evaluated_tiers(config: Mapping[str, Any]) -> list[str]:
+    """Return the tiers to train, or to evaluate with given weights; those marked UNTRAINED are only measured."""
     return [tier for tier, _, trained in map(split_item, _items(config)) if trained]
 
 
@@ -102,7 +108,7 @@ def leave_one_out(config: Mapping[str, Any]) -> dict[str, Engine]:
         Tier whose changes are left out -> switches; the last entry is for the tier itself.
     """
     bases = tier_bases(config)
-    *_, top = (tier for tier in bases if tier not in given_weights(config))
+    *_, top = switch_tiers(config)
     return {out: resolve_tier(config, top, without=out) for out in _chain(config["tiers"], bases, top)[1:]}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from faze.config.check import (
     Fault,
     as_text,
+    build,
     check_mapping,
     fields_of,
     folded,
@@ -17,20 +18,21 @@ from faze.config.check import (
     shown,
 )
 from faze.config.datasets import check_datasets, data_sets, training_set
-from faze.config.parameters import CONTROLS, META_LEARNERS, PARTS, SECTIONS, DataSet, Engine
+from faze.config.parameters import CONTROLS, META_LEARNERS, PARTS, SECTIONS, DataSet, Engine, Loss
 from faze.config.tiers import (
     ON,
     UNTRAINED,
     WEIGHTS,
     at_point,
     check_sweep,
+    evaluated_tiers,
     given_weights,
     leave_one_out,
     points,
     resolve_tier,
     split_item,
+    switch_tiers,
     tier_bases,
-    trained_tiers,
 )
 from faze.config.workloads import BUILT_IN, DTED, class_path
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
@@ -84,12 +86,13 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
             if tier not in mapping["tiers"]
         ]
     if not faults:
-        trained, given = trained_tiers(mapping), given_weights(mapping)
+        trained, given = evaluated_tiers(mapping), given_weights(mapping)
         items = [
             (tier if base is None or tier in given else f"{tier}{ON}{base}") + ("" if tier in trained else UNTRAINED)
             for tier, base in tier_bases(mapping).items()
         ]
-        controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(trained) > 1]
+        judged = [tier for tier in trained if tier not in given]
+        controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(judged) > 1]
         mapping = merge(mapping, {"run": {"tiers": items, "controls": controls}})
         faults += [*_check_combinations(mapping), *_check_points(mapping, kinds)]
     refuse(faults, paths)
@@ -105,7 +108,7 @@ def _check_tiers(tiers: Any) -> Iterator[Fault]:
         if position and isinstance(change, Mapping) and WEIGHTS in change:
             yield from check_mapping(f"tiers.{tier}", {WEIGHTS: change[WEIGHTS]}, {WEIGHTS: str})
             if len(change) > 1:
-                yield Fault(f"tiers.{tier}", "has weights, which are only evaluated: remove its switches")
+                yield Fault(f"tiers.{tier}", "has `weights`, so it is only evaluated: remove its switches")
         else:
             yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
         if not isinstance(tier, str) or not names_a_folder(tier) or folded(tier) in RESERVED:
@@ -129,9 +132,12 @@ def _check_order(key: str, items: Sequence[str], tiers: Mapping[str, Any]) -> It
         elif tier in before:
             yield Fault(key, f"contains {tier} twice")
         elif WEIGHTS in tiers[tier] and not (before and trained and base is None):
-            yield Fault(key, f"{tier} has weights, which are only evaluated: write {tier} alone, after a trained tier")
+            yield Fault(
+                key,
+                f"{tier} has `weights`: list it without `{ON.strip()}` and `{UNTRAINED.strip()}`, after the first tier",
+            )
         elif base in tiers and WEIGHTS in tiers[base]:
-            yield Fault(key, f"{tier} builds on {base}, which changes no switch, since it has weights")
+            yield Fault(key, f"{tier} builds on {base}, which has `weights` and changes no switch")
         elif not (before or trained):
             yield Fault(key, f"{tier} is the first tier, with which the others are compared: it must be trained")
         elif tier == first and (before or base is not None):
@@ -157,10 +163,11 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     if not names_a_folder(c["name"]):
         yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
     yield from _check_start(c)
-    engines = {tier: resolve_tier(c, tier) for tier in tier_bases(c)}
+    engines = {tier: resolve_tier(c, tier) for tier in switch_tiers(c)}
     if c["benchmark"]["leave_one_out"]:
-        top = list(engines)[-1]
-        engines |= {f"{top} without {name}": engine for name, engine in leave_one_out(c).items()}
+        without = leave_one_out(c)
+        *_, top = without
+        engines |= {f"{top} without {name}": engine for name, engine in without.items()}
     for tier, engine in engines.items():
         if c["workload"] == DTED:
             yield from _check_batch(tier, engine, c)
@@ -188,20 +195,27 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _check_start(c: Mapping[str, Any]) -> Iterator[Fault]:
     """Check the first weights of a training, and that some part is trained."""
-    if c["workload"] != DTED and (given := [tier for tier in tier_bases(c) if tier in given_weights(c)]):
-        yield Fault(f"tiers.{given[0]}", "has weights, which are evaluated only with the workload faze")
-    train, blocks, loss = c["train"], range(1, c["model"]["blocks"] + 1), c["loss"]
+    train, blocks = c["train"], range(1, c["model"]["blocks"] + 1)
+    if c["workload"] != DTED:
+        if train["start"] or train["frozen"] or not train["pairs"]:
+            yield Fault("train", "start, frozen and pairs 0 need the workload faze")
+        given = [f"tiers.{tier}" for tier in tier_bases(c) if tier in given_weights(c)]
+        yield from (Fault(key, "has `weights`, which are evaluated only with the workload faze") for key in given)
+        return
     if not train["pairs"] and not train["start"]:
-        yield Fault("train.pairs", "0 evaluates the weights of train.start, which is null")
+        yield Fault("train.pairs", "0 only evaluates the weights of train.start, which is null")
     known = [*PARTS, *(f"{part}.block{number}" for part in PARTS[:2] for number in blocks)]
     for part in train["frozen"]:
         if part not in known:
             yield Fault("train.frozen", f"{shown(part)} is not one of {', '.join(known)}{nearest(part, known)}")
-    reached = {"decoder": loss["reconstruction_l1"], "gaze_head": loss["gaze_angle"] or loss["gaze_mse"], "encoder": 1}
+    reached = build(Loss, c["loss"]).reached(c["model"]["backprop_gaze"])
     free = [part for part in PARTS if part not in train["frozen"]]
-    if not any(reached[part] for part in free):
-        of = f"no loss of the section loss reaches {', '.join(free)}" if free else "every part of the network is frozen"
-        yield Fault("train.frozen", f"nothing would be trained, because {of}")
+    if any(reached.values()) and not any(reached[part] for part in free):
+        why = f"no term of `loss` reaches {', '.join(free)}" if free else "every part of the network is frozen"
+        yield Fault("train.frozen", f"nothing would be trained, because {why}")
+    for tier in c["benchmark"]["paper_width"]:
+        if tier in given_weights(c):
+            yield Fault("benchmark.paper_width", f"{tier} has `weights`, so it has no training steps")
 
 
 def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fault]:

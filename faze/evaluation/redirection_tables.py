@@ -3,7 +3,7 @@
 Means are over test people (and seeds, with intervals); each tier is compared with the baseline.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Container, Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +70,13 @@ def redirection(ablation: Ablation) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:
+def redirected_tables(ablation: Ablation, evaluate: Evaluate, given: Container[str] = ()) -> dict[str, pd.DataFrame]:
     """Compute the tables of redirection errors and of how far gaze and head turned.
+
+    Args:
+        ablation: its first tier is the baseline.
+        evaluate: margin and confidence.
+        given: tiers with given weights, as for `tables.changes`.
 
     Returns:
         redirected_people: a row per run, person and variant; turned_people: a row per run and person;
@@ -99,7 +104,7 @@ def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.Da
         "redirected": _means(people, ["tier", "dataset", "variant"], VARIANT_NUMBERS, evaluate),
         "turned": _means(turned, ["tier", "dataset"], TURN_NUMBERS, evaluate),
         "redirected_by_angle": pd.concat(angles).groupby(cells, sort=False).mean(numeric_only=True).reset_index(),
-        "redirection_changes": _changes(people, ablation, evaluate),
+        "redirection_changes": _changes(people, ablation, evaluate, given),
     }
 
 
@@ -133,8 +138,9 @@ def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate
     return pd.DataFrame(found)
 
 
-def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
+def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate, given: Container[str]) -> pd.DataFrame:
     """Compare each tier's redirection errors with the baseline's, by the same rules as angular errors."""
     redirected = people[people["variant"] == REDIRECTED]
     each = [redirected.assign(learner=factor, k=0, error_deg=redirected[f"{factor}_error_deg"]) for factor in FACTORS]
-    return changes(pd.concat(each, ignore_index=True), ablation, evaluate).rename(columns={"learner": "factor"})
+    found = changes(pd.concat(each, ignore_index=True), ablation, evaluate, given)
+    return found.rename(columns={"learner": "factor"})

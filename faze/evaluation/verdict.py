@@ -15,7 +15,7 @@ from faze.evaluation.wording import counted, join, p_value, peak, saving, signed
 SIMPLE = "offset"  # the learner with which all others are compared
 VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
 
-SINGLE = "Only {baseline} was run, so there is no second tier to compare it with (run.tiers)."
+SINGLE = "No tier apart from {baseline} was trained, so no tier is judged (run.tiers)."
 UNCOMPARED = "No tier apart from {baseline} was trained, so no error is compared."
 SPEED = (
     "The fastest tier apart from {baseline} is {tier}. It is {finding} {baseline}: a step is {ratio:.2f} times as fast "

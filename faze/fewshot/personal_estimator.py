@@ -41,7 +41,7 @@ class PersonalEstimator:
         activation: `act` of that network, selu or relu; empty for closed forms.
         query_entries: number of entries over which errors are averaged, disjoint from the support; 0 if there are none.
         error_deg, unadapted_deg: mean errors after and before calibration, in degrees; None without a query.
-        checkpoint: hash of the gaze head of the network that made the codes (CodeStore.checkpoint); "" if unknown.
+        checkpoint: hash of the network that made the codes (CodeStore.checkpoint); "" if unknown.
     """
 
     learner: str
@@ -65,15 +65,16 @@ class PersonalEstimator:
         return gaze_of(weights, torch.from_numpy(seen.code)[None], self.activation)[0]
 
 
-def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
+def load_personal_estimator(path: Path, checkpoint: str, code_size: int) -> PersonalEstimator:
     """Read the file of a person.
 
     Args:
         path: file that `faze calibrate` wrote.
-        checkpoint: hash of the gaze head of the network that is used.
+        checkpoint: hash of the network that is used.
+        code_size: numbers in its gaze code.
 
     Raises:
-        UserError: the file is invalid, or was made with another network.
+        UserError: the file is invalid or damaged, or was made with another network.
     """
     found = load_fields(PersonalEstimator, path, "a person's calibration: run faze calibrate again")
     if found.learner not in LEARNERS or (not found.activation and not isinstance(LEARNERS[found.learner], ClosedForm)):
@@ -83,6 +84,12 @@ def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
             f"{path}: was made with another network ({found.checkpoint or 'unknown'}, not {checkpoint}): run faze "
             "calibrate again with this one"
         )
+    try:  # the shapes of the state depend on the learner
+        once = found.gaze(Seen(np.zeros((1, code_size), np.float32), np.array([[0.0, 0.0, 1.0]]), np.zeros((1, 2))))
+    except (IndexError, KeyError, RuntimeError, TypeError, ValueError, UserError):
+        once = np.full((1, 3), np.nan)
+    if once.shape != (1, 3) or not np.isfinite(once).all():
+        raise UserError(f"{path}: is damaged: run faze calibrate again")
     return found
 
 

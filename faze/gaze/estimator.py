@@ -25,15 +25,18 @@ from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
 from faze.data.readers.manifest_camera import Camera
-from faze.data.store.codes import GAZE_HEAD, checkpoint_of
 from faze.fewshot.person_codes import Seen
 from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
 from faze.gaze.sources import Lens, SourceFrame, frames_of
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
-from faze.model.weights import load_model
+from faze.model.weights import load_model, network_hash
 
-REMEDY = "pip install --no-deps mediapipe==1.2.3, and pass its Face Landmarker file (see docs/how-to/real-data.md)"
+LANDMARKER = Path("face_landmarker.task")  # used if it is in the working directory
+REMEDY = (
+    "run `make landmarker` in a clone of faze, or install MediaPipe as docs/how-to/real-data.md describes, and pass "
+    "--landmarker face_landmarker.task"
+)
 NO_FACE = "no face found"
 
 
@@ -46,7 +49,7 @@ class FaceGaze:
     head_pose: NDArray[np.float64]  # (6,) rotation vector (rad) and translation (mm), head -> camera
     strip: NDArray[np.uint8]  # (H, W, 3) RGB
     rotation: NDArray[np.float64]  # (3, 3) camera -> normalised camera
-    seen: Seen  # what a calibration is applied to, of one entry, in the normalised camera's frame
+    seen: Seen  # the input of a calibration, for one entry, in the normalised camera's frame
 
     @property
     def pitchyaw(self) -> NDArray[np.float64]:
@@ -73,12 +76,13 @@ class GazeEstimator:
 
     Use it as a context manager, or call `close`, to free MediaPipe:
 
-        with GazeEstimator.load(landmarker="face_landmarker.task", lens=Lens(hfov_deg=70)) as estimator:
+        with GazeEstimator.load(lens=Lens(hfov_deg=70)) as estimator:
             for frame, faces in estimator.video("me.mp4"):
                 print(frame.time_s, faces)
     """
 
     dted: DTED
+    network: str  # its hash (faze.model.weights.network_hash)
     camera: NormalizedCamera
     detect: FaceDetector
     person: PersonalEstimator | None = None
@@ -99,19 +103,21 @@ class GazeEstimator:
 
         Args:
             model: checkpoint of DT-ED; default: the network of the package.
-            landmarker: MediaPipe Face Landmarker file; None: the mesh in the package.
+            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER or, without it, the mesh in MediaPipe.
             person: file that `faze calibrate` wrote with this network.
             lens: the lens of all frames that have no camera of their own; None: an assumed one.
             faces: largest number of faces in a frame.
 
         Raises:
-            UserError: a file cannot be used, the person's is of another network, or MediaPipe is missing.
+            UserError: a file cannot be used, the person's file was made with another network, or MediaPipe is missing.
         """
         dted = load_model(network_path(model))
-        known = load_personal_estimator(Path(person), checkpoint(dted)) if person else None
+        known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
+        landmarker = landmarker or (LANDMARKER if LANDMARKER.is_file() else None)
         with contextlib.ExitStack() as stack:
             detect = stack.enter_context(open_faces(Path(landmarker) if landmarker else None, faces, REMEDY))
-            return cls(for_inference(dted), default_camera(), detect, known, lens or Lens(), stack.pop_all())
+            parts = (for_inference(dted), network_hash(dted), default_camera(), detect)
+            return cls(*parts, known, lens or Lens(), stack.pop_all())
 
     def close(self) -> None:
         """Free MediaPipe."""
@@ -168,7 +174,7 @@ class GazeEstimator:
 
         Args:
             image: (H, W, 3) BGR, upright.
-            camera: as of `faces`.
+            camera: as in `faces`.
             pose: (6,) rotation vector (rad) and translation (mm), head -> camera.
             corners_mm: (2, 3) inner eye corners in the head frame.
 
@@ -200,8 +206,3 @@ def default_camera() -> NormalizedCamera:
     section = read_config([])["preprocess"]
     strips = build(Preprocess, {name: section[name] for name in fields_of(Preprocess)})
     return NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
-
-
-def checkpoint(dted: DTED) -> str:
-    """Return the hash that identifies a network in the files of codes, learners and people."""
-    return checkpoint_of({name: dted.get_parameter(name).detach().numpy() for name in GAZE_HEAD})

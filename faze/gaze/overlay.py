@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.readers.manifest_camera import Camera
 from faze.gaze.estimator import FaceGaze, direction_of
-from faze.gaze.sources import Lens
+from faze.gaze.sources import DEFAULT_FPS, Lens
 
 ARROW_MM = 150.0
 ARROW_BGR, REASON_BGR = (80, 220, 60), (60, 60, 235)
 STRIP_SHARE = 0.3  # of the frame's width
-DEFAULT_FPS, MOST_FPS = 25.0, 60.0  # if the container states none; the frames of faster cameras are thinned out
+MOST_FPS = 60.0  # the frames of faster cameras are thinned out
 LONGEST_S = 10.0  # for which a frame stays visible, whatever the timestamps of a damaged video
 
 
@@ -104,6 +104,11 @@ class Overlay:
             self._process.stdin.close()
         if self._process.wait() and kind is None:
             raise self._failure()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a frame."""
+        return self._process is not None
 
     def add(self, image: NDArray[np.uint8], time_s: float) -> None:
         """Add a BGR frame (H, W, 3), which is visible from its time until that of the next one.

@@ -1,7 +1,7 @@
 """A person's own labelled frames, a manifest, as codes for a calibration.
 
-Held-out targets measure the calibration: frames of one target resemble each other, so a held-out frame of a target that
-was used would say little.
+Held-out targets measure the calibration: frames of one target resemble each other, so the error on a frame of a target
+that was used would be too small.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,21 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error
+from faze.base.progress import Progress
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame, Reject, check_principal_point
 from faze.data.readers.manifest import Manifest
 from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
 from faze.evaluation.statistics import Comparison, compare
+from faze.evaluation.wording import counted
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator
 
-EVERY = 3  # every third target is held out
-SAME_MM = 1.0  # of targets; further apart, they are two
+EVERY = 3  # one of three successive targets is held out, each time in another position, also in a grid
+POSITIONS = (2, 0, 1)
+SAME_MM, SAME_DEG = 1.0, 1.0  # distances up to which two targets or directions count as one
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +39,13 @@ class Recording:
     distance_mm: NDArray[np.float64]  # (n,) from the gaze origin to the target; nan if only its direction is known
     rejects: list[str]  # file and reason
 
+    @property
+    def _is_held_out(self) -> NDArray[np.bool_]:
+        return self.target % EVERY == np.array(POSITIONS)[self.target // EVERY % EVERY]
+
     def held_out(self) -> NDArray[np.int64]:
-        """Return the frames of every third target."""
-        return np.flatnonzero(self.target % EVERY == EVERY - 1)
+        """Return the frames of held-out targets, a third of all targets."""
+        return np.flatnonzero(self._is_held_out)
 
     def support(self, shots: int | None) -> list[int]:
         """Choose frames for calibration: the first of each target that is not held out, then the second, and so on.
@@ -51,11 +58,10 @@ class Recording:
         """
         targets = 1 + self.target.max(initial=-1)
         if targets < EVERY:
-            raise UserError(
-                f"{self.person}: its {len(self.files)} usable frames show {targets} targets, but at least {EVERY} are "
-                "needed, one of which is held out" + (f"; first reject: {self.rejects[0]}" if self.rejects else "")
-            )
-        free = np.flatnonzero(self.target % EVERY != EVERY - 1)
+            shown = f"{counted(len(self.files), 'usable frame')} with {counted(targets, 'target')}"
+            first = f"; first reject: {self.rejects[0]}" if self.rejects else ""
+            raise UserError(f"{self.person}: has {shown}, but {EVERY} are needed, one of which is held out{first}")
+        free = np.flatnonzero(~self._is_held_out)
         rank = np.array([np.sum(self.target[:frame] == self.target[frame]) for frame in free])
         in_order = free[np.lexsort((free, rank))].tolist()
         wanted = int(np.sum(rank == 0)) if shots is None else shots
@@ -96,7 +102,9 @@ def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Re
     name = name or known[0]
     records = Manifest(path, None).entries(name) if lines.layout.has_pose else lines.unposed(name)
     faces, files, targets, rejects = [], [], [], []
-    for record in records:
+    progress = Progress("calibrate", lines.count(name), "frames")
+    for done, record in enumerate(records, start=1):
+        progress(done)
         try:
             faces.append(face := _estimate(estimator, record))
         except UnusableFrame as unusable:
@@ -107,7 +115,7 @@ def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Re
     if not faces:
         raise UserError(f"{path}: no frame of {name} can be used; the first: {rejects[0]}")
     origins, targets_mm = np.stack([face.origin_mm for face in faces]), np.stack(targets)
-    distance_mm = np.linalg.norm(targets_mm - origins, axis=1)
+    distance_mm = np.maximum(np.linalg.norm(targets_mm - origins, axis=1), 1e-9)
     directions = (targets_mm - origins) / distance_mm[:, None]
     # Like all labels, the vector points from the target to the eye, in the normalised camera's frame.
     gaze = -np.stack([face.rotation @ direction for face, direction in zip(faces, directions, strict=True)])
@@ -116,7 +124,7 @@ def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Re
     return Recording(
         PersonCodes(name, path.stem, "test", code, gaze, gaze_hat, head),
         files,
-        _numbered(1000 * directions if only_directions else targets_mm),
+        _numbered(np.degrees(directions), SAME_DEG) if only_directions else _numbered(targets_mm, SAME_MM),
         np.full(len(faces), np.nan) if only_directions else distance_mm,
         rejects,
     )
@@ -136,12 +144,12 @@ def _estimate(estimator: GazeEstimator, record: Frame | UnposedFrame | Reject) -
     return face
 
 
-def _numbered(points_mm: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the number of each point (n, 3), from 0; within SAME_MM of an earlier one, it is the same."""
+def _numbered(points: NDArray[np.float64], same: float) -> NDArray[np.int64]:
+    """Return the number of each point (n, 3), from 0; within the distance `same` of an earlier one, it is equal."""
     known: list[NDArray] = []
     numbers = []
-    for point in points_mm:
-        near = (number for number, other in enumerate(known) if np.linalg.norm(other - point) <= SAME_MM)
+    for point in points:
+        near = (number for number, other in enumerate(known) if np.linalg.norm(other - point) <= same)
         number = next(near, len(known))
         known += [point] * (number == len(known))
         numbers.append(number)

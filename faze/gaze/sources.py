@@ -1,5 +1,6 @@
 """The frames of images, folders, videos, manifests and cameras, and the lens through which they were taken."""
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from faze.data.readers.small_yaml import read_small_yaml
 
 IMAGES = (".jpg", ".jpeg", ".png")
 ASSUMED_HFOV_DEG = 60.0
+DEFAULT_FPS = 25.0  # if a container states none
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,14 @@ class Source:
     fps: float = 0.0  # 0: an image, or not stated
 
     @property
+    def is_manifest(self) -> bool:
+        """Whether the source is a manifest."""
+        return self.path.suffix.lower() in MANIFESTS
+
+    @property
     def is_video(self) -> bool:
         """Whether the source is a video."""
-        return self.path.suffix.lower() not in (*IMAGES, *MANIFESTS)
+        return not self.is_manifest and self.path.suffix.lower() not in IMAGES
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,30 +144,37 @@ def sources_of(paths: Sequence[Path]) -> list[Source]:
 def frames_of(paths: Sequence[Path]) -> Iterator[SourceFrame]:
     """Read all frames of images, folders of images, videos and manifests, in order; see `sources_of`."""
     for source in sources_of(paths):
-        if source.path.suffix.lower() in MANIFESTS:
+        if source.is_manifest:
             lines = ManifestLines(source.path)
             for line in (line for person in lines.persons() for line in lines.unposed(person)):
                 yield _of_line(line, lines.folder)
-        elif source.path.suffix.lower() in IMAGES:
-            yield _read_image(source.path)
-        else:
+        elif source.is_video:
             yield from _read_video(source.path)
+        else:
+            yield _read_image(source.path)
 
 
-def camera_frames(index: int) -> Iterator[SourceFrame]:
-    """Read frames of a camera of this machine, until the caller stops.
+def open_camera(index: int) -> Iterator[SourceFrame]:
+    """Open a camera of this machine; return its frames, until it stops.
 
     Raises:
         UserError: there is no such camera.
     """
-    camera, began, number = cv2.VideoCapture(index), time.monotonic(), 0
+    camera = cv2.VideoCapture(index)
+    found, image = camera.read()
+    if not found:
+        raise UserError(f"camera {index} cannot be opened: is another program using it?")
+    return _camera_frames(camera, index, image)
+
+
+def _camera_frames(camera: cv2.VideoCapture, index: int, image: NDArray[np.uint8]) -> Iterator[SourceFrame]:
+    began, found = time.monotonic(), True
     try:
-        while True:
+        for number in itertools.count():
+            yield SourceFrame(Path(f"camera-{index}"), number, time.monotonic() - began, image)
             found, image = camera.read()
             if not found:
-                raise UserError(f"camera {index} gives no {'further ' if number else ''}frame: is it used elsewhere?")
-            yield SourceFrame(Path(f"camera-{index}"), number, time.monotonic() - began, image)
-            number += 1
+                break
     finally:
         camera.release()
 
@@ -197,16 +211,25 @@ def _check_video(path: Path) -> Source:
 
 
 def _read_video(path: Path) -> Iterator[SourceFrame]:
-    """Read a video; OpenCV applies the rotation that its container states."""
-    video, number = _open(path), 0
+    """Read a video; OpenCV applies the rotation that its container states.
+
+    If its times stop or restart, as without a container, the frames after that have the stated or a common rate.
+    """
+    video, number, time_s, shift_s = _open(path), 0, 0.0, 0.0
+    fps = video.get(cv2.CAP_PROP_FPS)
+    step_s = 1 / fps if fps >= 1 else 1 / DEFAULT_FPS
     try:
         while True:
             found, image = video.read()
             if not found:
                 break
-            yield SourceFrame(path, number, video.get(cv2.CAP_PROP_POS_MSEC) / 1000, image)
+            stated_s = video.get(cv2.CAP_PROP_POS_MSEC) / 1000
+            if number and stated_s + shift_s <= time_s:
+                shift_s = time_s + step_s - stated_s
+            time_s = stated_s + shift_s
+            yield SourceFrame(path, number, time_s, image)
             number += 1
     finally:
         video.release()
     if not number:
-        raise UserError(f"{path}: contains no frame that can be decoded")
+        yield SourceFrame(path, 0, 0.0, None, "the video contains no frame that can be decoded")

@@ -54,18 +54,23 @@ class Tracks:
 
     def follow(self, found: Sequence[FaceGaze | str], time_s: float) -> list[tuple[int | None, NDArray | None]]:
         """Return the number of each face, from 0, and its smoothed pitch and yaw (2,) rad; None for a reason."""
-        free = [track for track in self._tracks if time_s - track.time_s <= LONGEST_S]
-        told: list[tuple[int | None, NDArray | None]] = []
-        for face in found:
-            if isinstance(face, str):
-                told.append((None, None))
-                continue
-            nearest = min(free, key=lambda track: float(np.linalg.norm(track.origin_mm - face.origin_mm)), default=None)
-            if nearest is None or np.linalg.norm(nearest.origin_mm - face.origin_mm) > FARTHEST_MM:
-                nearest = _Track(len(self._tracks), face.origin_mm, time_s)
-                self._tracks.append(nearest)
-            else:
-                free.remove(nearest)
-            nearest.origin_mm, nearest.time_s = face.origin_mm, time_s
-            told.append((nearest.number, nearest.smooth(face.pitchyaw, time_s)))
+        known = [track for track in self._tracks if time_s - track.time_s <= LONGEST_S]
+        faces = {index: face for index, face in enumerate(found) if not isinstance(face, str)}
+        pairs = [
+            (float(np.linalg.norm(track.origin_mm - face.origin_mm)), index, track.number)
+            for index, face in faces.items()
+            for track in known
+        ]
+        own: dict[int, int] = {}  # face -> track, the nearest pairs first
+        for distance, index, number in sorted(pairs):
+            if distance <= FARTHEST_MM and index not in own and number not in own.values():
+                own[index] = number
+        told: list[tuple[int | None, NDArray | None]] = [(None, None)] * len(found)
+        for index, face in faces.items():
+            if index not in own:
+                own[index] = len(self._tracks)
+                self._tracks.append(_Track(own[index], face.origin_mm, time_s))
+            track = self._tracks[own[index]]
+            track.origin_mm, track.time_s = face.origin_mm, time_s
+            told[index] = track.number, track.smooth(face.pitchyaw, time_s)
         return told

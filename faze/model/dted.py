@@ -129,6 +129,14 @@ class DTED(nn.Module):
         return F.normalize(code, dim=(1, 2) if axis == 3 else axis)
 
 
+_PARTS = {"encoder": "encoder", "fc_enc": "encoder", "decoder": "decoder", "fc_dec": "decoder"}
+
+
+def part_of(parameter: str) -> str:
+    """Return the part of a parameter, by its name: encoder, decoder or gaze_head."""
+    return _PARTS.get(parameter.split(".")[0], "gaze_head")
+
+
 def _initialize(module: nn.Module) -> None:
     # A weight on the meta device has no values to draw, and torch would import its compiler for it: a second.
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear) and not module.weight.is_meta:

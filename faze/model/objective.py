@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.config.parameters import Loss
 from faze.model import losses
-from faze.model.dted import DTED
+from faze.model.dted import DTED, part_of
 
 
 class Objective(nn.Module):
@@ -32,16 +32,9 @@ class Objective(nn.Module):
         self.dted = dted
         self.loss = loss
         self.angle, self.euclidean = losses.CodeAngle(), losses.CodeEuclidean()
-        gaze = loss.gaze_angle or loss.gaze_mse
-        embedding = loss.embedding_consistency or loss.triplet_angular or loss.triplet_euclidean or loss.all_equal
-        reached = {
-            (dted.fc_dec, dted.decoder): loss.reconstruction_l1,
-            (dted.gaze1, dted.gaze2): gaze,
-            (dted.encoder, dted.fc_enc): loss.reconstruction_l1 or embedding or (gaze and dted.model.backprop_gaze),
-        }
-        for parts, terms in reached.items():
-            for part in parts:
-                part.requires_grad_(bool(terms))
+        reached = loss.reached(dted.model.backprop_gaze)
+        for name, parameter in dted.named_parameters():
+            parameter.requires_grad_(reached[part_of(name)])
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the unweighted terms, named like their weights in `loss`.

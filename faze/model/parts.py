@@ -8,16 +8,10 @@ from torch import nn
 
 from faze.base.errors import UserError
 from faze.config.parameters import PARTS
-from faze.model.dted import DTED
+from faze.model.dted import DTED, part_of
 from faze.model.weights import load_model
 
-_MODULES = {"encoder": "encoder", "fc_enc": "encoder", "decoder": "decoder", "fc_dec": "decoder"}
 _BLOCKS = {"encoder.initial": "encoder.block1", "decoder.last": "decoder.block{blocks}"}
-
-
-def part_of(parameter: str) -> str:
-    """Return the part of a parameter, by its name: encoder, decoder or gaze_head."""
-    return _MODULES.get(parameter.split(".")[0], "gaze_head")
 
 
 def block_of(parameter: str, blocks: int) -> str:
@@ -37,21 +31,21 @@ def start_from(dted: DTED, path: Path) -> None:
     """Copy the weights of a checkpoint into a network, whose sizes must be the same.
 
     Raises:
-        UserError: the checkpoint cannot be used; if sizes differ, the message names the parts that fit and that do not.
+        UserError: the checkpoint cannot be used; if sizes differ, the message lists the parts that fit and the others.
     """
     found = load_model(path)
     ours, theirs = shapes(dted), shapes(found)
-    if ours == theirs:
+    wanted, given = dataclasses.asdict(dted.model), dataclasses.asdict(found.model)
+    # Without an effect on sizes, backprop_gaze changes only the training, but normalize_axis the network itself.
+    differ = [key for key in wanted if wanted[key] != given[key] and key != "backprop_gaze"]
+    if ours == theirs and not differ:
         dted.load_state_dict(found.state_dict())
         return
     fit = [part for part in PARTS if _of_part(ours, part) == _of_part(theirs, part)]
-    wanted, given = dataclasses.asdict(dted.model), dataclasses.asdict(found.model)
-    sizes = ", ".join(f"model.{key} {given[key]}, not {wanted[key]}" for key in wanted if given[key] != wanted[key])
+    sizes = ", ".join(f"model.{key} is {given[key]} in the checkpoint, not {wanted[key]}" for key in differ)
     others = " and ".join(part for part in PARTS if part not in fit)
-    raise UserError(
-        f"{path}: no training can start from these weights, since the sizes of {others} differ "
-        f"({' and '.join(fit) or 'no part'} would fit): the checkpoint has {sizes}; use its values in the section model"
-    )
+    which = f" (of its parts, {others} would not fit, {' and '.join(fit) or 'none'} would)" if others else ""
+    raise UserError(f"{path}: does not fit the section model: {sizes}{which}. Set the checkpoint's values")
 
 
 def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ shapes of the weights are those of the published checkpoint.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.config.check import build, check_mapping, fields_of
 from faze.config.parameters import Model
-from faze.model.dted import DTED
+from faze.model.dted import DTED, part_of
 from faze.model.torch_file import is_format, read_mapping, write_mapping
 
 FORMAT = 1
@@ -61,6 +62,15 @@ def import_published(path: Path | str, model: Model) -> DTED:
         if isinstance(content.get(key), Mapping):
             content = content[key]
     return _fill(path, content, model)
+
+
+def network_hash(dted: DTED) -> str:
+    """Hash encoder and gaze head (16 hex digits): networks with the same hash compute the same codes and gaze."""
+    digest = hashlib.sha256()
+    for name, parameter in dted.named_parameters():
+        if part_of(name) != "decoder":
+            digest.update(parameter.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float32) -> None:

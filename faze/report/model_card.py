@@ -40,7 +40,8 @@ def write_card(
         real_people: Markdown about errors on real people that were measured elsewhere; "" if there are none.
     """
     config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
-    tier, seed = plain(start["tier"]), start["seed"]
+    tier, seed, begun = plain(start["tier"]), start["seed"], config.get("train.start")
+    origin = f" Its training started from given weights, `{plain(begun)}`." if begun else ""
     trained_on = people.loc[people["split"] != "test", "dataset"]  # by the learners, and presumably by the network
     training_sources = {start.get("pixel_source", UNKNOWN_SOURCE), *(pixel_sources[name] for name in trained_on)}
     parts = [
@@ -48,7 +49,7 @@ def write_card(
         "This network estimates the gaze direction from an image of both eyes (a strip) and redirects the strip to "
         "another gaze and head pose. Few-shot learners adapt it to a person. It was trained with faze "
         f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')}) and follows FAZE (Park et al., "
-        "ICCV 2019, arXiv:1905.01941).",
+        f"ICCV 2019, arXiv:1905.01941).{origin}",
         "- `dted.pt`: the network, for `--checkpoint` of encode, walk, redirect and export, for `--model` of `faze "
         "gaze` and `faze calibrate`, and for `train.start`.\n"
         f"- {join([f'`{file}`' for file in files])}: trained few-shot learners, for `--learner-file` of `faze "

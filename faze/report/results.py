@@ -25,7 +25,7 @@ TABLES += ("training", "convergence")
 class Results:
     """The tables of an evaluation, and the order in which tiers, controls, learners and data sets are shown."""
 
-    tiers: Sequence[str]  # trained
+    tiers: Sequence[str]  # trained, or evaluated with given weights
     controls: Sequence[str]
     learners: Sequence[str]
     datasets: Sequence[str]

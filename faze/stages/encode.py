@@ -21,7 +21,7 @@ from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
-from faze.model.weights import check_same_model, load_model
+from faze.model.weights import check_same_model, load_model, network_hash
 
 
 @command(
@@ -45,7 +45,7 @@ def main(args: Namespace) -> None:
     for data, out in stores:
         with output_lock(out), StripStore(data, fold=config.fold) as strips, exact(dted):
             codes = encode_people(fast, strips, config.encode.batch)
-            write_codes(out, strips.dataset, codes, head, strips.pixel_source)
+            write_codes(out, strips.dataset, codes, head, strips.pixel_source, network_hash(dted))
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

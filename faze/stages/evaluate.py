@@ -59,6 +59,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     logs = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
     given = given_weights({tier: logs[tier, ablation.seeds[0]] for tier in ablation.tiers})
     benchmark = read_benchmark(ablation, given)
+    given = {tier: weights for tier, weights in given.items() if tier not in benchmark["tiers"]}
     trainings = {(tier, seed): log for (tier, seed), log in logs.items() if tier not in given}
     of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers if tier not in given}
     tables: dict[str, pd.DataFrame] = {
@@ -73,7 +74,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         "person_variance": person_variance(ablation, persons),
         "coverage": coverage(ablation),
         "redirection": redirection(ablation),
-        **redirected_tables(ablation, config.evaluate),
+        **redirected_tables(ablation, config.evaluate, given),
         "performance": performance(ablation, benchmark, of_tier),
     }
     rates = tables["performance"].set_index("tier")["images_per_s"]

@@ -26,11 +26,11 @@ from faze.engine.parallel import World, check_chunks
 from faze.engine.precision import Precision, exact
 from faze.engine.step import Step
 from faze.engine.transfer import Feed
-from faze.model.dted import DTED
+from faze.model.dted import DTED, part_of
 from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
-from faze.model.parts import freeze, part_of, start_from
+from faze.model.parts import freeze, start_from
 from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import TrainingSetup, build_feed

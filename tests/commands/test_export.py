@@ -21,7 +21,6 @@ from faze.base.geometry import angular_error
 from faze.commands import export
 from faze.config.parameters import Model
 from faze.data.network_input import to_network, to_network_torch
-from faze.data.store.codes import GAZE_HEAD, checkpoint_of
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.fewshot.learner_file import save_fields
 from faze.fewshot.person_codes import Seen
@@ -29,7 +28,7 @@ from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.model import onnx_graphs
 from faze.model.dted import DTED, Codes
 from faze.model.onnx_graphs import Decoder
-from faze.model.weights import load_model, save_weights
+from faze.model.weights import load_model, network_hash, save_weights
 from faze.stages.encode import encode_strips
 
 MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
@@ -212,9 +211,8 @@ def test_the_gaze_graph_equalises_and_estimates_like_the_network_for_any_batch(t
 
 def save_person(path: Path, dted: DTED, learner: str = "offset") -> PersonalEstimator:
     """Write a calibration for a network."""
-    head = {name: dted.get_parameter(name).detach().numpy() for name in GAZE_HEAD}
     state = {"offset_rad": torch.tensor([0.1, -0.2]), "rotation_rad": torch.tensor([0.1, -0.2, 0.3])}
-    found = PersonalEstimator(learner, "me", "mine", 1, [0], {}, state, checkpoint=checkpoint_of(head))
+    found = PersonalEstimator(learner, "me", "mine", 1, [0], {}, state, checkpoint=network_hash(dted))
     save_fields(found, path)
     return found
 

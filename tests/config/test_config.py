@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from faze.config.check import ConfigError, fields_of, yaml_number
 from faze.config.parameters import PER_DATASET, SECTIONS, STAGES, Engine
 from faze.config.stage_config import load, resolve, to_lines
-from faze.config.tiers import DEVICE, resolve_tier, tier_bases, trained_tiers
+from faze.config.tiers import DEVICE, evaluated_tiers, resolve_tier, tier_bases
 from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml
 
@@ -326,7 +326,7 @@ def test_an_untrained_tier_is_measured_and_may_be_built_on(defaults: dict) -> No
     defaults["run"] |= {"tiers": ["baseline", "ddp on baseline (untrained)", "amp"], "controls": ["seed"]}
     config = validate(defaults)
     assert list(tier_bases(config)) == ["baseline", "ddp", "amp"]
-    assert trained_tiers(config) == list(resolve(config, "evaluate")["run.tiers"]) == ["baseline", "amp"]
+    assert evaluated_tiers(config) == list(resolve(config, "evaluate")["run.tiers"]) == ["baseline", "amp"]
     assert resolve(config, "benchmark")["engines.ddp.parallel"] == "ddp"
     assert resolve_tier(config, "amp").parallel == "ddp"
     assert validate(config) == config
@@ -340,7 +340,7 @@ def with_weights(defaults: dict, *tiers: str, **change: object) -> dict:
 def test_a_tier_with_weights_starts_from_them_and_trains_nothing(defaults: dict) -> None:
     config = validate(with_weights(defaults, "baseline", "amp", "published", "ddp"))
     assert tier_bases(config) == {"baseline": None, "amp": "baseline", "published": "baseline", "ddp": "amp"}
-    assert trained_tiers(config) == ["baseline", "amp", "published", "ddp"]
+    assert evaluated_tiers(config) == ["baseline", "amp", "published", "ddp"]
     known = {tier: resolve(config, "train", tier, 0) for tier in ("published", "baseline")}
     changed = {key: value for key, value in known["published"].items() if known["baseline"][key] != value}
     assert changed == {"tier": "published", "train.start": "dted.pt", "train.pairs": 0}
@@ -351,11 +351,15 @@ def test_a_tier_with_weights_starts_from_them_and_trains_nothing(defaults: dict)
 @pytest.mark.parametrize(
     ("tiers", "change", "sentence"),
     [
-        (["published", "amp"], {}, "run.tiers: published has weights, which are only evaluated: write published alone"),
-        (["baseline", "published (untrained)"], {}, "write published alone, after a trained tier"),
-        (["baseline", "amp", "published on amp"], {}, "write published alone, after a trained tier"),
-        (["baseline", "published", "amp on published"], {}, "amp builds on published, which changes no switch"),
-        (["baseline", "published"], {"precision": "fp16"}, "tiers.published: has weights, which are only evaluated"),
+        (
+            ["published", "amp"],
+            {},
+            "run.tiers: published has `weights`: list it without `on`",
+        ),
+        (["baseline", "published (untrained)"], {}, "list it without `on` and `(untrained)`, after the first tier"),
+        (["baseline", "amp", "published on amp"], {}, "list it without `on` and `(untrained)`, after the first tier"),
+        (["baseline", "published", "amp on published"], {}, "amp builds on published, which has `weights`"),
+        (["baseline", "published"], {"precision": "fp16"}, "tiers.published: has `weights`, so it is only evaluated"),
         (["baseline", "published"], {"weights": 3}, "tiers.published.weights: 3 is not text"),
     ],
 )
@@ -367,7 +371,7 @@ def test_a_tier_with_weights_is_checked(tiers, change, sentence, defaults: dict)
 @pytest.mark.parametrize(
     ("train", "loss", "sentence"),
     [
-        ({"pairs": 0}, {}, "train.pairs: 0 evaluates the weights of train.start, which is null"),
+        ({"pairs": 0}, {}, "train.pairs: 0 only evaluates the weights of train.start, which is null"),
         (
             {"frozen": ["encodr"]},
             {},
@@ -380,15 +384,21 @@ def test_a_tier_with_weights_is_checked(tiers, change, sentence, defaults: dict)
             "train.frozen: nothing would be trained, because every part of the network is frozen",
         ),
         (
+            {"frozen": ["decoder", "gaze_head"]},
+            {"reconstruction_l1": 0.0, "embedding_consistency": 0.0, "backprop_gaze": False},
+            "nothing would be trained, because no term of `loss` reaches encoder",
+        ),
+        (
             {"frozen": ["encoder", "gaze_head"]},
             {"reconstruction_l1": 0.0},
-            "nothing would be trained, because no loss of the section loss reaches decoder",
+            "nothing would be trained, because no term of `loss` reaches decoder",
         ),
     ],
 )
 def test_first_weights_and_frozen_parts_are_checked(train, loss, sentence, defaults: dict) -> None:
     defaults["train"] |= train
-    defaults["loss"] |= loss
+    defaults["model"] |= {key: value for key, value in loss.items() if key in defaults["model"]}
+    defaults["loss"] |= {key: value for key, value in loss.items() if key in defaults["loss"]}
     (fault,) = faults(defaults)
     assert sentence in fault
 
@@ -469,7 +479,7 @@ def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Pat
     for section in set(STAGES[stage]) & set(SECTIONS):
         for key in fields_of(next(filter(is_dataclass, [STAGES[stage][section], *get_args(STAGES[stage][section])]))):
             value, read = defaults[section][key], getattr(loaded.sections[section], key)
-            value = trained_tiers(defaults) if key == "tiers" else value
+            value = evaluated_tiers(defaults) if key == "tiers" else value
             assert read == (tuple(value) if isinstance(value, list) else value), f"{section}.{key}"
 
 

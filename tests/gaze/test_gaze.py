@@ -32,9 +32,9 @@ from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze import estimator, overlay
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.sources import Lens, SourceFrame, frames_of
-from faze.gaze.tracks import OneEuro
+from faze.gaze.tracks import OneEuro, Tracks
 from faze.model.dted import DTED
-from faze.model.weights import save_weights
+from faze.model.weights import network_hash, save_weights
 
 CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
 MODEL = Model(2, 4, 64, 256, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
@@ -59,7 +59,7 @@ def landmarks_of(pose: NDArray, lens: tuple) -> NDArray:
 
 
 def estimator_of(dted: DTED, pose: NDArray, lens: tuple, **others: object) -> GazeEstimator:
-    return GazeEstimator(dted, CAMERA, lambda _: [landmarks_of(pose, lens)], **others)
+    return GazeEstimator(dted, "", CAMERA, lambda _: [landmarks_of(pose, lens)], **others)
 
 
 @pytest.mark.parametrize("lens", [LENS, DISTORTED], ids=["no distortion", "distortion"])
@@ -235,7 +235,11 @@ def test_a_parquet_table_has_numbers(run, tmp_path: Path) -> None:
     table, rows = pd.read_parquet(tmp_path / "gaze.parquet"), read_table(tmp_path / "gaze.csv")
     assert list(table) == list(rows[0]) and table["reason"].tolist() == ["", "no face found"]
     assert table["gaze_x"][0] == float(rows[0]["gaze_x"]) and np.isnan(table["gaze_x"][1])
-    assert table["face_id"].tolist() == [0, pd.NA] and list(tmp_path.glob("*partial*")) == []
+    assert (
+        table.dtypes["frame"] == table.dtypes["success"] == np.int64
+        and table["face_id"].tolist() == [0, pd.NA]
+        and list(tmp_path.glob("*partial*")) == []
+    )
 
 
 def test_a_manifest_states_the_lenses_of_its_frames(run, tmp_path: Path) -> None:
@@ -256,7 +260,7 @@ def test_a_camera_is_read_until_ctrl_c(run, tmp_path: Path, monkeypatch: pytest.
             yield SourceFrame(Path(f"camera-{index}"), number, number / 10, picture(1))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gaze, "camera_frames", frames)
+    monkeypatch.setattr(gaze, "open_camera", frames)
     assert run("--camera-index", 7, "--hfov-deg", "60", "--overlay", tmp_path / "me.mp4") == 0
     rows = read_table(tmp_path / "gaze.csv")
     assert [row["source"] for row in rows] == ["camera-7"] * 3 and list(tmp_path.glob("*partial*")) == []
@@ -268,7 +272,7 @@ def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(
 ) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), picture(1))
     state = {"offset_rad": torch.tensor([0.1, -0.2], dtype=torch.float64)}
-    person = PersonalEstimator("offset", "me", "frames", 1, [0], {}, state, checkpoint=estimator.checkpoint(dted))
+    person = PersonalEstimator("offset", "me", "frames", 1, [0], {}, state, checkpoint=network_hash(dted))
     save_fields(person, tmp_path / "me.pt")
     plain = estimator_of(dted, POSES[0], LENS).faces(picture(1), LENS)[0]
     calibrated = estimator_of(dted, POSES[0], LENS, person=person).faces(picture(1), LENS)[0]
@@ -280,6 +284,10 @@ def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(
     save_fields(dataclasses.replace(person, checkpoint="0123"), tmp_path / "other.pt")
     assert run(tmp_path / "a.png", "--hfov-deg", "60", "--person", tmp_path / "other.pt") == 1
     assert "other.pt: was made with another network (0123, not" in capsys.readouterr().err
+    for damage in ({}, {"offset_rad": torch.zeros(3)}, {"offset_rad": torch.full((2,), torch.nan)}):
+        save_fields(dataclasses.replace(person, state=damage), tmp_path / "damaged.pt")
+        assert run(tmp_path / "a.png", "--hfov-deg", "60", "--person", tmp_path / "damaged.pt") == 1
+        assert "damaged.pt: is damaged: run faze calibrate again" in capsys.readouterr().err
 
 
 def test_one_euro_removes_noise_at_rest_and_follows_saccades() -> None:
@@ -320,19 +328,24 @@ def test_what_cannot_be_used_is_one_sentence(run, tmp_path: Path, capsys) -> Non
 
 
 def test_outputs_never_replace_inputs_or_each_other(run, tmp_path: Path, capsys) -> None:
-    write_video(tmp_path / "me.mp4", [picture(1)])
-    write_video(tmp_path / "me.partial.mp4", [picture(1)])
-    before = (tmp_path / "me.mp4").read_bytes()
-    for arguments in (
-        ("me.mp4", "--overlay", tmp_path / "me.mp4"),
-        ("me.partial.mp4", "--overlay", tmp_path / "me.mp4"),
-        ("me.mp4", "--overlay", tmp_path / "gaze.csv"),
-        ("me.mp4", "--overlay", tmp_path / "dted.pt"),
+    """The rows of frames.parquet are written to frames.partial.csv first."""
+    line = "image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm\na.png,me,60,100,100,0\n"
+    for name in ("frames.csv", "frames.partial.csv"):
+        (tmp_path / name).write_text(line)
+    for name in ("me.mp4", "me.partial.mp4"):
+        write_video(tmp_path / name, [picture(1)])
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for source, table, video in (
+        ("me.mp4", "gaze.csv", "me.mp4"),
+        ("me.partial.mp4", "gaze.csv", "me.mp4"),
+        ("frames.csv", "frames.csv", None),
+        ("frames.partial.csv", "frames.parquet", None),
     ):
-        assert run(tmp_path / arguments[0], *arguments[1:]) == 1
+        more = ("--overlay", tmp_path / video) if video else ()
+        assert run(tmp_path / source, *more, table=table) == 1
         assert "would be replaced by an output; choose another name" in capsys.readouterr().err
-    assert run(tmp_path / "me.mp4", "--overlay", tmp_path) == 1 and "is a folder" in capsys.readouterr().err
-    assert (tmp_path / "me.mp4").read_bytes() == before
+    assert run(tmp_path / "me.mp4", "--overlay", tmp_path) == 1 and "must end with .mp4" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_truncated_video_keeps_the_frames_that_can_be_decoded(tmp_path: Path) -> None:
@@ -367,6 +380,49 @@ def test_times_are_those_of_a_video_whose_rate_varies(tmp_path: Path) -> None:
     ffmpeg("-f", "concat", "-safe", 0, "-i", tmp_path / "list.txt", *out)
     times = [frame.time_s for frame in frames_of([tmp_path / "varying.mp4"])]
     np.testing.assert_allclose(times[:4], [0, 0.04, 0.24, 0.28], atol=0.002)
+
+
+def test_times_always_increase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A video without a container has no times, and those of joined videos restart."""
+    stated = iter([0.0, 0.0, 0.0, 500.0, 540.0, 0.0, 40.0])
+
+    class Capture:
+        frames = 7
+
+        def read(self) -> tuple[bool, NDArray | None]:
+            self.frames -= 1
+            return self.frames >= 0, picture(1)
+
+        def get(self, key: int) -> float:
+            return {cv2.CAP_PROP_FPS: 25.0, cv2.CAP_PROP_FRAME_COUNT: 7}.get(key) or (
+                next(stated) if key == cv2.CAP_PROP_POS_MSEC else 640
+            )
+
+        isOpened, release = (lambda self: True), (lambda self: None)  # noqa: N815
+
+    (tmp_path / "raw.h264").touch()
+    monkeypatch.setattr(cv2, "VideoCapture", lambda path, backend: Capture())
+    times = [frame.time_s for frame in frames_of([tmp_path / "raw.h264"])]
+    np.testing.assert_allclose(times, [0, 0.04, 0.08, 0.58, 0.62, 0.66, 0.70])
+
+
+def test_faces_keep_their_numbers_when_their_order_changes(dted: DTED) -> None:
+    """The nearest pairs are matched first, and a face that jumps or was away is another one."""
+    face = estimator_of(dted, POSES[0], LENS).faces(picture(1), LENS)[0]
+
+    def at(*places: float) -> list:
+        return [dataclasses.replace(face, origin_mm=np.array([x, 0.0, 500.0])) for x in places]
+
+    tracks = Tracks()
+
+    def numbers(time_s: float, *found: object) -> list[int | None]:
+        return [number for number, _ in tracks.follow(found, time_s)]
+
+    assert numbers(0.0, *at(0, 140)) == [0, 1]
+    assert numbers(0.1, *at(60, 0)) == [1, 0]
+    assert numbers(0.2, "both eyes are closed", *at(10)) == [None, 0]
+    assert numbers(0.3, *at(400, 70)) == [2, 1]
+    assert numbers(2.0, *at(400)) == [3]
 
 
 def test_a_killed_run_leaves_its_rows(dted: DTED, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:

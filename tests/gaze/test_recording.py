@@ -24,10 +24,10 @@ from faze.data.readers.manifest import Manifest
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import load_personal_estimator
 from faze.gaze import estimator
-from faze.gaze.estimator import GazeEstimator, checkpoint
+from faze.gaze.estimator import GazeEstimator
 from faze.gaze.recording import Recording, read_recording
 from faze.model.dted import DTED
-from faze.model.weights import save_weights
+from faze.model.weights import network_hash, save_weights
 
 CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
 MODEL = Model(2, 4, 64, 256, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
@@ -90,7 +90,7 @@ def recording(target: Sequence[int]) -> Recording:
 
 def test_labels_are_those_of_preprocessing(dted: DTED, tmp_path: Path) -> None:
     path = write_manifest(tmp_path, TARGETS, posed=True)
-    found = read_recording(GazeEstimator(dted, CAMERA, lambda _: []), path, None)
+    found = read_recording(GazeEstimator(dted, "", CAMERA, lambda _: []), path, None)
     _, labels = Manifest(path, None).labels("anna")
     np.testing.assert_allclose(found.person.gaze, vector_from_pitchyaw(labels[:, :2]), atol=1e-9)
     np.testing.assert_allclose(found.person.head, labels[:, 2:], atol=1e-9)
@@ -100,9 +100,10 @@ def test_labels_are_those_of_preprocessing(dted: DTED, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "shots", "support", "held_out"),
     [
-        ([0, 0, 1, 1, 2, 2, 3, 4], None, [0, 2, 6, 7], [4, 5]),
-        ([0, 0, 1, 1, 2, 2, 3, 4], 6, [0, 2, 6, 7, 1, 3], [4, 5]),
+        ([0, 0, 1, 1, 2, 2, 3, 4], None, [0, 2, 7], [4, 5, 6]),
+        ([0, 0, 1, 1, 2, 2, 3, 4], 5, [0, 2, 7, 1, 3], [4, 5, 6]),
         ([0, 1, 2, 0, 1, 2], 1, [0], [2, 5]),
+        (list(range(9)), None, [0, 1, 4, 5, 6, 8], [2, 3, 7]),
     ],
 )
 def test_samples_are_spread_over_targets_that_are_not_held_out(target, shots, support, held_out) -> None:
@@ -110,10 +111,15 @@ def test_samples_are_spread_over_targets_that_are_not_held_out(target, shots, su
     assert found.support(shots) == support and found.held_out().tolist() == held_out
 
 
+def test_held_out_targets_of_a_grid_are_in_every_row_and_column() -> None:
+    cells = np.arange(9).reshape(3, 3)
+    for order in (cells.ravel(), cells.T.ravel()):  # row by row, and column by column
+        rows, columns = np.divmod(order[recording(list(range(9))).held_out()], 3)
+        assert sorted(rows) == sorted(columns) == [0, 1, 2]
+
+
 def test_too_few_targets_or_frames_are_one_sentence() -> None:
-    with pytest.raises(
-        UserError, match="person me of x: its 4 usable frames show 2 targets, but at least 3 are needed"
-    ):
+    with pytest.raises(UserError, match="person me of x: has 4 usable frames with 2 targets, but 3 are needed"):
         recording([0, 1, 0, 1]).support(None)
     with pytest.raises(UserError, match="--shots 5 is more than the 2 frames not held out"):
         recording([0, 1, 2]).support(5)
@@ -124,10 +130,10 @@ def test_a_calibration_is_measured_on_held_out_targets_and_saved(run, dted, pose
     path = write_manifest(tmp_path, TARGETS, posed=posed, dark=-1 if posed else 3)
     assert run("--manifest", path) == 0
     said = capsys.readouterr().out
-    used = (0, 1, 3, 4) if posed else (0, 1, 4, 5)  # the third of the targets with a usable frame is held out
-    assert f"offset on 4 samples: {', '.join(f'img/{number:04d}.jpg' for number in used)}\n" in said
+    used = (0, 1, 4, 5) if posed else (0, 1, 5)  # of the targets with a usable frame, the third and fourth are held out
+    assert f"offset on {len(used)} samples: {', '.join(f'img/{number:04d}.jpg' for number in used)}\n" in said
     assert ("6 of 6 frames" if posed else "5 of 6 frames can be used\n  rejected: img/0003.jpg: no face found") in said
-    found = load_personal_estimator(tmp_path / "me.pt", checkpoint(dted))
+    found = load_personal_estimator(tmp_path / "me.pt", network_hash(dted), 3 * MODEL.z_gaze)
     with GazeEstimator.load(tmp_path / "dted.pt") as plain:
         own = read_recording(plain, path, None)
     query = own.held_out()
@@ -141,7 +147,7 @@ def test_a_calibration_is_measured_on_held_out_targets_and_saved(run, dted, pose
 def test_a_calibration_that_does_not_help_is_not_saved(run, monkeypatch: pytest.MonkeyPatch, tmp_path, capsys) -> None:
     """The network is right about held-out targets, and off by 20 degrees about the others."""
     see = GazeEstimator._see
-    targets = iter([False, False, True] * 2)
+    targets = iter([False, False, True, True, False, False])
 
     def right_or_wrong(self, strip, head):
         pitchyaw = labels[next(numbers)] + (0 if next(targets) else np.radians([0, 20]))

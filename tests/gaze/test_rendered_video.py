@@ -107,7 +107,7 @@ def test_the_gaze_in_a_turned_video_is_that_of_the_frames(person: Rendered, rows
     """Only the compression of the video changes the gaze; poses are those of the annotation."""
     times = vectors(rows, "timestamp")[:, 0]
     np.testing.assert_allclose(times, np.concatenate([[0], np.cumsum(DURATIONS)[:-1]]), atol=0.002)
-    plain = GazeEstimator(load_model(network_path(SHIPPED)), default_camera(), lambda image: [])
+    plain = GazeEstimator(load_model(network_path(SHIPPED)), "", default_camera(), lambda image: [])
     poses = person.known.head_pose[person.rows]
     faces = [plain.at_pose(image, person.camera(i), poses[i]) for i, image in enumerate(person.images)]
     found = vectors(rows, "gaze_x", "gaze_y", "gaze_z")

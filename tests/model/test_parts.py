@@ -9,8 +9,8 @@ from faze.base.errors import UserError
 from faze.config.check import build
 from faze.config.parameters import PARTS, Model
 from faze.config.validation import read_config
-from faze.model.dted import DTED
-from faze.model.parts import block_of, freeze, part_of, start_from
+from faze.model.dted import DTED, part_of
+from faze.model.parts import block_of, freeze, start_from
 from faze.model.weights import save_weights
 
 
@@ -57,7 +57,12 @@ def test_other_sizes_are_refused_part_by_part(tmp_path: Path) -> None:
     save_weights(tmp_path / "given.pt", network(decoder_channels=16))
     with pytest.raises(UserError) as refused:
         start_from(network(), tmp_path / "given.pt")
-    assert "since the sizes of decoder differ (encoder and gaze_head would fit)" in str(refused.value)
-    assert str(refused.value).startswith(f"{tmp_path}/given.pt: ") and "decoder_channels 16, not 32" in str(
-        refused.value
+    assert str(refused.value) == (
+        f"{tmp_path}/given.pt: does not fit the section model: model.decoder_channels is 16 in the checkpoint, not 32 "
+        "(of its parts, decoder would not fit, encoder and gaze_head would). Set the checkpoint's values"
     )
+    save_weights(tmp_path / "given.pt", network(normalize_axis=3, backprop_gaze=False))
+    with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3 in the checkpoint, not 1\. Set"):
+        start_from(network(), tmp_path / "given.pt")
+    save_weights(tmp_path / "given.pt", network(backprop_gaze=False))
+    start_from(network(), tmp_path / "given.pt")

@@ -17,9 +17,9 @@ from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_pose
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, jpeg, render_frames, sample_frames
 from faze.fewshot.learner_file import load_learned
-from faze.gaze.estimator import GazeEstimator, checkpoint, default_camera
+from faze.gaze.estimator import GazeEstimator, default_camera
 from faze.model.dted import DTED
-from faze.model.weights import load_model
+from faze.model.weights import load_model, network_hash
 from faze.report.model_card import _errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,9 +43,9 @@ def test_the_folder_is_small_and_its_learners_belong_to_the_network(dted: DTED) 
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 2 * 2**20
     known = {learner: load_learned(FOLDER / f"{learner}.pt", learner, []).checkpoint for learner in learners}
     assert {name: hashed for name, hashed in known.items() if hashed} == dict.fromkeys(
-        [name for name, hashed in known.items() if hashed], checkpoint(dted)
+        [name for name, hashed in known.items() if hashed], network_hash(dted)
     )
-    assert known["bayes"] == checkpoint(dted)
+    assert known["bayes"] == network_hash(dted)
 
 
 def test_the_card_is_that_of_these_errors_and_this_recipe(dted: DTED, errors: pd.DataFrame) -> None:
@@ -67,7 +67,7 @@ def test_errors_of_a_test_person_are_found_again(dted: DTED, errors: pd.DataFram
     synthetic = build(Synthetic, config["synthetic"])
     frames = sample_frames(role := Role("gazecapture", "test", number), synthetic)
     known, query = supplementary(frames), config["fewshot"]["query_entries"]
-    estimator = GazeEstimator(dted, default_camera(), lambda image: [])
+    estimator = GazeEstimator(dted, "", default_camera(), lambda image: [])
     angles = []
     for row, image in enumerate(render_frames(role, frames, synthetic.seed)):
         if row >= synthetic.frames_per_person - query:

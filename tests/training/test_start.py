@@ -1,14 +1,19 @@
 """Trainings that start from given weights, freeze parts of the network, or only evaluate."""
 
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from stage_training import Training, write_store
+import yaml
+from stage_training import ROOT, Training, write_store
 
 from faze.base.run_log import read_events
-from faze.model.parts import part_of
+from faze.commands import import_checkpoint
+from faze.model.dted import part_of
 
+GOLDEN_SIZES = {"growth": 4, "blocks": 4, "image_height_px": 64, "image_width_px": 256}
 SHORT = {"pairs": 32, "log_every_pairs": 16, "validate_every_pairs": 32}
 
 
@@ -59,3 +64,23 @@ def test_other_weights_at_the_same_path_are_another_training(data: Path, first: 
     start.write_bytes(training.out.read_bytes())
     training.finish()
     assert any(not torch.equal(weight, before[name]) for name, weight in training.weights().items())
+
+
+def test_the_published_layout_starts_a_training(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The golden state dictionary has the names and shapes of the released code."""
+    with np.load(ROOT / "tests/golden/dted_small.npz") as arrays:
+        golden = {key.removeprefix("sd/"): torch.tensor(arrays[key]) for key in arrays.files if key.startswith("sd/")}
+    torch.save({f"module.{key}": value for key, value in golden.items()}, tmp_path / "published.pth.tar")
+    (tmp_path / "sizes.yaml").write_text(yaml.safe_dump({"name": "sizes", "model": GOLDEN_SIZES}))
+    words = [tmp_path / "published.pth.tar", "--configfile", tmp_path / "sizes.yaml", "--out", tmp_path / "start.pt"]
+    monkeypatch.setattr(sys, "argv", ["faze import-checkpoint", *map(str, words)])
+    assert import_checkpoint.main() == 0
+    sections = {"model": GOLDEN_SIZES}
+    training = Training(
+        tmp_path, data, "baseline", sections=sections, **SHORT | {"pairs": 0}, start=str(tmp_path / "start.pt")
+    )
+    training.finish()
+    assert all(torch.equal(weight, golden[name].float()) for name, weight in training.weights().items())
+    training = Training(tmp_path, data, "baseline", sections=sections, **SHORT, start=str(tmp_path / "start.pt"))
+    training.finish()
+    assert any(not torch.equal(weight, golden[name].float()) for name, weight in training.weights().items())

@@ -78,12 +78,23 @@ def check_data(datasets):
 
 def check_starts(config):
     """Check the paths of weights from which trainings start, or which are only evaluated."""
-    starts = {f"tiers.{tier}.weights": path for tier, path in faze.config.tiers.given_weights(config).items()}
+    evaluated = faze.config.tiers.evaluated_tiers(config)
+    given = faze.config.tiers.given_weights(config).items()
+    starts = {f"tiers.{tier}.weights": path for tier, path in given if tier in evaluated}
     starts |= {"train.start": config["train"]["start"]}
     starts |= {f"sweep.grid.train.start: {path}": path for path in config["sweep"]["grid"].get("train.start", [])}
     for key, path in starts.items():
-        if path and not in_storage(path):
-            check_path(key, str(faze.config.shipped.network_path(path)))
+        if path and in_storage(path):  # the stage opens it itself, and cannot read from a storage provider
+            raise faze.config.check.ConfigError(f"{key}: {path} is in a storage: copy it to this machine")
+        if path:
+            file = faze.config.shipped.network_path(path)
+            check_path(key, str(file))
+            if not file.is_file():
+                raise faze.config.check.ConfigError(f"{key}: {file} is not a file")
+            if Path("results", config["name"]).resolve() in file.resolve().parents:  # a training would replace it
+                raise faze.config.check.ConfigError(
+                    f"{key}: {path} belongs to these results, which it would replace: give this file another `name`"
+                )
 
 
 def splits_file(data):
@@ -179,13 +190,14 @@ FOLDS = [f"/fold{number}" for number in range(faze.config.datasets.training_fold
 FIRST_FOLD = FOLDS[0] if FOLDS else ""
 STORES = [f"results/{{name}}/data/{dataset}.h5" for dataset in DATASETS]
 in_one_sentence(check_data, DATASETS)
-in_one_sentence(check_starts, config)
+if GAZE:
+    in_one_sentence(check_starts, config)
 check_storage(config["name"])
 check_surroundings(config["tracking"]["uri"])
 
 # Jobs read the configuration too, perhaps on nodes with other devices.
 os.environ[faze.config.tiers.DEVICE] = faze.config.tiers.auto_device(config)
-TIERS = faze.config.tiers.trained_tiers(config)
+TIERS = faze.config.tiers.evaluated_tiers(config)
 
 
 # Points of a sweep: training runs of the first tier with other values. Their names are used like those of tiers.

@@ -16,7 +16,7 @@ from faze.data.normalization.pose import UnusableFrame
 # (H, W, 3) uint8 BGR frame -> (12, 2) px of VERTICES, pixel centres at integers; None: no face. It may raise
 # UnusableFrame.
 Detector = Callable[[NDArray[np.uint8]], NDArray | None]
-# The same for several faces, the largest first; an UnusableFrame stands for a face that cannot be used.
+# The same for several faces, the largest first. For a face that cannot be used, the list contains an UnusableFrame.
 FaceDetector = Callable[[NDArray[np.uint8]], list[NDArray | UnusableFrame]]
 _Finder = Callable[[NDArray[np.uint8]], list[NDArray]]  # RGB frame -> (12, 2) px of each face
 # Largest root mean square distance of the eyes' landmarks from those in the mirrored frame, as a fraction of the face's
@@ -25,14 +25,15 @@ _MAX_MIRROR_ERROR = 0.03
 
 
 ENVIRONMENT = (
-    "run `faze landmarks` with the Python of the environment envs/landmarks.yaml (set landmarks.python to its path)"
+    "run `faze landmarks` with the Python of the environment envs/landmarks.yaml (set landmarks.python to its path), "
+    "or set landmarks.model to a Face Landmarker file"
 )
 
 
 @contextlib.contextmanager
 def open_detector(model: Path | None, remedy: str = ENVIRONMENT) -> Iterator[Detector]:
-    """Open a detector of one face, the largest; see `open_faces`."""
-    with open_faces(model, 1, remedy) as detect_all:
+    """Open a detector of one face, the largest, which uses one thread; see `open_faces`."""
+    with open_faces(model, 1, remedy, threads=1) as detect_all:
 
         def detect(image: NDArray[np.uint8]) -> NDArray | None:
             found = next(iter(detect_all(image)), None)
@@ -44,7 +45,7 @@ def open_detector(model: Path | None, remedy: str = ENVIRONMENT) -> Iterator[Det
 
 
 @contextlib.contextmanager
-def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT) -> Iterator[FaceDetector]:
+def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT, threads: int = 2) -> Iterator[FaceDetector]:
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
@@ -54,6 +55,7 @@ def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT) -> Iter
         model: Face Landmarker task file; None: the face mesh in the package.
         most: largest number of faces.
         remedy: what to do if MediaPipe is missing or does not work.
+        threads: 1, or 2 to process a frame and its mirror image at the same time.
 
     Raises:
         UserError: MediaPipe is not installed, does not work, or lacks the model; the message contains the remedy.
@@ -62,8 +64,8 @@ def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT) -> Iter
         try:
             opened = [
                 # One more than wanted, of which the largest are used: MediaPipe's own choice changes between frames.
-                _open_mesh(stack, most + 1) if model is None else _open_task(model, stack, most + 1)
-                for _ in range(2)
+                _open_mesh(stack, most + 1, remedy) if model is None else _open_task(model, stack, most + 1, remedy)
+                for _ in range(threads)
             ]
             for find in opened:
                 find(np.zeros((64, 64, 3), np.uint8))  # some errors occur only at the first frame
@@ -72,12 +74,11 @@ def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT) -> Iter
         except Exception as error:  # with other versions of protobuf or numpy, MediaPipe may raise any error
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise UserError(f"MediaPipe cannot be used in this environment ({reason}): {remedy}") from None
-        beside = stack.enter_context(ThreadPoolExecutor(1))
+        beside = stack.enter_context(ThreadPoolExecutor(threads))
 
         def detect(image: NDArray[np.uint8]) -> list[NDArray | UnusableFrame]:
             rgb = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-            of_mirror = beside.submit(opened[1], cv2.flip(rgb, 1))
-            found, mirrored = opened[0](rgb), of_mirror.result()
+            found, mirrored = beside.map(lambda find, frame: find(frame), (opened * 2)[:2], (rgb, cv2.flip(rgb, 1)))
             if not mirrored:
                 return []
             largest = sorted(found, key=face_width_px, reverse=True)[:most]
@@ -112,14 +113,11 @@ def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int)
     return (landmarks_px + unmirrored) / 2
 
 
-def _open_mesh(stack: contextlib.ExitStack, most: int) -> _Finder:
+def _open_mesh(stack: contextlib.ExitStack, most: int, remedy: str) -> _Finder:
     import mediapipe  # only this command needs it
 
     if not hasattr(mediapipe, "solutions"):
-        raise UserError(
-            f"MediaPipe {mediapipe.__version__} contains no face mesh: install the version pinned in "
-            "envs/landmarks.yaml, or set landmarks.model to a Face Landmarker file"
-        )
+        raise UserError(f"MediaPipe {mediapipe.__version__} contains no face mesh: {remedy}")
     # The refined mesh locates the eye corners about twice as precisely, and is the one of the Face Landmarker.
     mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=most, refine_landmarks=True)
     stack.callback(mesh.close)
@@ -131,12 +129,12 @@ def _open_mesh(stack: contextlib.ExitStack, most: int) -> _Finder:
     return find
 
 
-def _open_task(model: Path, stack: contextlib.ExitStack, most: int) -> _Finder:
+def _open_task(model: Path, stack: contextlib.ExitStack, most: int, remedy: str) -> _Finder:
     import mediapipe
     from mediapipe.tasks.python import BaseOptions, vision
 
     if not model.is_file():
-        raise UserError(f"{model}: no such file; landmarks.model is a MediaPipe Face Landmarker file")
+        raise UserError(f"{model}: there is no such Face Landmarker file: {remedy}")
     options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)), num_faces=most)
     try:
         landmarker = vision.FaceLandmarker.create_from_options(options)

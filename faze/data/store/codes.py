@@ -6,7 +6,6 @@ gaze_hat, under their names in the checkpoint: `gaze1.weight` (H, 3 G), `gaze1.b
 """
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -42,6 +41,7 @@ def write_codes(
     persons: Iterable[tuple[str, str, Mapping[str, NDArray]]],
     gaze_head: Mapping[str, NDArray] | None = None,
     pixel_source: str = UNKNOWN_SOURCE,
+    checkpoint: str = "",
 ) -> None:
     """Write codes as float32, person by person; the file appears once all people are written.
 
@@ -51,11 +51,12 @@ def write_codes(
         persons: Name, split and arrays (by name) of each person.
         gaze_head: The arrays GAZE_HEAD of the gaze head that computed gaze_hat.
         pixel_source: source of the strips' pixels (`StripStore.pixel_source`).
+        checkpoint: Hash of the network (`faze.model.weights.network_hash`); "" if unknown.
 
     Raises:
         UserError: There are no people to write.
     """
-    with whole_store(path, "codes", dataset=dataset, pixel_source=pixel_source) as file:
+    with whole_store(path, "codes", dataset=dataset, pixel_source=pixel_source, checkpoint=checkpoint) as file:
         for name, array in (gaze_head or {}).items():
             file.attrs[name] = np.asarray(array, np.float32)
         for person, split, arrays in persons:
@@ -80,6 +81,7 @@ class CodeStore(PersonGroups):
         with open_file(path) as file, untrusted(path, "the list of people"):
             self.dataset = check_schema(file, self._path, "codes")
             self.pixel_source = text_attribute(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+            self.checkpoint = text_attribute(file.attrs, "checkpoint", "")  # hash of the network; "" if unknown
             # The released code's files have no gaze head.
             has_head = all(name in file.attrs for name in GAZE_HEAD)
             self.gaze_head = _check_layers({name: file.attrs[name] for name in GAZE_HEAD}, path) if has_head else None
@@ -102,11 +104,6 @@ class CodeStore(PersonGroups):
                 f"{self._path}: {wrong[0]} of person {person} has shape {shapes[wrong[0]]}: run encode again"
             )
 
-    @property
-    def checkpoint(self) -> str:
-        """Hash of the trained gaze head, which identifies the checkpoint; "" if the file contains no gaze head."""
-        return checkpoint_of(self.gaze_head or {})
-
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with open_file(self._path) as file, untrusted(self._path, f"person {person}"):
             group = group_of(file, self._path, person)
@@ -114,12 +111,6 @@ class CodeStore(PersonGroups):
             found = checksum_of([person, self.split(person)], arrays.items())
             check_sum(group, found, self._path, f"the data of person {person}")
             return arrays
-
-
-def checkpoint_of(gaze_head: Mapping[str, NDArray]) -> str:
-    """Hash a trained gaze head, float32 arrays in the order of GAZE_HEAD; "" if there is none."""
-    layers = [np.ascontiguousarray(layer) for layer in gaze_head.values()]
-    return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
 
 
 def _check_layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, NDArray]:
