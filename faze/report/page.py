@@ -82,7 +82,7 @@ def render(
         redirection=redirection_rows(results),
         turned=turned_rows(results),
         similarity=similarity_rows(results),
-        changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
+        changes=results.tables["changes"].astype({"verdict": object}).fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
         most_seeds=MOST_SEEDS,
         most_people=MOST_PEOPLE,

@@ -11,7 +11,7 @@ from faze.base.errors import UserError
 from faze.commands import import_checkpoint
 from faze.config.parameters import Model
 from faze.model.dted import DTED
-from faze.model.weights import check_same_model, import_published, load_model, save_weights, strict_state
+from faze.model.weights import check_same_model, import_published, load_model, network_hash, save_weights, strict_state
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
@@ -164,3 +164,16 @@ def test_import_command_refuses_weights_of_another_size(dted, tmp_path, monkeypa
     assert "encoder.initial.conv1.weight has shape (4, 3, 3, 3), not (8, 3, 3, 3)" in error
     assert error.count("\n") == 1
     assert not out.exists()
+
+
+def test_the_hash_of_a_network_is_that_of_encoder_and_gaze_head() -> None:
+    """Codes and gaze depend on these, also if training leaves the gaze head as it was."""
+    hashes = {}
+    for name in ("nothing", "fc_dec.weight", "encoder.initial.conv1.weight", "gaze2.bias"):
+        torch.manual_seed(0)
+        dted = DTED(MODEL)
+        if name != "nothing":
+            with torch.no_grad():
+                dted.get_parameter(name).add_(1e-3)
+        hashes[name] = network_hash(dted)
+    assert hashes["nothing"] == hashes["fc_dec.weight"] and len(set(hashes.values())) == 3

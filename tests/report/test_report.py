@@ -386,9 +386,35 @@ def test_tiers_with_given_weights_have_errors_but_neither_speed_nor_verdict(tmp_
     without = Fabricated(tiers=("baseline", "amp"), seeds=(0, 1, 2), **SMALL)
     without.write(tmp_path / "without")
     make(tmp_path / "without", without)
-    same = read_evaluation(ResultPaths(tmp_path / "without"))[1].tables["changes"]
-    ours = results.tables["changes"].query("tier == 'amp'").reset_index(drop=True)
-    pd.testing.assert_frame_equal(ours, same)  # the noise of trainings does not include weights without a training
+    same = read_evaluation(ResultPaths(tmp_path / "without"))[1].tables
+    for name in (
+        "changes",
+        "redirection_changes",
+    ):  # the noise of trainings does not include weights without a training
+        ours = results.tables[name].query("tier == 'amp'").reset_index(drop=True)
+        pd.testing.assert_frame_equal(ours, same[name], check_dtype=False)
+
+
+def test_a_page_with_one_training_and_given_weights_judges_nothing(tmp_path):
+    case = Fabricated(tiers=("baseline", "given"), given={"given": "published.pt"}, **SMALL)
+    case.write(tmp_path)
+    html = (make(tmp_path, case) / "index.html").read_text()
+    assert "No tier apart from baseline was trained, so no tier is judged" in text_of(section_of(html, "verdict"))
+    assert "each of 0 comparisons" not in html and "published.pt" in section_of(html, "tiers")
+
+
+def test_without_any_training_the_tiers_are_measured_but_not_listed_twice(tmp_path):
+    """With train.pairs 0, all tiers evaluate the same weights, and the benchmark measures their switches."""
+    weights = {"train.start": "published.pt", "train.pairs": 0}
+    case = Fabricated(tiers=("baseline", "amp"), idle=False, **SMALL)
+    paths = case.write(tmp_path)
+    for tier in case.tiers:
+        first, rest = paths.run_log(tier, 0).read_text().split("\n", 1)
+        start = json.loads(first)
+        start["config"] |= weights
+        paths.run_log(tier, 0).write_text(json.dumps(start) + "\n" + rest)
+    html = (make(tmp_path, case) / "index.html").read_text()
+    assert len(rows_of(section_of(html, "tiers").split("</table>")[0])) == 2
 
 
 def test_a_page_without_another_trained_tier_compares_no_errors(tmp_path):

@@ -34,6 +34,22 @@ def test_number_read_as_text(fresh: Checkout) -> None:
     assert re.search(r"config/config\.yaml:\d+: fewshot\.outer_lr: YAML reads 1e-3 as text; write 0\.001", text)
 
 
+@pytest.mark.parametrize(
+    ("start", "sentence"),
+    [
+        ("none.pt", "train.start: no such file or folder: none.pt"),
+        ("config", "train.start: config is not a file"),
+        ("s3://bucket/x.pt", "train.start: s3://bucket/x.pt is in a storage: copy it to this machine"),
+        ("results/smoke/own.pt", "train.start: results/smoke/own.pt belongs to these results, which it would replace"),
+    ],
+)
+def test_weights_to_start_from_are_looked_for_first(fresh: Checkout, start: str, sentence: str) -> None:
+    (fresh.folder / "results/smoke").mkdir(parents=True, exist_ok=True)
+    (fresh.folder / "results/smoke/own.pt").touch()
+    with fresh.edited("config/smoke.yaml", "  pairs: 64\n", f"  pairs: 64\n  start: {start}\n"):
+        assert sentence in refusal(fresh)
+
+
 def test_a_key_given_twice(fresh: Checkout) -> None:
     """Snakemake's and PyYAML's readers would silently keep the last value of a repeated key."""
     with fresh.appended("config/smoke.yaml", "\nname: again\n"):
