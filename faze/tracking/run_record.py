@@ -240,7 +240,9 @@ def _description(training: RunRecord, results: Sequence[MetricValue], run: Logge
         if run.reused_from
         else []
     )
+    config = run.start["config"]
+    given = [f"Evaluated with given weights, `{config['train.start']}`."] if config.get("train.pairs") == 0 else []
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
     of_run = "" if pages_in == training.place else f" of run {pages_in.name}"
     report = f"Figures and intervals: artifact `report/index.html`{of_run}."
-    return "\n\n".join([f"{title}: {' · '.join(numbers)}", *reused, *inactive, report])
+    return "\n\n".join([f"{title}: {' · '.join(numbers)}", *given, *reused, *inactive, report])

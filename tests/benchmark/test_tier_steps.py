@@ -13,9 +13,12 @@ import torch
 from roofline_sizes import small_roofline
 
 from faze.benchmark.meters import EnergyMeter
+from faze.benchmark.roofline import count_work
 from faze.benchmark.tier_steps import TierBlocks, prepare, read_people, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
+from faze.config.check import build, fields_of
+from faze.config.parameters import Loss, Model, Train
 from faze.config.stage_config import load, to_lines
 from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
@@ -205,3 +208,11 @@ def test_scaling_gives_each_case_its_own_benchmark_file(tmp_path: Path) -> None:
         assert (loaded.train.global_batch, loaded.loss.chunk_pairs) == (pairs, chunk)
         assert (loaded.model.image_height_px, loaded.model.image_width_px) == (64, 256)
     assert (together.engine.parallel, together.threads, alone.engine.parallel, alone.threads) == ("ddp", 2, "single", 1)
+
+
+def test_frozen_parts_cost_no_work_in_the_backward_pass() -> None:
+    values = read_config([])
+    train = build(Train, {key: value for key, value in values["train"].items() if key in fields_of(Train)})
+    sections = build(Model, values["model"]), build(Loss, values["loss"])
+    whole, frozen = (count_work(*sections, dataclasses.replace(train, frozen=parts)) for parts in ((), ("encoder",)))
+    assert 0.5 * whole.flop < frozen.flop < 0.9 * whole.flop and frozen.bytes < whole.bytes
