@@ -62,7 +62,7 @@ def test_the_card_is_that_of_these_errors_and_this_recipe(dted: DTED, errors: pd
 
 @pytest.mark.parametrize("number", [3, 7])
 def test_errors_of_a_test_person_are_found_again(dted: DTED, errors: pd.DataFrame, number: int) -> None:
-    """The person is rendered anew, and the gaze in their last entries is estimated."""
+    """The person is rendered again, and the gaze in their last entries is estimated."""
     config = read_config([CONFIG])
     synthetic = build(Synthetic, config["synthetic"])
     frames = sample_frames(role := Role("gazecapture", "test", number), synthetic)
