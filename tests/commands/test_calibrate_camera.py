@@ -1,7 +1,6 @@
 """Calibration of a camera from rendered photos and videos of a board, whose lens is known."""
 
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.commands import calibrate_camera, gaze
+from faze.commands import calibrate_camera
 from faze.data.readers.manifest_camera import read_cameras
 from faze.gaze.board import DICTIONARIES, Board, View
 from faze.gaze.lens_calibration import MOST_VIEWS, calibrate_lens, choose_different
+from faze.gaze.sources import read_lens
 
 SIZE = WIDTH, HEIGHT = 480, 360
 MATRIX = np.array([[420.0, 0, 248.0], [0, 424.0, 174.0], [0, 0, 1]])
@@ -86,7 +86,7 @@ def assert_lens(path: Path) -> None:
     sides = np.array([[40.0, 180], [440, 180], [240, 40], [240, 320], [60, 60], [420, 300]])
     found, expected = (cv2.undistortPoints(sides, *lens) for lens in ((matrix, distortion), (MATRIX, DISTORTION)))
     np.testing.assert_allclose(found, expected, atol=0.005)  # 2 px; the distortion moves these points by up to 30 px
-    assert gaze.read_lens(Namespace(lens=path, hfov_deg=None)).of(np.zeros((HEIGHT, WIDTH, 3), np.uint8))[0].any()
+    assert read_lens(path).of(np.zeros((HEIGHT, WIDTH, 3), np.uint8))[0].any()
 
 
 @pytest.mark.parametrize(("kind", "views"), [("chessboard", 11), ("charuco", 12)])

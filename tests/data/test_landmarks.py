@@ -7,6 +7,7 @@ accepted as a face; landmarks were half a frame off; the origin was not written.
 import dataclasses
 import errno
 import functools
+import itertools
 import json
 import os
 import sys
@@ -75,7 +76,7 @@ def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: py
     mirrored[0] = mirrored[0] + 1.0  # as MediaPipe's noise
     mirrored[2] = mirrored[2] + [0, 40]
     both = iter([lambda rgb: seen, lambda rgb: mirrored[::-1]])
-    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most: next(both))
+    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: next(both))
     with open_faces(None, 3) as detect:
         found = detect(np.zeros((640, 480, 3), np.uint8))
     np.testing.assert_allclose(found[0], seen[1], atol=1e-9)
@@ -84,7 +85,8 @@ def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: py
     both = iter([lambda rgb: seen, lambda rgb: []])
     with open_faces(None, 2) as detect:
         assert detect(np.zeros((640, 480, 3), np.uint8)) == []
-    both = iter([lambda rgb: seen, lambda rgb: mirrored])
+    alternating = itertools.cycle([seen, mirrored])  # one thread, for the frame and then for its mirror image
+    both = iter([lambda rgb: next(alternating) if rgb.shape[0] == 640 else []])
     with open_detector(None) as detect:
         np.testing.assert_allclose(detect(np.zeros((640, 480, 3), np.uint8)), seen[1], atol=1e-9)
 

@@ -39,7 +39,7 @@ def train(step: Step, feed, steps: int) -> list[dict[str, torch.Tensor]]:
     change."""
     found = []
     for number, batch in enumerate(feed(range(steps))):
-        step.set_learning_rates(learning_rates(8 * number, TRAIN))
+        step.set_learning_rates(learning_rates(8 * number, TRAIN, step.group_names))
         found.append(step(batch, loss_weights(8 * number, LOSS, 8)))
     return found
 
@@ -218,7 +218,7 @@ def test_nothing_in_a_step_waits_for_the_gpu(graphed):
     try:
         torch.cuda.set_sync_debug_mode("error")
         for batch in batches:
-            step.set_learning_rates(learning_rates(0, TRAIN))
+            step.set_learning_rates(learning_rates(0, TRAIN, step.group_names))
             step(batch, loss_weights(0, LOSS, 8))
     finally:
         torch.cuda.set_sync_debug_mode("default")

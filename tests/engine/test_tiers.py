@@ -49,7 +49,7 @@ def test_training_learns(float64):
     loss_at_first = loss_of(step, batches[0], weights)
     for number, batch in enumerate(batches):
         pairs = number * TRAIN.global_batch
-        step.set_learning_rates(learning_rates(pairs, TRAIN))
+        step.set_learning_rates(learning_rates(pairs, TRAIN, step.group_names))
         step(batch, loss_weights(pairs, LOSS, TRAIN.global_batch))
     assert loss_of(step, batches[0], weights) < 0.9 * loss_at_first  # 0.80 of it: 58 of 73
     assert all(by.any() for by in change(first, copy_of(bare_model(step))).values())
@@ -129,8 +129,8 @@ def test_accumulated_parts_are_the_step_of_as_many_processes(float64):
         world = Apart(rank, processes, torch.device("cpu"))
         return next(build_feed(people(), setup(tier("baseline"), world, train=train))([0]))
 
-    one.set_learning_rates([0.01, 0.01])
-    many.set_learning_rates([0.01, 0.01])
+    one.set_learning_rates([0.01] * 3)
+    many.set_learning_rates([0.01] * 3)
     total = 0.0
     for rank in range(8):  # as DistributedDataParallel: gradients of each share's loss, averaged
         terms = many.model(share(rank, 8))

@@ -121,7 +121,7 @@ def trained(
         first, found = weight_changes.copy_of(bare_model(step)), []
         for number, batch in enumerate(build_feed(people(), chosen)(range(steps))):
             pairs = number * TRAIN.global_batch
-            step.set_learning_rates(learning_rates(pairs, TRAIN))
+            step.set_learning_rates(learning_rates(pairs, TRAIN, step.group_names))
             value = step(batch, loss_weights(pairs, loss, TRAIN.global_batch))["loss"]
             found.append(float(world.sum(value.clone()) / world.size))
         return Trained(found, weight_changes.change(first, weight_changes.copy_of(bare_model(step))))

@@ -138,7 +138,7 @@ def train_without_waiting(**switches) -> None:
     batches = build_feed(people(), chosen)(range(2))
     for number in range(2):
         with NoWaiting():
-            step.set_learning_rates(learning_rates(8 * number, TRAIN))
+            step.set_learning_rates(learning_rates(8 * number, TRAIN, step.group_names))
             step(next(batches), loss_weights(8 * number, LOSS, 8))
 
 
@@ -156,7 +156,7 @@ def test_a_loss_scaler_waits_where_the_optimiser_is_not_fused():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_numbers_on_the_device_are_the_floats(dtype, monkeypatch):
     """Learning rate and loss weights change in each of these steps."""
-    rates = [learning_rates(8 * n, TRAIN)[0] for n in range(6)]
+    rates = [learning_rates(8 * n, TRAIN, ["encoder"])[0] for n in range(6)]
     weights = [loss_weights(8 * n, LOSS, 8)["embedding_consistency"] for n in range(6)]
     assert len(set(rates)) == len(set(weights)) == 6
     held = losses(tier("fused_sgd", parallel="single"), steps=6, dtype=dtype)
@@ -172,7 +172,7 @@ def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
     batches = list(build_feed(people(), chosen)(range(3)))
 
     def train(step: Step, number: int) -> float:
-        step.set_learning_rates(learning_rates(8 * number, TRAIN))
+        step.set_learning_rates(learning_rates(8 * number, TRAIN, step.group_names))
         return float(step(batches[number], loss_weights(8 * number, LOSS, 8))["loss"])
 
     train(steps[0], 0)
