@@ -19,6 +19,7 @@ from faze.base.geometry import vector_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.codes import GAZE_HEAD, write_codes
+from faze.data.store.layout import put_text
 from faze.fewshot import kernel, meta_training
 from faze.fewshot.learner_file import Learned
 from faze.stages import adapt, meta_train
@@ -55,7 +56,8 @@ def write_people(path: Path, dataset: str, entries: dict[str, list[int]]) -> Non
     rng = np.random.default_rng(len(dataset))
     everyone = [(split, count) for split, counts in entries.items() for count in counts]
     head = dict(zip(GAZE_HEAD, straight_head(), strict=True))
-    write_codes(path, dataset, ((f"{i:05d}", split, codes(rng, n)) for i, (split, n) in enumerate(everyone)), head)
+    people = ((f"{i:05d}", split, codes(rng, n)) for i, (split, n) in enumerate(everyone))
+    write_codes(path, dataset, people, head, checkpoint="0123456789abcdef")
 
 
 def straight_head() -> list[np.ndarray]:
@@ -617,7 +619,7 @@ def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner)
     """Regression: negated codes led to errors of 166 degrees, and no message was shown."""
     assert run("meta_train", learner) == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
-        file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
+        put_text(file, checkpoint="fedcba9876543210")
     assert run("adapt", learner) == 1
     assert_one_sentence(capsys, "mpiigaze.h5: its codes come from another checkpoint .*: run meta_train again")
 
@@ -626,7 +628,7 @@ def test_offset_learnt_nothing_from_codes_and_serves_those_of_every_checkpoint(r
     """Regression: `offset` was refused, although its file contains nothing that depends on codes."""
     assert run("meta_train", "offset") == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
-        file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
+        put_text(file, checkpoint="fedcba9876543210")
     assert run("adapt", "offset") == 0
 
 
