@@ -26,7 +26,7 @@ from faze.data.network_input import shrink, to_network_torch
 from faze.data.normalization.pose import UnusableFrame
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.overlay import draw
-from faze.gaze.sources import Lens, SourceFrame, frames_of
+from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.model.onnx_graphs import Gaze, open_graph
 from faze.model.weights import load_model
 
@@ -36,7 +36,7 @@ TIMED = 200  # calls of the network alone
 
 def repeated(video: Path, count: int) -> Iterator[SourceFrame]:
     """Yield the frames of a video again and again."""
-    return itertools.islice((frame for _ in itertools.count() for frame in frames_of([video])), count)
+    return itertools.islice((frame for _ in itertools.count() for frame in frames_of(sources_of([video]))), count)
 
 
 def resident_mib() -> float:

@@ -34,7 +34,7 @@ from faze.data.landmarks.pose import FACE_MODEL_MM, estimate_pose
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator, default_camera
-from faze.gaze.sources import frames_of
+from faze.gaze.sources import frames_of, sources_of
 from faze.model.weights import load_model
 
 STEPS = ("frames", "video", "video, exact landmarks", "video, MediaPipe")
@@ -55,7 +55,7 @@ def measure_person(role: Role, synthetic: Synthetic, estimator: GazeEstimator) -
     rows = [row for row, image in enumerate(images) if image.shape == images[0].shape]  # phones are also turned
     with tempfile.TemporaryDirectory() as folder:
         write_video(video := Path(folder, "person.mp4"), [images[row] for row in rows])
-        decoded = [frame.image for frame in frames_of([video])]
+        decoded = [frame.image for frame in frames_of(sources_of([video]))]
     known = supplementary(frames)
     errors: dict[str, list[float]] = {step: [] for step in STEPS}
     for row, image in zip(rows, decoded, strict=True):

@@ -32,11 +32,11 @@ from faze.base.geometry import pitchyaw_from_vector
 from faze.base.locks import output_lock
 from faze.base.untrusted import read_isolated
 from faze.config.shipped import FOLDER, SHIPPED
-from faze.data.store.codes import CodeStore, read_all
+from faze.data.store.codes import read_all
 from faze.evaluation.wording import counted, signed
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
+from faze.fewshot.person_codes import PersonCodes, choose_person, open_codes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
 from faze.fewshot.residual_model import ResidualModel
 
@@ -84,7 +84,7 @@ def main(args: Namespace) -> None:
     codes = open_codes(args.codes, default_split="test")
     if learned is not None:
         learned.check_codes(codes.checkpoint, args.codes)
-    person = pick_person(codes, args.codes, args.person)
+    person = read_person(codes, choose_person(codes.persons(), args.codes, args.person))
     support, query = split_entries(person, args.shots, args.query_entries)
     suggested = suggest(person, support, learned) if args.suggest else ""
     read = time.perf_counter()
@@ -167,24 +167,6 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
             f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: choose one of these"
         )
     return found
-
-
-def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
-    """Read the named person, or the only person if none is named.
-
-    Raises:
-        UserError: the store does not contain the person, or contains several and none is named.
-    """
-    persons = codes.persons()
-    if name is None and len(persons) > 1:
-        raise UserError(
-            f"{path}: contains {len(persons)} people, {persons[0]} to {persons[-1]}: choose one with --person"
-        )
-    if name is not None and name not in persons:
-        raise UserError(
-            f"{path}: contains no person {name}, only {persons[0]}" + (f" to {persons[-1]}" if persons[1:] else "")
-        )
-    return read_person(codes, name or persons[0])
 
 
 def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:

@@ -98,7 +98,7 @@ def main(args: Namespace) -> None:
     lens, screen = read_lens(args.lens, args.focal_px, args.hfov_deg), args.screen and read_screen(args.screen)
     sources = sources_to_read(args)
     check_paths(args, [source.path for source in sources])
-    frames = frames_of(args.inputs) if sources else open_camera(args.camera_index)
+    frames = frames_of(sources) if sources else open_camera(args.camera_index)
     overlay = Overlay(partial_of(args.overlay), sources[0].fps if sources else DEFAULT_FPS) if args.overlay else None
     stated = sum(source.frames for source in sources)
     partial = partial_of(args.table)

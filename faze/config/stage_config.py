@@ -28,7 +28,7 @@ from faze.config.tiers import (
 )
 from faze.config.validation import check_steps
 from faze.config.workloads import DTED
-from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
+from faze.config.yaml_files import flatten, merge, read_yaml, refuse, unflatten
 
 # Identity of a file. `name` is None if ablations share the outputs of the stage (SHARED). Only training runs have a
 # `control`; elsewhere its name is in `tier`.
@@ -52,6 +52,8 @@ def resolve(
     of_sweep = points(config) if tier is not None or "points" in STAGES[stage] else {}
     if tier in of_sweep:
         config = at_point(config, tier, of_sweep[tier])
+    if weights := given_weights(config).get(tier):
+        config = merge(config, {"train": {"start": weights, "pairs": 0}})
     flat: dict[str, Any] = {"stage": stage} | ({} if stage in SHARED else {"name": config["name"]})
     if tier is not None:
         flat |= {"tier": tier, "seed": other_seed(config["run"]["seeds"]) if tier == "seed" else seed}
@@ -84,8 +86,6 @@ def resolve(
         else:
             fields = fields_of(get_args(kind)[0] if of_dted else kind)
             known = {key: value for key, value in config[section].items() if key in fields}
-            if stage == "train" and section == "train" and tier in (given := given_weights(config)):
-                known |= {"start": given[tier], "pairs": 0}
         flat |= flatten({section: known})
     return flat
 

@@ -82,6 +82,20 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
     return [person for person in everyone if len(person.code) >= needed], left_out
 
 
+def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
+    """Return the named person of a file, or the only person if none is named.
+
+    Raises:
+        UserError: the file does not contain the person, or contains several and none is named.
+    """
+    if name is None and len(names) > 1:
+        raise UserError(f"{path}: contains {len(names)} people, {names[0]} to {names[-1]}: choose one with --person")
+    if name is not None and name not in names:
+        others = f" to {names[-1]}" if names[1:] else ""
+        raise UserError(f"{path}: contains no person {name}, only {names[0]}{others}")
+    return name or names[0]
+
+
 def read_person(codes: CodeStore, name: str) -> PersonCodes:
     """Read one person.
 

@@ -89,13 +89,14 @@ def find_views(paths: Sequence[Path], board: Board) -> tuple[list[View], Counter
     Raises:
         UserError: no frame can be read, or the frames have different sizes.
     """
-    stated = sum(source.frames for source in sources_of(paths))
+    sources = sources_of(paths)
+    stated = sum(source.frames for source in sources)
     stride = math.ceil(stated / MOST_EXAMINED)
     views: list[View] = []
     reasons: Counter[str] = Counter()
     first = size_px = None
     progress = Progress("find the board", stated, "frames")
-    for number, frame in enumerate(frames_of(paths)):
+    for number, frame in enumerate(frames_of(sources)):
         progress(min(number, stated - 1))
         if number % stride:
             continue

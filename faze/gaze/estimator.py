@@ -27,7 +27,7 @@ from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
 from faze.data.readers.manifest_camera import Camera
 from faze.fewshot.person_codes import Seen
 from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
-from faze.gaze.sources import Lens, SourceFrame, frames_of
+from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.weights import load_model, network_hash
@@ -131,7 +131,7 @@ class GazeEstimator:
 
     def video(self, path: Path | str) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
         """Estimate the gaze in every frame of a video, image or folder of images."""
-        return self.frames(frames_of([Path(path)]))
+        return self.frames(frames_of(sources_of([Path(path)])))
 
     def frames(self, frames: Iterable[SourceFrame]) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
         """Yield each frame with the gaze of each face, or the reason why a face has none; at least one entry."""

@@ -20,7 +20,7 @@ from faze.data.readers.manifest import Manifest
 from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
 from faze.evaluation.statistics import Comparison, compare
 from faze.evaluation.wording import counted
-from faze.fewshot.person_codes import PersonCodes
+from faze.fewshot.person_codes import PersonCodes, choose_person
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator
 
@@ -94,12 +94,7 @@ def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Re
         UserError: the manifest cannot be read, or has several people or not this one.
     """
     lines = ManifestLines(path)
-    known = lines.persons()
-    if name is None and len(known) > 1:
-        raise UserError(f"{path}: contains {len(known)} people, {known[0]} to {known[-1]}: choose one with --person")
-    if name not in (None, *known):
-        raise UserError(f"{path}: contains no person {name}, only {', '.join(known)[:100]}")
-    name = name or known[0]
+    name = choose_person(lines.persons(), path, name)
     records = Manifest(path, None).entries(name) if lines.layout.has_pose else lines.unposed(name)
     faces, files, targets, rejects = [], [], [], []
     progress = Progress("calibrate", lines.count(name), "frames")

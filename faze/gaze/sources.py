@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,9 +141,9 @@ def sources_of(paths: Sequence[Path]) -> list[Source]:
     return found
 
 
-def frames_of(paths: Sequence[Path]) -> Iterator[SourceFrame]:
-    """Read all frames of images, folders of images, videos and manifests, in order; see `sources_of`."""
-    for source in sources_of(paths):
+def frames_of(sources: Iterable[Source]) -> Iterator[SourceFrame]:
+    """Read all frames of sources (`sources_of`), in order."""
+    for source in sources:
         if source.is_manifest:
             lines = ManifestLines(source.path)
             for line in (line for person in lines.persons() for line in lines.unposed(person)):

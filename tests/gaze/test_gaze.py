@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import imageio_ffmpeg
@@ -31,7 +32,7 @@ from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze import estimator, overlay
 from faze.gaze.estimator import GazeEstimator
-from faze.gaze.sources import Lens, SourceFrame, frames_of
+from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.gaze.tracks import OneEuro, Tracks
 from faze.model.dted import DTED
 from faze.model.weights import network_hash, save_weights
@@ -264,7 +265,7 @@ def test_a_camera_is_read_until_ctrl_c(run, tmp_path: Path, monkeypatch: pytest.
     assert run("--camera-index", 7, "--hfov-deg", "60", "--overlay", tmp_path / "me.mp4") == 0
     rows = read_table(tmp_path / "gaze.csv")
     assert [row["source"] for row in rows] == ["camera-7"] * 3 and list(tmp_path.glob("*partial*")) == []
-    assert len(list(frames_of([tmp_path / "me.mp4"]))) > 1
+    assert len(list(frames_of(sources_of([tmp_path / "me.mp4"])))) > 1
 
 
 def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(
@@ -352,7 +353,7 @@ def test_a_truncated_video_keeps_the_frames_that_can_be_decoded(tmp_path: Path) 
     write_video(tmp_path / "me.avi", [picture(seed) for seed in range(8)])
     whole = (tmp_path / "me.avi").read_bytes()
     (tmp_path / "cut.avi").write_bytes(whole[: len(whole) * 2 // 3])
-    numbers = [frame.number for frame in frames_of([tmp_path / "cut.avi"])]
+    numbers = [frame.number for frame in frames_of(sources_of([tmp_path / "cut.avi"]))]
     assert 1 <= len(numbers) < 8 and numbers == list(range(len(numbers)))
 
 
@@ -366,7 +367,7 @@ def test_the_rotation_that_a_phone_writes_is_applied(tmp_path: Path) -> None:
     lower_dark[:240] = 255
     write_video(tmp_path / "flat.mp4", [lower_dark] * 2)
     ffmpeg("-display_rotation", 90, "-i", tmp_path / "flat.mp4", "-c", "copy", tmp_path / "turned.mp4")
-    image = next(frames_of([tmp_path / "turned.mp4"])).image
+    image = next(frames_of(sources_of([tmp_path / "turned.mp4"]))).image
     assert image.shape == (640, 480, 3) and image[:, :200].mean() > 200 and image[:, 300:].mean() < 50
 
 
@@ -378,31 +379,30 @@ def test_times_are_those_of_a_video_whose_rate_varies(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("".join(lines))
     out = ("-fps_mode", "vfr", "-pix_fmt", "yuv420p", tmp_path / "varying.mp4")
     ffmpeg("-f", "concat", "-safe", 0, "-i", tmp_path / "list.txt", *out)
-    times = [frame.time_s for frame in frames_of([tmp_path / "varying.mp4"])]
+    times = [frame.time_s for frame in frames_of(sources_of([tmp_path / "varying.mp4"]))]
     np.testing.assert_allclose(times[:4], [0, 0.04, 0.24, 0.28], atol=0.002)
 
 
 def test_times_always_increase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A video without a container has no times, and those of joined videos restart."""
-    stated = iter([0.0, 0.0, 0.0, 500.0, 540.0, 0.0, 40.0])
+    stated = [0.0, 0.0, 0.0, 500.0, 540.0, 0.0, 40.0]
 
-    class Capture:
-        frames = 7
+    def capture(path: str, backend: int) -> SimpleNamespace:
+        images, times = iter([picture(1)] * len(stated)), iter(stated)
+        known = {cv2.CAP_PROP_FPS: 25.0, cv2.CAP_PROP_FRAME_COUNT: len(stated)}
 
-        def read(self) -> tuple[bool, NDArray | None]:
-            self.frames -= 1
-            return self.frames >= 0, picture(1)
+        def read() -> tuple[bool, NDArray | None]:
+            image = next(images, None)
+            return image is not None, image
 
-        def get(self, key: int) -> float:
-            return {cv2.CAP_PROP_FPS: 25.0, cv2.CAP_PROP_FRAME_COUNT: 7}.get(key) or (
-                next(stated) if key == cv2.CAP_PROP_POS_MSEC else 640
-            )
+        def get(key: int) -> float:
+            return next(times) if key == cv2.CAP_PROP_POS_MSEC else known.get(key, 640)
 
-        isOpened, release = (lambda self: True), (lambda self: None)  # noqa: N815
+        return SimpleNamespace(read=read, get=get, isOpened=lambda: True, release=lambda: None)
 
     (tmp_path / "raw.h264").touch()
-    monkeypatch.setattr(cv2, "VideoCapture", lambda path, backend: Capture())
-    times = [frame.time_s for frame in frames_of([tmp_path / "raw.h264"])]
+    monkeypatch.setattr(cv2, "VideoCapture", capture)
+    times = [frame.time_s for frame in frames_of(sources_of([tmp_path / "raw.h264"]))]
     np.testing.assert_allclose(times, [0, 0.04, 0.08, 0.58, 0.62, 0.66, 0.70])
 
 
@@ -445,7 +445,7 @@ def test_a_killed_run_leaves_its_rows(dted: DTED, tmp_path: Path, run, monkeypat
 def test_overlay_shows_the_arrow_the_strip_and_reasons_at_the_times_of_the_source(run, tmp_path: Path) -> None:
     write_video(tmp_path / "me.mp4", [picture(1), np.zeros((480, 640, 3), np.uint8), picture(1)])
     assert run(tmp_path / "me.mp4", "--hfov-deg", "60", "--overlay", tmp_path / "out.mp4") == 0
-    source, drawn = (list(frames_of([tmp_path / name])) for name in ("me.mp4", "out.mp4"))
+    source, drawn = (list(frames_of(sources_of([tmp_path / name]))) for name in ("me.mp4", "out.mp4"))
     assert [frame.time_s for frame in drawn] == [frame.time_s for frame in source]
     changed = [np.abs(d.image.astype(int) - s.image).max(2) > 60 for d, s in zip(drawn, source, strict=True)]
     assert changed[0][:48, :192].mean() > 0.2 and changed[1][:48, :192].sum() == 0  # the strip
@@ -464,12 +464,14 @@ def test_overlay_keeps_the_times_of_slow_and_fast_sources_and_is_readable_before
         for number, time_s in enumerate([0.0, 0.1, 0.5, 3.0, 4.0, 90_000.0]):
             slow.add(picture(number), time_s)
         time.sleep(1.0)
-        assert len(list(frames_of([tmp_path / "slow.mp4"]))) >= 100
-    assert len(list(frames_of([tmp_path / "slow.mp4"]))) == 41 + 101  # a gap of a day is shown for ten seconds
+        assert len(list(frames_of(sources_of([tmp_path / "slow.mp4"])))) >= 100
+    assert (
+        len(list(frames_of(sources_of([tmp_path / "slow.mp4"])))) == 41 + 101
+    )  # a gap of a day is shown for ten seconds
     with overlay.Overlay(tmp_path / "fast.mp4", 240.0) as fast:
         for number in range(46):
             fast.add(picture(1)[:479, :639], number / 240)
-    frames = list(frames_of([tmp_path / "fast.mp4"]))
+    frames = list(frames_of(sources_of([tmp_path / "fast.mp4"])))
     assert len(frames) == 12 and frames[0].image.shape == (478, 638, 3)
 
 

@@ -22,7 +22,7 @@ from faze.data.readers.screen import read_screen
 from faze.data.store.strips import StripStore
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
-from faze.gaze.sources import frames_of
+from faze.gaze.sources import frames_of, sources_of
 
 pytestmark = pytest.mark.workflow
 
@@ -106,7 +106,7 @@ def write_own_video(folder: Path) -> None:
         x, y = screen.hit(origin, target - origin)
         lines.append(f"{row}.png,me,70,{x:.1f},{y:.1f}")
     (folder / "me/frames.csv").write_text("\n".join(lines) + "\n")
-    decoded = [frame.image for frame in frames_of([folder / "me.mp4"])]
+    decoded = [frame.image for frame in frames_of(sources_of([folder / "me.mp4"]))]
     for row, image in enumerate([*decoded, *images[6:]]):
         fx, fy, cx, cy = known.camera_parameters[row]
         lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known.distortion_parameters[row]
@@ -128,7 +128,7 @@ def test_own_video(tmp_path: Path) -> None:
     with (tmp_path / "calibrated.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert all(-1000 < float(row["screen_x_px"]) < 3000 and row["gaze_yaw_smooth_deg"] for row in rows)
-    assert len(list(frames_of([tmp_path / "calibrated.mp4"]))) == 6
+    assert len(list(frames_of(sources_of([tmp_path / "calibrated.mp4"])))) == 6
 
 
 def test_own_learner(folder: Path) -> None:
