@@ -36,8 +36,8 @@ def write_sweep(
         level: level of the intervals, for example "95 %".
         folder: output folder.
     """
-    lists = [key for key in keys if points[key].map(lambda value: isinstance(value, list)).any()]
-    points = points.assign(**{key: points[key].map(format_value) for key in lists})  # lists are categories in figures
+    named = [key for key in keys if points[key].map(lambda value: isinstance(value, list)).any() or points[key].hasnans]
+    points = points.assign(**{key: points[key].map(format_value) for key in named})  # categories in figures
     for table, rows in (("runs", runs), ("points", points)):
         rows.to_csv(folder / f"{table}.csv", index=False, float_format="%.6g")
     rows = [
@@ -70,7 +70,9 @@ def write_sweep(
 
 
 def format_value(value: object) -> str:
-    """Format a swept value, or each item of a list, as YAML."""
+    """Format a swept value, or each item of a list, as YAML; pandas stores null as None or nan."""
+    if value is None or value != value:
+        return "null"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

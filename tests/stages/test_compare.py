@@ -103,6 +103,17 @@ def test_a_key_of_lists_is_told_in_words(stage):
     assert "none" in (stage.paths.sweep / "points.csv").read_text()
 
 
+def test_null_is_told_as_in_the_configuration(stage):
+    """Regression: random first weights, null, were called nan."""
+    assert stage({"grid": {"train.start": [None, "a.pt"], "train.pairs": [100, 200]}}) == 0
+    page = (stage.paths.sweep / "index.html").read_text()
+    assert "<b>point01</b>: train.start null, train.pairs 200." in page and ">nan<" not in page
+    points = pd.read_csv(stage.paths.sweep / "points.csv", keep_default_na=False)
+    assert set(points["train.start"]) == {"null", "a.pt"}
+    figure = (stage.paths.sweep / "figures/parallel.svg").read_text()
+    assert "nan" not in figure
+
+
 def test_with_one_seed_no_interval_is_told(stage):
     assert stage(seeds=(0,)) == 0
     page = (stage.paths.sweep / "index.html").read_text()
