@@ -33,7 +33,7 @@ from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM, estimate_pose
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
-from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator, default_camera
+from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator, camera_of
 from faze.gaze.sources import frames_of, sources_of
 from faze.model.weights import load_model
 
@@ -92,7 +92,8 @@ def main() -> None:
     if args.landmarker:
         estimator = GazeEstimator.load(args.model, args.landmarker)
     else:
-        estimator = GazeEstimator(load_model(network_path(args.model)), "", default_camera(), lambda image: [])
+        dted = load_model(network_path(args.model))
+        estimator = GazeEstimator(dted, "", camera_of(dted), lambda image: [])
     print(f"person: {', '.join(STEPS)} (frames without a usable face)")
     rows = []
     for number in range(args.people):

@@ -79,7 +79,8 @@ def main(args: Namespace) -> None:
     if args.shots is None:
         raise UserError("--codes needs --shots, the number of calibration entries")
     began = time.perf_counter()
-    learned = read_learner(args.learner_file, args.learner, args.shots)
+    learned = read_learner(args.learner_file, args.learner)
+    check_shots(learned, args.learner_file, args.shots)
     read_isolated(args.codes, read_all)
     codes = open_codes(args.codes, default_split="test")
     if learned is not None:
@@ -108,13 +109,14 @@ def from_frames(args: Namespace) -> None:
 
     own = args.learner_file is None and str(args.model) == SHIPPED and args.learner in (None, SHIPPED_LEARNER)
     path = FOLDER / f"{SHIPPED_LEARNER}.pt" if own else args.learner_file
+    learned = read_learner(path, args.learner)
     with GazeEstimator.load(args.model, args.landmarker) as estimator:
-        recording = read_recording(estimator, args.manifest, args.person)
         network = estimator.network
+        if learned is not None:
+            learned.check_codes(network, args.model)
+        recording = read_recording(estimator, args.manifest, args.person)
     support = recording.support(args.shots)
-    learned = read_learner(path, args.learner, len(support))
-    if learned is not None:
-        learned.check_codes(network, args.manifest)
+    check_shots(learned, path, len(support))
     found = calibrate(recording.person, support, learned)
     measured, query = measure_held_out(recording, found), recording.held_out()
     found = dataclasses.replace(measure(found, recording.person, query), checkpoint=network)
@@ -149,11 +151,11 @@ def describe_frames(recording: "Recording", found: PersonalEstimator, measured: 
     yield f"  change: {signed(change.difference)} degrees{ends}{shown}"
 
 
-def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned | None:
-    """Read the learner's file and check that it was trained for this k; return None for `offset`, which needs no file.
+def read_learner(path: Path | None, learner: str | None) -> Learned | None:
+    """Read the learner's file; return None for `offset`, which needs no file.
 
     Raises:
-        UserError: the file belongs to another learner, was not trained for this k, or is required but missing.
+        UserError: the file belongs to another learner, or is required but missing.
     """
     if path is None:
         if learner in (None, "offset"):
@@ -162,11 +164,19 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     found = load_learned(path, learner, [])
     if found.learner not in LEARNERS:
         raise UserError(f"{path}: contains a learner that this version of faze does not know: {found.learner:.100}")
-    if LEARNERS[found.learner].takes_steps and shots not in found.shots:
-        raise UserError(
-            f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: choose one of these"
-        )
     return found
+
+
+def check_shots(learned: Learned | None, path: Path | None, shots: int) -> None:
+    """Check that a learner that takes gradient steps was trained for this k.
+
+    Raises:
+        UserError: it was not; the message lists the k for which it was.
+    """
+    if learned is not None and LEARNERS[learned.learner].takes_steps and shots not in learned.shots:
+        raise UserError(
+            f"--shots {shots}: {path} was trained for k = {', '.join(map(str, learned.shots))}: choose one of these"
+        )
 
 
 def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:

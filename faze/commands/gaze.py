@@ -6,8 +6,8 @@
 
 Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration. If
 there is no gaze, the row contains the reason. Without --lens, --focal-px or --hfov-deg, a field of view is assumed,
-and the column `lens` contains this. The virtual camera of the strips is that of config/config.yaml. A manifest states
-the lenses of its frames; its labels are not used.
+and the column `lens` contains this. A manifest states the lenses of its frames; its labels are not used. The virtual
+camera of strips is that in the checkpoint or, if it contains none, in config/config.yaml.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 

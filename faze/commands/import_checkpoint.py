@@ -1,6 +1,7 @@
 """`faze import-checkpoint`: convert a published DT-ED state dictionary to a checkpoint for encode and walk.
 
-The `model` section that describes the weights comes from the configuration files, which override config/config.yaml:
+The `model` section that describes the weights, and the virtual camera in `preprocess`, come from the configuration
+files, which override config/config.yaml:
 
     faze import-checkpoint published.pth.tar --configfile config/paper.yaml --out results/published/checkpoint.pt
 """
@@ -10,8 +11,8 @@ from pathlib import Path
 
 from faze.base.command_line import CONFIGFILE, argument, command, needed
 from faze.base.locks import output_lock
-from faze.config.check import build
-from faze.config.parameters import Model
+from faze.config.check import build, fields_of
+from faze.config.parameters import Model, StripCamera
 from faze.config.validation import read_config
 from faze.model.weights import import_published, save_weights
 
@@ -24,8 +25,10 @@ from faze.model.weights import import_published, save_weights
 )
 def main(args: Namespace) -> None:
     """Check the name and shape of each tensor, and write the checkpoint."""
-    model = build(Model, read_config(args.configfile)["model"])
+    config = read_config(args.configfile)
+    model, camera = build(Model, config["model"]), config["preprocess"]
     dted = import_published(args.published, model)
+    dted.camera = build(StripCamera, {key: camera[key] for key in fields_of(StripCamera)})
     with output_lock(args.out):
         save_weights(args.out, dted)
     print(

@@ -55,14 +55,20 @@ RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze 
 
 
 @dataclass(frozen=True)
-class Preprocess:
-    """The part of the `preprocess` section on which the strips of every data set depend."""
+class StripCamera:
+    """The part of the `preprocess` section on which training depends: the virtual camera of the strips."""
 
-    off_screen: Literal["keep", "exclude"]
     focal_length_px: Annotated[float, Range(1)]
     distance_mm: Annotated[float, Range(1)]
     width_px: Positive
     height_px: Positive
+
+
+@dataclass(frozen=True)
+class Preprocess(StripCamera):
+    """The part of the `preprocess` section on which the strips of every data set depend."""
+
+    off_screen: Literal["keep", "exclude"]
     compatibility: Literal["none", "two_step"]
 
 
@@ -71,14 +77,6 @@ class PreprocessSection(Preprocess):
     """The complete `preprocess` section."""
 
     datasets: list[DataSet]
-
-
-@dataclass(frozen=True)
-class StripCamera:
-    """The part of the `preprocess` section on which training depends: the camera of the strips."""
-
-    focal_length_px: Annotated[float, Range(1)]
-    width_px: Positive
 
 
 @dataclass(frozen=True)

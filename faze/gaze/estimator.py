@@ -4,6 +4,7 @@ frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camer
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.check import build, fields_of
-from faze.config.parameters import Preprocess
+from faze.config.check import fields_of
 from faze.config.shipped import SHIPPED, network_path
 from faze.config.validation import read_config
 from faze.data.landmarks import pose_of
@@ -99,7 +99,7 @@ class GazeEstimator:
         lens: Lens | None = None,
         faces: int = 1,
     ) -> "GazeEstimator":
-        """Load a checkpoint and open MediaPipe; the virtual camera is that of config.yaml.
+        """Load a checkpoint and open MediaPipe.
 
         Args:
             model: checkpoint of DT-ED; default: the network of the package.
@@ -116,7 +116,7 @@ class GazeEstimator:
         landmarker = landmarker or (LANDMARKER if LANDMARKER.is_file() else None)
         with contextlib.ExitStack() as stack:
             detect = stack.enter_context(open_faces(Path(landmarker) if landmarker else None, faces, REMEDY))
-            parts = (for_inference(dted), network_hash(dted), default_camera(), detect)
+            parts = (for_inference(dted), network_hash(dted), camera_of(dted), detect)
             return cls(*parts, known, lens or Lens(), stack.pop_all())
 
     def close(self) -> None:
@@ -201,8 +201,8 @@ class GazeEstimator:
         return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)
 
 
-def default_camera() -> NormalizedCamera:
-    """Return the virtual camera of config.yaml."""
-    section = read_config([])["preprocess"]
-    strips = build(Preprocess, {name: section[name] for name in fields_of(Preprocess)})
-    return NormalizedCamera(strips.focal_length_px, strips.distance_mm, strips.width_px, strips.height_px)
+def camera_of(dted: DTED) -> NormalizedCamera:
+    """Return the virtual camera of a network's strips; if its checkpoint does not state it, that of config.yaml."""
+    if dted.camera:
+        return NormalizedCamera(**dataclasses.asdict(dted.camera))
+    return NormalizedCamera(*map(read_config([])["preprocess"].get, fields_of(NormalizedCamera)))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.base.errors import UserError
-from faze.config.parameters import Model
+from faze.config.parameters import Model, StripCamera
 from faze.model.densenet import DenseNetDecoder, DenseNetEncoder, shrinkage
 
 GAZE_HIDDEN = 64
@@ -63,6 +63,7 @@ class DTED(nn.Module):
             )
         self.model = model
         self.autocast = autocast
+        self.camera: StripCamera | None = None  # the virtual camera of the strips that it was trained with, if known
         self.code_sizes = (model.z_app, 3 * model.z_gaze, 3 * model.z_head)
         self.innermost = (model.decoder_channels, height // times, width // times)
 
@@ -123,10 +124,8 @@ class DTED(nn.Module):
 
     def _normalize(self, code: Tensor) -> Tensor:
         """Normalise (B, F, 3) by normalize_axis: features (1, as published), each row (2), whole code (3), none (0)."""
-        axis = self.model.normalize_axis
-        if axis == 0:
-            return code
-        return F.normalize(code, dim=(1, 2) if axis == 3 else axis)
+        axis = (1, 2) if self.model.normalize_axis == 3 else self.model.normalize_axis
+        return F.normalize(code, dim=axis) if axis else code
 
 
 _PARTS = {"encoder": "encoder", "fc_enc": "encoder", "decoder": "decoder", "fc_dec": "decoder"}

@@ -9,7 +9,7 @@ from torch import nn
 from faze.base.errors import UserError
 from faze.config.parameters import PARTS
 from faze.model.dted import DTED, part_of
-from faze.model.weights import load_model
+from faze.model.weights import differences, load_model
 
 _BLOCKS = {"encoder.initial": "encoder.block1", "decoder.last": "decoder.block{blocks}"}
 
@@ -27,24 +27,30 @@ def freeze(dted: DTED, frozen: Sequence[str]) -> None:
             parameter.requires_grad_(False)
 
 
-def start_from(dted: DTED, path: Path) -> None:
+def start_from(dted: DTED, path: Path, trained: bool) -> None:
     """Copy the weights of a checkpoint into a network, whose sizes must be the same.
+
+    Args:
+        dted: the network.
+        path: the checkpoint.
+        trained: whether training follows; if not, the virtual camera must be the same, too.
 
     Raises:
         UserError: the checkpoint cannot be used; if sizes differ, the message lists the parts that fit and the others.
     """
     found = load_model(path)
+    if found.camera and not trained and (differ := differences("preprocess", found.camera, dted.camera)):
+        raise UserError(f"{path}: was trained with strips of another virtual camera: {', '.join(differ)}")
     ours, theirs = shapes(dted), shapes(found)
-    wanted, given = dataclasses.asdict(dted.model), dataclasses.asdict(found.model)
     # Without an effect on sizes, backprop_gaze changes only the training, but normalize_axis the network itself.
-    differ = [key for key in wanted if wanted[key] != given[key] and key != "backprop_gaze"]
-    if ours == theirs and not differ:
+    wanted = dataclasses.replace(dted.model, backprop_gaze=found.model.backprop_gaze)
+    if ours == theirs and found.model == wanted:
         dted.load_state_dict(found.state_dict())
         return
     fit = [part for part in PARTS if _of_part(ours, part) == _of_part(theirs, part)]
-    sizes = ", ".join(f"model.{key} is {given[key]} in the checkpoint, not {wanted[key]}" for key in differ)
     others = " and ".join(part for part in PARTS if part not in fit)
     which = f" (of its parts, {others} would not fit, {' and '.join(fit) or 'none'} would)" if others else ""
+    sizes = ", ".join(differences("model", found.model, wanted))
     raise UserError(f"{path}: does not fit the section model: {sizes}{which}. Set the checkpoint's values")
 
 

@@ -1,8 +1,8 @@
 """DT-ED checkpoints: faze's own and published state dictionaries.
 
-A faze checkpoint contains {"format": 1, "model": state dictionary, "model_config": the model section, ...}. The
-remaining entries, such as the optimiser state and the random state, are only read when training resumes. The keys and
-shapes of the weights are those of the published checkpoint.
+A faze checkpoint contains {"format": 1, "model": state dictionary, "model_config": the model section, "camera": the
+virtual camera of its strips, ...}. The remaining entries, such as the optimiser state and the random state, are only
+read when training resumes. The keys and shapes of the weights are those of the published checkpoint.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.config.check import build, check_mapping, fields_of
-from faze.config.parameters import Model
+from faze.config.parameters import Model, StripCamera
 from faze.model.dted import DTED, part_of
 from faze.model.torch_file import is_format, read_mapping, write_mapping
 
@@ -38,11 +38,13 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
             raise UserError(f"{path}: contains no {key}; train again")
-    sizes = content["model_config"]
-    faults = list(check_mapping("model_config", sizes, fields_of(Model)))
+    sections = {"model_config": Model} | ({"camera": StripCamera} if "camera" in content else {})
+    faults = [fault for key, kind in sections.items() for fault in check_mapping(key, content[key], fields_of(kind))]
     if faults:
         raise UserError("\n".join(f"{path}: {fault}" for fault in faults))
-    return _fill(path, content["model"], build(Model, sizes)).to(map_location).eval()
+    dted = _fill(path, content["model"], build(Model, content["model_config"])).to(map_location).eval()
+    dted.camera = build(StripCamera, content["camera"]) if "camera" in content else None
+    return dted
 
 
 def import_published(path: Path | str, model: Model) -> DTED:
@@ -79,12 +81,13 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
     Raises:
         UserError: a weight exceeds the range of the dtype.
     """
-    content = {
-        "format": FORMAT,
-        "model": rounded(path, dted.state_dict(), dtype),
-        "model_config": dataclasses.asdict(dted.model),
-    }
-    write_mapping(path, content)
+    write_mapping(path, {"format": FORMAT, "model": rounded(path, dted.state_dict(), dtype)} | description(dted))
+
+
+def description(dted: DTED) -> dict[str, dict[str, object]]:
+    """Return the entries of a checkpoint that describe the network."""
+    camera = {"camera": dataclasses.asdict(dted.camera)} if dted.camera else {}
+    return {"model_config": dataclasses.asdict(dted.model)} | camera
 
 
 def rounded(path: Path | str, state: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -124,10 +127,19 @@ def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
     Raises:
         UserError: they differ; the message lists each key with both values.
     """
-    theirs, ours = dataclasses.asdict(found), dataclasses.asdict(wanted)
-    differing = [f"model.{key} is {theirs[key]}, not {ours[key]}" for key in ours if theirs[key] != ours[key]]
-    if differing:
-        raise UserError(f"{path}: its model differs from the configuration: {'; '.join(differing)}; train again")
+    if found != wanted:
+        differing = "; ".join(differences("model", found, wanted))
+        raise UserError(f"{path}: its model differs from the configuration: {differing}; train again")
+
+
+def differences(section: str, found: Model | StripCamera, wanted: Model | StripCamera) -> list[str]:
+    """Describe each value of a checkpoint that differs from that in a section of the configuration."""
+    theirs = dataclasses.asdict(found)
+    return [
+        f"{section}.{key} is {theirs[key]}, not {value}"
+        for key, value in dataclasses.asdict(wanted).items()
+        if theirs[key] != value
+    ]
 
 
 def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 Schedules are counted in pairs, so they are the same for every tier and any number of processes.
 """
 
-import dataclasses
 import functools
 import hashlib
 import math
@@ -32,6 +31,7 @@ from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.model.parts import freeze, start_from
 from faze.model.reconstruction import mean_strips, redirect_person, summary
+from faze.model.weights import description
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import TrainingSetup, build_feed
 from faze.training.loop import Schedule, Training
@@ -99,7 +99,7 @@ def build_training(setup: TrainingSetup, step: Step, feed: Feed, validation: Peo
         rates=functools.partial(learning_rates, train=train, parts=step.group_names),
         weights=functools.partial(loss_weights, loss=setup.loss, global_batch=train.global_batch),
         validate=lambda: validate(step, validation, setup) if validation else {},
-        about={"model_config": dataclasses.asdict(setup.model)},
+        about=description(bare_model(step)),
     )
 
 
@@ -235,8 +235,9 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         if world.rank == 0:
             strips.check([*people.names, *validation.names])
     dted = bare_model(step)
+    dted.camera = config.preprocess
     if start := config.train.start and network_path(config.train.start):
-        start_from(dted, start)
+        start_from(dted, start, trained=config.train.pairs > 0)
         content = (*content, hashlib.sha256(start.read_bytes()).hexdigest())
     if config.control == "rounding":
         perturb_weight(dted.encoder.initial.conv1.weight)

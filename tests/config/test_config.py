@@ -506,7 +506,7 @@ def test_a_number_or_a_word_comes_back_as_it_is(
 def test_training_knows_of_preprocessing_the_camera_alone(defaults: dict) -> None:
     """A new path to the raw frames must not re-run training on unchanged strips."""
     known = {key for key in resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
-    assert known == {"preprocess.focal_length_px", "preprocess.width_px"}
+    assert known == {f"preprocess.{key}" for key in ("focal_length_px", "distance_mm", "width_px", "height_px")}
 
 
 def test_benchmark_knows_every_rung_that_is_run(defaults: dict, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_learner_that_is_not_known_is_said(tmp_path: Path) -> None:
     path = file_of(tmp_path, "of_others", {"x": torch.ones(1)})
     assert state_fault("of_others", 1, {"x": torch.ones(1)}) == ""
     with pytest.raises(UserError, match="does not know: of_others"):
-        read_learner(path, None, 1)
+        read_learner(path, None)
 
 
 def test_codes_of_another_size_are_said(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from targets_data import written
 
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
-from faze.commands.calibrate import read_learner
+from faze.commands.calibrate import check_shots, read_learner
 from faze.config.parameters import Fewshot, Model
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.fewshot.learner_file import Learned, load_learned, plain, save_fields
@@ -235,7 +235,8 @@ def _make_learner(draw: Draw, folder: Path) -> None:
 
 def _parse_learner(folder: Path) -> None:
     load_learned(folder / "given.pt", None, [1])
-    found = read_learner(folder / "given.pt", None, 3)
+    found = read_learner(folder / "given.pt", None)
+    check_shots(found, folder / "given.pt", 3)
     estimator = calibrate(_person(), [0, 1, 2], found)
     assert estimator.gaze(_person().seen(slice(None))).shape == (6, 3)
 

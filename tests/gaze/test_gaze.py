@@ -23,7 +23,7 @@ from one_frame import normalize_pose, warp_fused
 
 from faze.base.geometry import pitchyaw_from_vector
 from faze.commands import gaze
-from faze.config.parameters import Model
+from faze.config.parameters import Model, StripCamera
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
@@ -31,7 +31,7 @@ from faze.data.readers.manifest_camera import assume_camera
 from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze import estimator, overlay
-from faze.gaze.estimator import GazeEstimator
+from faze.gaze.estimator import GazeEstimator, camera_of
 from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.gaze.tracks import OneEuro, Tracks
 from faze.model.dted import DTED
@@ -81,6 +81,13 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
     rotation = cv2.Rodrigues(found.head_pose[:3])[0]
     about = [cv2.Rodrigues(angle * axis)[0] for angle, axis in zip(found.head_angles, np.eye(3), strict=True)]
     np.testing.assert_allclose(about[0] @ about[1] @ about[2], rotation, atol=1e-9)
+
+
+def test_strips_are_those_of_the_virtual_camera_in_the_checkpoint(dted: DTED) -> None:
+    assert camera_of(dted) == NormalizedCamera(1300.0, 600.0, 256, 64)  # of config.yaml
+    other = DTED(MODEL).eval()
+    other.camera = StripCamera(650.0, 300.0, 128, 32)
+    assert camera_of(other) == NormalizedCamera(650.0, 300.0, 128, 32)
 
 
 def test_signs_are_those_of_labels_and_of_openface(dted: DTED) -> None:

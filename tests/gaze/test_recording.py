@@ -18,6 +18,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.commands import calibrate
 from faze.config.parameters import Model
+from faze.config.shipped import FOLDER
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.normalization.pose import NormalizedCamera
 from faze.data.readers.manifest import Manifest
@@ -175,6 +176,9 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, tmp_path: Path, capsys) 
     for words, sentence in cases.items():
         assert run(*words) == 1
         assert sentence in capsys.readouterr().err.splitlines()[-1]
+    # The learner of another network is refused before any frame is read.
+    assert run("--manifest", path, "--learner-file", FOLDER / "bayes.pt") == 1
+    assert "come from another checkpoint" in capsys.readouterr().err.splitlines()[0]
     dark = write_manifest(tmp_path / "dark", TARGETS[:1], posed=False, dark=0)
     assert run("--manifest", dark) == 1
     assert "no frame of anna can be used; the first: img/0000.jpg: no face found" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.gaze import estimator
-from faze.gaze.estimator import GazeEstimator, default_camera
+from faze.gaze.estimator import GazeEstimator, camera_of
 from faze.model.weights import load_model
 
 DURATIONS = (0.04, 0.12, 0.04, 0.2, 0.04, 0.04)  # whole frames at 25 frames/s, as ffmpeg reads images
@@ -107,7 +107,8 @@ def test_the_gaze_in_a_turned_video_is_that_of_the_frames(person: Rendered, rows
     """Only the compression of the video changes the gaze; poses are those of the annotation."""
     times = vectors(rows, "timestamp")[:, 0]
     np.testing.assert_allclose(times, np.concatenate([[0], np.cumsum(DURATIONS)[:-1]]), atol=0.002)
-    plain = GazeEstimator(load_model(network_path(SHIPPED)), "", default_camera(), lambda image: [])
+    dted = load_model(network_path(SHIPPED))
+    plain = GazeEstimator(dted, "", camera_of(dted), lambda image: [])
     poses = person.known.head_pose[person.rows]
     faces = [plain.at_pose(image, person.camera(i), poses[i]) for i, image in enumerate(person.images)]
     found = vectors(rows, "gaze_x", "gaze_y", "gaze_z")

@@ -48,7 +48,7 @@ def test_freezing_leaves_all_else_trainable() -> None:
 def test_a_network_starts_from_a_checkpoint(tmp_path: Path) -> None:
     given, started = network(seed=1), network()
     save_weights(tmp_path / "given.pt", given)
-    start_from(started, tmp_path / "given.pt")
+    start_from(started, tmp_path / "given.pt", trained=True)
     for ours, theirs in zip(started.parameters(), given.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
@@ -56,13 +56,13 @@ def test_a_network_starts_from_a_checkpoint(tmp_path: Path) -> None:
 def test_other_sizes_are_refused_part_by_part(tmp_path: Path) -> None:
     save_weights(tmp_path / "given.pt", network(decoder_channels=16))
     with pytest.raises(UserError) as refused:
-        start_from(network(), tmp_path / "given.pt")
+        start_from(network(), tmp_path / "given.pt", trained=True)
     assert str(refused.value) == (
-        f"{tmp_path}/given.pt: does not fit the section model: model.decoder_channels is 16 in the checkpoint, not 32 "
-        "(of its parts, decoder would not fit, encoder and gaze_head would). Set the checkpoint's values"
+        f"{tmp_path}/given.pt: does not fit the section model: model.decoder_channels is 16, not 32 (of its parts, "
+        "decoder would not fit, encoder and gaze_head would). Set the checkpoint's values"
     )
     save_weights(tmp_path / "given.pt", network(normalize_axis=3, backprop_gaze=False))
-    with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3 in the checkpoint, not 1\. Set"):
-        start_from(network(), tmp_path / "given.pt")
+    with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3, not 1\. Set"):
+        start_from(network(), tmp_path / "given.pt", trained=True)
     save_weights(tmp_path / "given.pt", network(backprop_gaze=False))
-    start_from(network(), tmp_path / "given.pt")
+    start_from(network(), tmp_path / "given.pt", trained=True)

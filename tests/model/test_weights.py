@@ -9,7 +9,7 @@ import torch
 
 from faze.base.errors import UserError
 from faze.commands import import_checkpoint
-from faze.config.parameters import Model
+from faze.config.parameters import Model, StripCamera
 from faze.model.dted import DTED
 from faze.model.weights import check_same_model, import_published, load_model, network_hash, save_weights, strict_state
 
@@ -35,6 +35,17 @@ def test_weights_come_back_bit_for_bit(dted, tmp_path):
     image = torch.rand(1, 3, 32, 128)
     assert torch.equal(again.encode(image).gaze, dted.encode(image).gaze)
     assert not again.training
+    assert again.camera is None
+
+
+def test_the_virtual_camera_comes_back(dted, tmp_path):
+    dted.camera = StripCamera(650.0, 500.0, 128, 32)
+    save_weights(tmp_path / "checkpoint.pt", dted)
+    assert load_model(tmp_path / "checkpoint.pt").camera == dted.camera
+    content = torch.load(tmp_path / "checkpoint.pt")
+    torch.save(content | {"camera": content["camera"] | {"distance_mm": 0}}, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match=r"checkpoint\.pt: .*distance_mm"):
+        load_model(tmp_path / "checkpoint.pt")
 
 
 def test_to_load_weights_imports_no_compiler(dted, tmp_path):
@@ -150,9 +161,10 @@ def test_import_command(dted, tmp_path, monkeypatch, capsys, prefix):
     published, config, out = tmp_path / "published.pth.tar", tmp_path / "small.yaml", tmp_path / "new" / "checkpoint.pt"
     torch.save({prefix + key: value for key, value in dted.state_dict().items()}, published)
     lines = [f"  {key}: {str(value).lower()}" for key, value in dataclasses.asdict(MODEL).items()]
-    config.write_text("\n".join(["model:", *lines]))
+    config.write_text("\n".join(["preprocess: {distance_mm: 500}", "model:", *lines]))
     assert run_import(monkeypatch, published, "--configfile", config, "--out", out) == 0
     assert_same_weights(load_model(out), dted)
+    assert load_model(out).camera == StripCamera(1300.0, 500.0, 256, 64)
     assert "51 tensors" in capsys.readouterr().out
 
 

@@ -35,7 +35,7 @@ ORIGIN = 600.0 * np.array([0.06, -0.05, 1.0]) / np.linalg.norm([0.06, -0.05, 1.0
 PLACE = ORIGIN - cv2.Rodrigues(HEAD)[0] @ CORNERS.mean(axis=0)
 OFF = Augment(flip=False, jitter_px=0.0, zoom=0.0, color_scale=0.0)
 ALL = Augment(flip=True, jitter_px=6.0, zoom=0.1, color_scale=0.5)
-LENS = StripCamera(1300.0, 256)
+LENS = StripCamera(1300.0, 600.0, 256, 64)
 
 
 def model(height: int, width: int) -> Model:

@@ -51,7 +51,9 @@ def people(path: Path, memory_gib: float) -> PeopleStrips:
 
 def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, changes: Augment | None = None, **how) -> Feed:
     switches = {name: how.pop(name) for name in ("resident", "pin") if name in how}
-    augmentation = build_augmentation(changes, StripCamera(1300.0, 256), MODEL, len(COUNTS)) if changes else None
+    augmentation = (
+        build_augmentation(changes, StripCamera(1300.0, 600.0, 256, 64), MODEL, len(COUNTS)) if changes else None
+    )
     world = Apart(rank, processes, CPU, *how.pop("least", ()))
     return build_feed(whom, setup(tier("baseline", **switches), world), augmentation=augmentation, **how)
 

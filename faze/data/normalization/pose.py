@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
+from faze.config.parameters import StripCamera
 
 # Inner eye corners, mm, head frame: in the 6-point face model of MPIIFaceGaze (columns 2 and 3), ...
 INNER_EYE_CORNERS_6_MM = np.array([[-21.3129, 0.4838, -2.3970], [21.3129, 0.4838, -2.3970]])
@@ -22,13 +23,8 @@ class UnusableFrame(ValueError):
 
 
 @dataclass(frozen=True)
-class NormalizedCamera:
+class NormalizedCamera(StripCamera):
     """The virtual camera; its principal point is the centre of the strip."""
-
-    focal_length_px: float
-    distance_mm: float
-    width_px: int
-    height_px: int
 
     @property
     def matrix(self) -> NDArray:
