@@ -165,7 +165,7 @@ def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
     return {tier: "" if first[source] == tier else first[source] for tier, source in sources.items()}
 
 
-def given_weights(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
+def logged_weights(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
     """Return the tiers that were evaluated with given weights, without training, each with its checkpoint.
 
     Args:

@@ -14,7 +14,7 @@ from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.diagnostics import coverage, person_variance, pixel_checks
 from faze.evaluation.redirection_tables import redirected_tables, redirection
-from faze.evaluation.runs import Ablation, given_weights, read_benchmark, read_errors, same_steps
+from faze.evaluation.runs import Ablation, logged_weights, read_benchmark, read_errors, same_steps
 from faze.evaluation.statistics import design_table
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import (
@@ -57,7 +57,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     """Write each table as CSV, and write summary.json."""
     persons = read_errors(ablation)
     logs = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
-    given = given_weights({tier: logs[tier, ablation.seeds[0]] for tier in ablation.tiers})
+    given = logged_weights({tier: logs[tier, ablation.seeds[0]] for tier in ablation.tiers})
     benchmark = read_benchmark(ablation, given)
     given = {tier: weights for tier, weights in given.items() if tier not in benchmark["tiers"]}
     trainings = {(tier, seed): log for (tier, seed), log in logs.items() if tier not in given}

@@ -91,6 +91,42 @@ def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: py
         np.testing.assert_allclose(detect(np.zeros((640, 480, 3), np.uint8)), seen[1], atol=1e-9)
 
 
+@pytest.mark.parametrize("upright", [False, True])
+def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.MonkeyPatch, upright: bool) -> None:
+    """The parts overlap; each face is listed once, as it is where it is most central."""
+    shape = project(np.array([0, 0, 0, 0, 0, 600.0]))  # 85 px wide, of 1280
+    drawn = [(shape - shape.mean(axis=0) + center).round() for center in ([300, 350], [420, 380])]
+    image = np.zeros((1280, 720, 3) if upright else (720, 1280, 3), np.uint8)
+    for color, face in enumerate(drawn, start=1):
+        for number, (x, y) in enumerate(face.astype(int)):
+            image[y, x] = color, 0, 1 + number
+    searched = []
+
+    def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
+        """Find the faces, but not in large frames; the error grows with the distance from the middle."""
+        searched.append(rgb.shape[:2])
+        found = []
+        for color in (1, 2):
+            rows, columns = np.nonzero(rgb[..., 2] == color)
+            face = np.column_stack([columns, rows])[np.argsort(rgb[rows, columns, 0])].astype(float)
+            if len(face) == 12 and max(rgb.shape[:2]) <= 1000:
+                face = face if face[4, 0] < face[7, 0] else face[list(MIRRORED)]  # the frame is mirrored
+                found.append(face + [0, 0.001 * np.linalg.norm(face.mean(axis=0) - np.array(rgb.shape[1::-1]) / 2)])
+        return found
+
+    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: find)
+    with open_faces(None, 3, threads=1) as detect:
+        searched.clear()
+        found = detect(image)
+        assert searched == [image.shape[:2]] * 2 + [(720, 720)] * 6
+        middles = np.array([[360, start + 360] if upright else [start + 360, 360] for start in (0, 280, 560)])
+        for face, points in zip(drawn, sorted(found, key=lambda points: points[0, 0]), strict=True):
+            error = 0.001 * np.linalg.norm(middles - face.mean(axis=0), axis=1).min()
+            np.testing.assert_allclose(points, face + [0, error], atol=1e-3)
+        searched.clear()
+        assert len(detect(image[:720, :720])) == 2 and len(searched) == 2  # faces are large
+
+
 def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:
     """The pose is the one with the smallest reprojection error, found here from the true pose."""
     rng = np.random.default_rng(1)

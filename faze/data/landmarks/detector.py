@@ -1,9 +1,11 @@
 """Detect landmarks with MediaPipe, which is not among faze's dependencies: see docs/how-to/real-data.md."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -22,6 +24,9 @@ _Finder = Callable[[NDArray[np.uint8]], list[NDArray]]  # RGB frame -> (12, 2) p
 # Largest root mean square distance of the eyes' landmarks from those in the mirrored frame, as a fraction of the face's
 # width; see decision 4.
 _MAX_MIRROR_ERROR = 0.03
+# Width of a face as a fraction of the frame's longer side, below which MediaPipe's detector, whose input has 128 x 128
+# px, finds it in the whole frame inaccurately (below 0.08, hardly ever).
+_SMALL = 0.1
 
 
 ENVIRONMENT = (
@@ -49,7 +54,7 @@ def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT, threads
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
-    faces with UnusableFrame.
+    faces with UnusableFrame. If the frame has no face, or only small ones, it also searches square parts of the frame.
 
     Args:
         model: Face Landmarker task file; None: the face mesh in the package.
@@ -76,25 +81,55 @@ def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT, threads
             raise UserError(f"MediaPipe cannot be used in this environment ({reason}): {remedy}") from None
         beside = stack.enter_context(ThreadPoolExecutor(threads))
 
+        def search(rgb: NDArray[np.uint8], corner: tuple[int, int] = (0, 0)) -> list[_Face]:
+            found, mirrored = beside.map(lambda find, frame: find(frame), (opened * 2)[:2], (rgb, cv2.flip(rgb, 1)))
+            return [_average(face, mirrored, rgb.shape[1], np.array(corner)) for face in found if mirrored]
+
         def detect(image: NDArray[np.uint8]) -> list[NDArray | UnusableFrame]:
             rgb = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-            found, mirrored = beside.map(lambda find, frame: find(frame), (opened * 2)[:2], (rgb, cv2.flip(rgb, 1)))
-            if not mirrored:
-                return []
-            largest = sorted(found, key=face_width_px, reverse=True)[:most]
-            return [_average(face, mirrored, image.shape[1]) for face in largest]
+            faces = search(rgb)
+            if max((face.width_px for face in faces), default=0) < _SMALL * max(rgb.shape[:2]):
+                faces = _search_squares(search, rgb) or faces
+            largest = sorted(faces, key=lambda face: face.width_px, reverse=True)[:most]
+            return [face.landmarks_px for face in largest]
 
         yield detect
 
 
-def _average(face: NDArray, mirrored: Sequence[NDArray], width_px: int) -> NDArray | UnusableFrame:
-    """Average a face with the nearest face of the mirrored frame."""
+class _Face(NamedTuple):
+    center_px: NDArray  # (2,)
+    width_px: float
+    landmarks_px: NDArray | UnusableFrame  # (12, 2)
+
+
+def _search_squares(
+    search: Callable[[NDArray[np.uint8], tuple[int, int]], list[_Face]], rgb: NDArray[np.uint8]
+) -> list[_Face]:
+    """Search square parts of a frame, which overlap by half or more; a face counts where it is most central."""
+    height, width = rgb.shape[:2]
+    side, rest = min(height, width), abs(height - width)
+    faces = []
+    for start in np.linspace(0, rest, 1 + math.ceil(2 * rest / side)).astype(int).tolist() if rest else ():
+        left, top = (start, 0) if width > height else (0, start)
+        part = np.ascontiguousarray(rgb[top : top + side, left : left + side])
+        middle = np.array([left, top]) + side / 2
+        faces += [(np.linalg.norm(face.center_px - middle), face) for face in search(part, (left, top))]
+    distinct: list[_Face] = []
+    for _, face in sorted(faces, key=lambda pair: pair[0]):
+        if all(np.linalg.norm(face.center_px - other.center_px) > other.width_px for other in distinct):
+            distinct.append(face)
+    return distinct
+
+
+def _average(face: NDArray, mirrored: Sequence[NDArray], width_px: int, corner: NDArray) -> _Face:
+    """Average a face with the nearest face of the mirrored part of a frame, whose top left corner is given."""
     centers = [width_px - 1 - other[:, 0].mean() for other in mirrored]
     nearest = int(np.argmin(np.abs(np.array(centers) - face[:, 0].mean())))
     try:
-        return average_mirrored(face, mirrored[nearest], width_px)
+        landmarks_px = average_mirrored(face, mirrored[nearest], width_px) + corner
     except UnusableFrame as unusable:
-        return unusable
+        landmarks_px = unusable
+    return _Face(face.mean(axis=0) + corner, face_width_px(face), landmarks_px)
 
 
 def average_mirrored(landmarks_px: NDArray, mirrored_px: NDArray, width_px: int) -> NDArray:
