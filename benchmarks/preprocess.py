@@ -37,9 +37,10 @@ from rendered_frames import render
 from faze.base.locks import machine_exclusive
 from faze.base.process_pool import worker_processes
 from faze.benchmark.rows import ratio_interval
+from faze.config.parameters import NormalizedCamera
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.normalization.images import EncodedFrame, FrameReader
-from faze.data.normalization.pose import NormalizedCamera, normalize_poses
+from faze.data.normalization.pose import normalize_poses
 from faze.data.normalization.warp import StripLookup
 from faze.data.preparation.strip_maker import StripMaker, rows_needed
 from faze.data.readers import Frame

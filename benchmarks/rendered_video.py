@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 from faze.base.geometry import angular_error
 from faze.config.check import build
 from faze.config.parameters import Synthetic
-from faze.config.shipped import SHIPPED, network_path
+from faze.config.shipped import SHIPPED
 from faze.config.validation import read_config
+from faze.data.landmarks import NO_FACE
 from faze.data.landmarks.pose import FACE_MODEL_MM, estimate_pose
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
-from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator, camera_of
+from faze.gaze.estimator import FaceGaze, GazeEstimator
 from faze.gaze.sources import frames_of, sources_of
-from faze.model.weights import load_model
 
 STEPS = ("frames", "video", "video, exact landmarks", "video, MediaPipe")
 
@@ -89,11 +89,7 @@ def main() -> None:
     args = parser.parse_args()
     section = read_config([])["synthetic"]
     synthetic = build(Synthetic, section | {"frames_per_person": args.frames})
-    if args.landmarker:
-        estimator = GazeEstimator.load(args.model, args.landmarker)
-    else:
-        dted = load_model(network_path(args.model))
-        estimator = GazeEstimator(dted, "", camera_of(dted), lambda image: [])
+    estimator = GazeEstimator.load(args.model, args.landmarker, faces=int(args.landmarker is not None))
     print(f"person: {', '.join(STEPS)} (frames without a usable face)")
     rows = []
     for number in range(args.people):

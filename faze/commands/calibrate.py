@@ -31,7 +31,8 @@ from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector
 from faze.base.locks import output_lock
 from faze.base.untrusted import read_isolated
-from faze.config.shipped import FOLDER, SHIPPED
+from faze.config.shipped import FOLDER, SHIPPED, network_path
+from faze.data.readers.manifest_lines import ManifestLines
 from faze.data.store.codes import read_all
 from faze.evaluation.wording import counted, signed
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
@@ -58,9 +59,10 @@ MOST_LISTED = 20  # rejected frames
     argument(
         "--learner-file",
         type=Path,
-        help="file that meta_train wrote for the checkpoint of these codes (default: use offset)",
+        help="file that meta_train wrote for this network (default: with --manifest and the package's network, that of "
+        "the package, bayes; otherwise offset, which needs none)",
     ),
-    argument("--learner", choices=LEARNERS, help="refuse files of other learners"),
+    argument("--learner", choices=LEARNERS, help="use this learner; refuse files of others"),
     argument(
         "--query-entries",
         type=int,
@@ -107,14 +109,18 @@ def from_frames(args: Namespace) -> None:
     from faze.gaze.estimator import GazeEstimator
     from faze.gaze.recording import measure_held_out, read_recording
 
-    own = args.learner_file is None and str(args.model) == SHIPPED and args.learner in (None, SHIPPED_LEARNER)
-    path = FOLDER / f"{SHIPPED_LEARNER}.pt" if own else args.learner_file
+    shipped = FOLDER / f"{args.learner or SHIPPED_LEARNER}.pt"
+    is_shipped = network_path(args.model).resolve() == network_path(SHIPPED)
+    own = args.learner_file is None and is_shipped and shipped.is_file()
+    path = shipped if own else args.learner_file
     learned = read_learner(path, args.learner)
-    with GazeEstimator.load(args.model, args.landmarker) as estimator:
+    lines = ManifestLines(args.manifest)
+    name = choose_person(lines.persons(), args.manifest, args.person)
+    with GazeEstimator.load(args.model, args.landmarker, faces=int(not lines.layout.has_pose)) as estimator:
         network = estimator.network
         if learned is not None:
             learned.check_codes(network, args.model)
-        recording = read_recording(estimator, args.manifest, args.person)
+        recording = read_recording(estimator, lines, name)
     support = recording.support(args.shots)
     check_shots(learned, path, len(support))
     found = calibrate(recording.person, support, learned)

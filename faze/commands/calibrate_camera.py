@@ -5,8 +5,8 @@
     faze calibrate-camera board.mp4 --board charuco --squares 11x8 --square-mm 20 --marker-mm 15 --out lens.yaml
 
 A chessboard must be entirely visible, with its white margin; a ChArUco board (of OpenCV 4.6 or later) may be partly
-hidden. About 120 evenly spaced frames are examined, and at most 40 views that differ most are used. A view whose
-reprojection error is above 1 px and above three times the median is left out.
+hidden. Of each video, about 120 evenly spaced frames are examined. At most 40 views that differ most are used. A view
+whose reprojection error is above 1 px and above three times the median is left out.
 
 `faze gaze --lens` and the column `camera` of a manifest read the output, which has the keys of OpenCV's calibration
 sample: image_width, image_height, nframes, camera_matrix (px), distortion_coefficients (k1, k2, p1, p2, k3) and
@@ -26,10 +26,12 @@ from faze.base.command_line import argument, command
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.locks import output_lock
+from faze.evaluation.wording import counted
 from faze.gaze.board import DICTIONARIES, Board, find_views
 from faze.gaze.lens_calibration import FEWEST_VIEWS, REMEDY, LensCalibration, calibrate_lens, choose_different
 
 SQUARE_MM, MARKER_MM = 25.0, 18.0
+DICTIONARY = "DICT_4X4_50"
 
 
 def board_size(text: str) -> tuple[int, int]:
@@ -66,9 +68,8 @@ def length_mm(text: str) -> float:
     argument(
         "--dictionary",
         choices=DICTIONARIES,
-        default="DICT_4X4_50",
         metavar="NAME",
-        help="OpenCV's name of the markers of a ChArUco board (default: DICT_4X4_50)",
+        help=f"OpenCV's name of the markers of a ChArUco board (default: {DICTIONARY})",
     ),
     argument("--print", type=Path, metavar="PNG", help="image of the board to write, without calibrating"),
     argument("--out", type=Path, help="calibration to write, .yaml"),
@@ -106,10 +107,13 @@ def main(args: Namespace) -> None:
 def read_board(args: Namespace) -> Board:
     """Return the board that the arguments describe."""
     if args.board == "chessboard":
+        if args.marker_mm or args.dictionary:
+            raise UserError("--marker-mm and --dictionary are for a ChArUco board: pass --board charuco, too")
         return Board(*args.squares, args.square_mm or SQUARE_MM)
     if (args.square_mm is None) != (args.marker_mm is None):
         raise UserError("pass both --square-mm and --marker-mm of the ChArUco board, or neither")
-    return Board.with_markers(*args.squares, args.square_mm or SQUARE_MM, args.marker_mm or MARKER_MM, args.dictionary)
+    sides = args.square_mm or SQUARE_MM, args.marker_mm or MARKER_MM
+    return Board.with_markers(*args.squares, *sides, args.dictionary or DICTIONARY)
 
 
 def check_suffix(path: Path, *suffixes: str) -> None:
@@ -128,7 +132,7 @@ def describe_missing(board: Board, without: int, found: int, different: int) -> 
     """Explain why there are too few views: with the board, without it, and in different positions."""
     if not found:
         return (
-            f"no {board} found in any of the {without} frames; check --board and --squares, which counts squares and "
+            f"no {board} found in {counted(without, 'frame')}; check --board and --squares, which counts squares and "
             "not inner corners"
         )
     return (

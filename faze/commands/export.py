@@ -34,6 +34,7 @@ from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.locks import output_lock
+from faze.config.shipped import network_path
 from faze.config.workloads import DTED as FAZE
 from faze.data.network_input import shrink, to_network_torch
 from faze.data.store.strips import StripStore
@@ -79,7 +80,7 @@ TIMED = 100  # strips, one by one
         help="file of `faze calibrate` whose calibration the graph gaze shall contain (same network; no --precision)",
     ),
     argument("--workload", default=FAZE, help="network of the checkpoint, as in the configuration (default: DT-ED)"),
-    needed("--checkpoint", "trained network"),
+    needed("--checkpoint", "trained network; shipped: that of the package"),
     argument("--data", type=Path, help="store of normalised strips for the comparison (default: random patterns)"),
     argument(
         "--strips",
@@ -104,6 +105,7 @@ def main(args: Namespace) -> None:
             raise UserError("--onnx and --data are for DT-ED: pass only --precision for another workload")
         convert(args.workload, args.checkpoint, DTYPES[args.precision], args.out)
         return
+    args.checkpoint = network_path(args.checkpoint)
     trained = load_model(args.checkpoint)
     if args.onnx == "decoder":
         write_graph(Decoder(trained), args.out)

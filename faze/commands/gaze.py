@@ -6,7 +6,7 @@
 
 Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration. If
 there is no gaze, the row contains the reason. Without --lens, --focal-px or --hfov-deg, a field of view is assumed,
-and the column `lens` contains this. A manifest states the lenses of its frames; its labels are not used. The virtual
+and the column `lens` is `assumed`. A manifest states the lenses of its frames; its labels are not used. The virtual
 camera of strips is that in the checkpoint or, if it contains none, in config/config.yaml.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
@@ -16,7 +16,7 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | source, frame, timestamp | file; number, from 0, and time in s of a decoded frame of a video or camera |
 | face_id, success, reason | number of the face in this source, from 0; 1 or 0; why there is no gaze |
 | lens | given, or assumed; empty if the frame cannot be read |
-| gaze_angle_x, gaze_angle_y | horizontal and vertical angle of the gaze, rad, as OpenFace defines them |
+| gaze_angle_x, gaze_angle_y | angles of the gaze, rad, as in OpenFace: to the right and down in the image |
 | gaze_pitch_deg, gaze_yaw_deg | pitch (up) and yaw (to the left in the image) in the camera frame |
 | gaze_pitch_smooth_deg, gaze_yaw_smooth_deg | the same, smoothed (--smooth) |
 | gaze_x, gaze_y, gaze_z | the direction, a unit vector |
@@ -77,7 +77,7 @@ SUFFIXES, OVERLAY = (".csv", ".parquet"), ".mp4"
     __doc__,
     argument("inputs", nargs="*", type=Path, metavar="INPUT", help="image, folder of images, video or manifest"),
     argument("--camera-index", type=int, help="a camera of this machine, instead of inputs; 0 is the first"),
-    argument("--model", type=Path, default=SHIPPED, help="checkpoint of DT-ED (default: that of the package)"),
+    argument("--model", type=Path, default=SHIPPED, help="checkpoint of DT-ED (default: shipped, that of the package)"),
     argument("--person", type=Path, help="file that `faze calibrate` wrote with this network"),
     argument("--lens", type=Path, help="calibration of the camera: YAML as OpenCV or ROS writes it, or .mat"),
     argument("--focal-px", type=float, help="focal length in px, instead of --lens"),
@@ -113,6 +113,8 @@ def main(args: Namespace) -> None:
     ):
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*ABOUT, *NUMBERS])
+        if not sources:
+            print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
             for frame, found in with_progress(estimator.frames(frames), stated):
                 for row in rows.of(frame, found, lens):
@@ -177,7 +179,7 @@ class Rows:
 def sources_to_read(args: Namespace) -> list[Source]:
     """Return the sources that the arguments name; [] for a camera."""
     if (args.camera_index is None) != bool(args.inputs):
-        raise UserError("pass either inputs or --camera-index")
+        raise UserError("pass images, videos or manifests, or --camera-index, but not both")
     sources = sources_of(args.inputs)
     if args.overlay and sources and (len(sources) > 1 or not sources[0].is_video):
         raise UserError("--overlay is for a single video or camera")
@@ -189,17 +191,18 @@ def sources_to_read(args: Namespace) -> list[Source]:
         raise UserError(f"{args.table}: Parquet needs pandas and pyarrow: install them, or write a .csv")
     if sources and all(source.is_manifest for source in sources) and any((args.lens, args.focal_px, args.hfov_deg)):
         raise UserError("a manifest states the lenses of its frames: do not pass --lens, --focal-px or --hfov-deg")
-    if not sources and partial_of(args.table).exists():
-        raise UserError(f"{partial_of(args.table)}: contains an earlier recording: rename or remove it")
+    outputs = [path for path in (args.table, args.overlay) if path]
+    earlier = [str(path) for output in outputs for path in (output, partial_of(output)) if path.exists()]
+    if not sources and earlier:
+        raise UserError(f"{' and '.join(earlier)}: exists from an earlier recording: rename or remove it")
     return sources
 
 
 def with_progress(
     found: Iterable[tuple[SourceFrame, list[FaceGaze | str]]], stated: int
 ) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
-    """Yield frames with their gaze, and show the progress; the number of a camera's frames is unknown, 0."""
+    """Yield frames with their gaze, and show the progress if their number is known; that of a camera is 0."""
     if not stated:
-        print("recording; Ctrl-C ends it", file=sys.stderr)
         yield from found
         return
     progress = Progress("gaze", stated, "frames")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from faze.base.command_line import CONFIGFILE, argument, command, needed
 from faze.base.locks import output_lock
-from faze.config.check import build, fields_of
-from faze.config.parameters import Model, StripCamera
+from faze.config.check import build
+from faze.config.parameters import Model
+from faze.config.stage_config import camera_of
 from faze.config.validation import read_config
 from faze.model.weights import import_published, save_weights
 
@@ -26,9 +27,9 @@ from faze.model.weights import import_published, save_weights
 def main(args: Namespace) -> None:
     """Check the name and shape of each tensor, and write the checkpoint."""
     config = read_config(args.configfile)
-    model, camera = build(Model, config["model"]), config["preprocess"]
+    model = build(Model, config["model"])
     dted = import_published(args.published, model)
-    dted.camera = build(StripCamera, {key: camera[key] for key in fields_of(StripCamera)})
+    dted.camera = camera_of(config)
     with output_lock(args.out):
         save_weights(args.out, dted)
     print(

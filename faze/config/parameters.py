@@ -55,7 +55,7 @@ RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze 
 
 
 @dataclass(frozen=True)
-class StripCamera:
+class NormalizedCamera:
     """The part of the `preprocess` section on which training depends: the virtual camera of the strips."""
 
     focal_length_px: Annotated[float, Range(1)]
@@ -65,7 +65,7 @@ class StripCamera:
 
 
 @dataclass(frozen=True)
-class Preprocess(StripCamera):
+class Preprocess(NormalizedCamera):
     """The part of the `preprocess` section on which the strips of every data set depend."""
 
     off_screen: Literal["keep", "exclude"]
@@ -420,7 +420,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "synthesise": {"synthetic": Synthetic},
     "preprocess": {"preprocess": Preprocess, "dataset": DataSet},
     "train": {
-        **{"preprocess": StripCamera, "data": Data, "fold": Fold | None, "augment": Augment},
+        **{"preprocess": NormalizedCamera, "data": Data, "fold": Fold | None, "augment": Augment},
         **{"model": Model, "loss": Loss, "engine": Engine, "train": TrainSection},
     },
     "encode": {"fold": Fold | None, "model": Model, "encode": Encode},
@@ -433,7 +433,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "benchmark": {
         "workload": str,
         # Of DT-ED only: null for other workloads.
-        **{"preprocess": StripCamera | None, "data": Data | None, "fold": Fold | None, "augment": Augment | None},
+        **{"preprocess": NormalizedCamera | None, "data": Data | None, "fold": Fold | None, "augment": Augment | None},
         **{"model": Model | None, "loss": Loss | None, "train": Train | None, "benchmark": Benchmark},
         **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
     },

@@ -15,9 +15,10 @@ from typing import Any, get_args, get_origin
 from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.datasets import data_sets, training_folds
-from faze.config.parameters import CONTROLS, SHARED, STAGES, Fold
+from faze.config.parameters import CONTROLS, SHARED, STAGES, Fold, NormalizedCamera
 from faze.config.tiers import (
     at_point,
+    at_weights,
     evaluated_tiers,
     given_weights,
     leave_one_out,
@@ -28,7 +29,7 @@ from faze.config.tiers import (
 )
 from faze.config.validation import check_steps
 from faze.config.workloads import DTED
-from faze.config.yaml_files import flatten, merge, read_yaml, refuse, unflatten
+from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
 # Identity of a file. `name` is None if ablations share the outputs of the stage (SHARED). Only training runs have a
 # `control`; elsewhere its name is in `tier`.
@@ -53,7 +54,7 @@ def resolve(
     if tier in of_sweep:
         config = at_point(config, tier, of_sweep[tier])
     if weights := given_weights(config).get(tier):
-        config = merge(config, {"train": {"start": weights, "pairs": 0}})
+        config = at_weights(config, weights)
     flat: dict[str, Any] = {"stage": stage} | ({} if stage in SHARED else {"name": config["name"]})
     if tier is not None:
         flat |= {"tier": tier, "seed": other_seed(config["run"]["seeds"]) if tier == "seed" else seed}
@@ -88,6 +89,11 @@ def resolve(
             known = {key: value for key, value in config[section].items() if key in fields}
         flat |= flatten({section: known})
     return flat
+
+
+def camera_of(config: Mapping[str, Any]) -> NormalizedCamera:
+    """Return the virtual camera in a checked configuration."""
+    return build(NormalizedCamera, {key: config["preprocess"][key] for key in fields_of(NormalizedCamera)})
 
 
 def other_seed(seeds: Sequence[int]) -> int:

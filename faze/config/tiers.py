@@ -138,6 +138,11 @@ def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -
     return merge(config, sections) | {"tiers": {"first": first, point: change}}
 
 
+def at_weights(config: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the configuration of a tier that is only evaluated with given weights."""
+    return merge(config, {"train": {"start": path, "pairs": 0}})
+
+
 def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the errors in a sweep's keys and bounds; its values are checked with the rest of the configuration."""
     for part in ("grid", "sobol"):

@@ -19,6 +19,7 @@ from faze.config.check import (
 )
 from faze.config.datasets import check_datasets, data_sets, training_set
 from faze.config.parameters import CONTROLS, META_LEARNERS, PARTS, SECTIONS, DataSet, Engine, Loss
+from faze.config.shipped import SHIPPED
 from faze.config.tiers import (
     ON,
     UNTRAINED,
@@ -107,10 +108,13 @@ def _check_tiers(tiers: Any) -> Iterator[Fault]:
     for position, (tier, change) in enumerate(tiers.items()):
         if position and isinstance(change, Mapping) and WEIGHTS in change:
             yield from check_mapping(f"tiers.{tier}", {WEIGHTS: change[WEIGHTS]}, {WEIGHTS: str})
+            if change[WEIGHTS] == "":
+                yield Fault(f"tiers.{tier}.{WEIGHTS}", f"is empty: write the path of a checkpoint, or {SHIPPED}")
             if len(change) > 1:
                 yield Fault(f"tiers.{tier}", "has `weights`, so it is only evaluated: remove its switches")
         else:
-            yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
+            kinds = fields_of(Engine) | ({WEIGHTS: str} if position else {})
+            yield from check_mapping(f"tiers.{tier}", change, kinds, complete=position == 0)
         if not isinstance(tier, str) or not names_a_folder(tier) or folded(tier) in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"must be letters, digits, - and _, and not {', '.join(RESERVED)}: it names a folder"
@@ -202,6 +206,8 @@ def _check_start(c: Mapping[str, Any]) -> Iterator[Fault]:
         given = [f"tiers.{tier}" for tier in tier_bases(c) if tier in given_weights(c)]
         yield from (Fault(key, "has `weights`, which are evaluated only with the workload faze") for key in given)
         return
+    if train["start"] == "":
+        yield Fault("train.start", f"is empty: write the path of a checkpoint, {SHIPPED}, or null for random weights")
     if not train["pairs"] and not train["start"]:
         yield Fault("train.pairs", "0 only evaluates the weights of train.start, which is null")
     known = [*PARTS, *(f"{part}.block{number}" for part in PARTS[:2] for number in blocks)]

@@ -61,8 +61,8 @@ class Learned:
         """
         if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
             raise UserError(
-                f"{path}: its codes come from another checkpoint than those used to train the learner {self.learner}: "
-                "run meta_train again with these codes"
+                f"{path}: does not belong to the network whose codes trained the learner {self.learner}: pass the "
+                "learner of this network, or run meta_train again with its codes"
             )
 
 

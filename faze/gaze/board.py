@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
-from faze.gaze.sources import frames_of, sources_of
+from faze.gaze.sources import DEFAULT_FPS, Source, frames_of, sources_of
 
 DICTIONARIES = tuple(name for name in dir(cv2.aruco) if name.startswith("DICT_") and name.isupper())
 FEWEST_CORNERS = 6  # of a ChArUco board that is partly visible
-MOST_EXAMINED = 120  # frames, since a search takes up to some seconds
+MOST_EXAMINED = 120  # frames of a video, since a search takes up to some seconds
 SQUARE_PX = 200  # in the image to print
 
 
@@ -80,8 +80,15 @@ class Board:
         return np.pad(squares, margin, constant_values=255)
 
 
+def _stride(source: Source) -> int:
+    """Return how many frames of a source lie between examined ones; without a stated number, two in a second are."""
+    if source.frames:
+        return math.ceil(source.frames / MOST_EXAMINED)
+    return max(1, round((source.fps or DEFAULT_FPS) / 2))
+
+
 def find_views(paths: Sequence[Path], board: Board) -> tuple[list[View], Counter[str], tuple[int, int]]:
-    """Find the board in about MOST_EXAMINED evenly spaced frames of images, folders of images and videos.
+    """Find the board in images, folders of images, and about MOST_EXAMINED evenly spaced frames of each video.
 
     Returns:
         The views; how many examined frames have none, by reason; width and height of the frames in px.
@@ -90,15 +97,14 @@ def find_views(paths: Sequence[Path], board: Board) -> tuple[list[View], Counter
         UserError: no frame can be read, or the frames have different sizes.
     """
     sources = sources_of(paths)
-    stated = sum(source.frames for source in sources)
-    stride = math.ceil(stated / MOST_EXAMINED)
+    frames = ((source, number, frame) for source in sources for number, frame in enumerate(frames_of([source])))
     views: list[View] = []
     reasons: Counter[str] = Counter()
     first = size_px = None
-    progress = Progress("find the board", stated, "frames")
-    for number, frame in enumerate(frames_of(sources)):
-        progress(min(number, stated - 1))
-        if number % stride:
+    progress = Progress("find the board", stated := max(1, sum(source.frames for source in sources)), "frames")
+    for done, (source, number, frame) in enumerate(frames):
+        progress(min(done, stated - 1))
+        if number % _stride(source):
             continue
         if frame.image is None:
             reasons[frame.reason] += 1

@@ -4,7 +4,6 @@ frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camer
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.check import fields_of
+from faze.base.geometry import pitchyaw_from_vector
+from faze.config.parameters import NormalizedCamera
 from faze.config.shipped import SHIPPED, network_path
+from faze.config.stage_config import camera_of
 from faze.config.validation import read_config
-from faze.data.landmarks import pose_of
+from faze.data.landmarks import NO_FACE, pose_of
 from faze.data.landmarks.detector import FaceDetector, open_faces
 from faze.data.network_input import shrink, to_network
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, UnusableFrame, normalize_poses
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
 from faze.data.readers.manifest_camera import Camera
 from faze.fewshot.person_codes import Seen
@@ -37,7 +37,6 @@ REMEDY = (
     "run `make landmarker` in a clone of faze, or install MediaPipe as docs/how-to/real-data.md describes, and pass "
     "--landmarker face_landmarker.task"
 )
-NO_FACE = "no face found"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +62,6 @@ class FaceGaze:
         about_x = np.arctan2(-rotation[1, 2], rotation[2, 2])
         about_z = np.arctan2(-rotation[0, 1], rotation[0, 0])
         return np.array([about_x, np.arcsin(np.clip(rotation[0, 2], -1, 1)), about_z])
-
-
-def direction_of(pitchyaw: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Convert pitch and yaw of `FaceGaze.pitchyaw`, rad, to a direction (3,)."""
-    return -vector_from_pitchyaw(pitchyaw)
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ class GazeEstimator:
             landmarker: MediaPipe Face Landmarker file; None: LANDMARKER or, without it, the mesh in MediaPipe.
             person: file that `faze calibrate` wrote with this network.
             lens: the lens of all frames that have no camera of their own; None: an assumed one.
-            faces: largest number of faces in a frame.
+            faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
 
         Raises:
             UserError: a file cannot be used, the person's file was made with another network, or MediaPipe is missing.
@@ -115,8 +109,9 @@ class GazeEstimator:
         known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
         landmarker = landmarker or (LANDMARKER if LANDMARKER.is_file() else None)
         with contextlib.ExitStack() as stack:
-            detect = stack.enter_context(open_faces(Path(landmarker) if landmarker else None, faces, REMEDY))
-            parts = (for_inference(dted), network_hash(dted), camera_of(dted), detect)
+            opening = open_faces(Path(landmarker) if landmarker else None, faces, REMEDY)
+            detect = stack.enter_context(opening) if faces else _no_faces
+            parts = (for_inference(dted), network_hash(dted), dted.camera or camera_of(read_config([])), detect)
             return cls(*parts, known, lens or Lens(), stack.pop_all())
 
     def close(self) -> None:
@@ -201,8 +196,5 @@ class GazeEstimator:
         return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)
 
 
-def camera_of(dted: DTED) -> NormalizedCamera:
-    """Return the virtual camera of a network's strips; if its checkpoint does not state it, that of config.yaml."""
-    if dted.camera:
-        return NormalizedCamera(**dataclasses.asdict(dted.camera))
-    return NormalizedCamera(*map(read_config([])["preprocess"].get, fields_of(NormalizedCamera)))
+def _no_faces(image: NDArray[np.uint8]) -> list[NDArray | UnusableFrame]:
+    return []

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.geometry import vector_from_pitchyaw
 from faze.data.readers.manifest_camera import Camera
-from faze.gaze.estimator import FaceGaze, direction_of
+from faze.gaze.estimator import FaceGaze
 from faze.gaze.sources import DEFAULT_FPS, Lens
 
 ARROW_MM = 150.0
@@ -45,7 +46,7 @@ def draw(
     if smoothed:
         angles = [pitchyaw for pitchyaw in smoothed if pitchyaw is not None]
     for face, pitchyaw in zip(faces, angles, strict=True):
-        _draw_arrow(picture, lens.of(image), face, direction_of(pitchyaw))
+        _draw_arrow(picture, lens.of(image), face, -vector_from_pitchyaw(pitchyaw))
     pitch, yaw = np.degrees(angles[0])
     _write(picture, f"pitch {pitch:+.1f}, yaw {yaw:+.1f} degrees", ARROW_BGR)
     return picture

@@ -5,7 +5,6 @@ that was used would be too small.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error
 from faze.base.progress import Progress
+from faze.data.landmarks import NO_FACE
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame, Reject, check_principal_point
@@ -20,9 +20,9 @@ from faze.data.readers.manifest import Manifest
 from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
 from faze.evaluation.statistics import Comparison, compare
 from faze.evaluation.wording import counted
-from faze.fewshot.person_codes import PersonCodes, choose_person
+from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import PersonalEstimator
-from faze.gaze.estimator import NO_FACE, FaceGaze, GazeEstimator
+from faze.gaze.estimator import FaceGaze, GazeEstimator
 
 EVERY = 3  # one of three successive targets is held out, each time in another position, also in a grid
 POSITIONS = (2, 0, 1)
@@ -82,20 +82,18 @@ class HeldOut:
     after_mm: float
 
 
-def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Recording:
+def read_recording(estimator: GazeEstimator, lines: ManifestLines, name: str) -> Recording:
     """Estimate the gaze in a person's frames. Head poses are the manifest's or, if it has none, those of landmarks.
 
     Args:
         estimator: the network without a person.
-        path: the manifest.
-        name: the person; None if there is only one.
+        lines: the manifest.
+        name: the person.
 
     Raises:
-        UserError: the manifest cannot be read, or has several people or not this one.
+        UserError: no frame can be used.
     """
-    lines = ManifestLines(path)
-    name = choose_person(lines.persons(), path, name)
-    records = Manifest(path, None).entries(name) if lines.layout.has_pose else lines.unposed(name)
+    records = Manifest(lines.path, None).entries(name) if lines.layout.has_pose else lines.unposed(name)
     faces, files, targets, rejects = [], [], [], []
     progress = Progress("calibrate", lines.count(name), "frames")
     for done, record in enumerate(records, start=1):
@@ -108,7 +106,7 @@ def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Re
         files.append(record.file_name)
         targets.append(record.gaze_target_mm if isinstance(record, Frame) else record.target_from(face.origin_mm))
     if not faces:
-        raise UserError(f"{path}: no frame of {name} can be used; the first: {rejects[0]}")
+        raise UserError(f"{lines.path}: no frame of {name} can be used; the first: {rejects[0]}")
     origins, targets_mm = np.stack([face.origin_mm for face in faces]), np.stack(targets)
     distance_mm = np.maximum(np.linalg.norm(targets_mm - origins, axis=1), 1e-9)
     directions = (targets_mm - origins) / distance_mm[:, None]
@@ -117,7 +115,7 @@ def read_recording(estimator: GazeEstimator, path: Path, name: str | None) -> Re
     code, gaze_hat, head = (np.concatenate(parts) for parts in zip(*(face.seen for face in faces), strict=True))
     only_directions = lines.targets_mm is None
     return Recording(
-        PersonCodes(name, path.stem, "test", code, gaze, gaze_hat, head),
+        PersonCodes(name, lines.path.stem, "test", code, gaze, gaze_hat, head),
         files,
         _numbered(np.degrees(directions), SAME_DEG) if only_directions else _numbered(targets_mm, SAME_MM),
         np.full(len(faces), np.nan) if only_directions else distance_mm,

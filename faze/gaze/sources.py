@@ -15,9 +15,15 @@ from faze.data.normalization.images import MOST_PIXELS, read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Reject, check_principal_point
 from faze.data.readers.manifest import SUFFIXES as MANIFESTS
-from faze.data.readers.manifest_camera import FIELD_OF_VIEW_DEG, Camera, assume_camera, read_cameras
+from faze.data.readers.manifest_camera import (
+    FIELD_OF_VIEW_DEG,
+    Camera,
+    Size,
+    assume_camera,
+    check_calibrated_size,
+    read_cameras,
+)
 from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
-from faze.data.readers.small_yaml import read_small_yaml
 
 IMAGES = (".jpg", ".jpeg", ".png")
 ASSUMED_HFOV_DEG = 60.0
@@ -29,7 +35,7 @@ class Source:
     """An image or a video."""
 
     path: Path
-    frames: int = 1  # as a video's container states it; at least 1
+    frames: int = 1  # as a video's container states it; 0: not stated
     fps: float = 0.0  # 0: an image, or not stated
 
     @property
@@ -60,7 +66,7 @@ class Lens:
     """The camera of frames: a calibration, a focal length, a field of view across upright frames, or an assumption."""
 
     camera: Camera | None = None
-    size: tuple[int, int] | None = None  # width and height of the frames of the calibration, if it states them
+    size: Size | None = None  # of the frames of the calibration, if it states it
     focal_px: float | None = None
     hfov_deg: float | None = None
 
@@ -76,10 +82,8 @@ class Lens:
             UnusableFrame: the calibration belongs to frames of another size.
         """
         height, width = image.shape[:2]
-        if self.size not in (None, (width, height)):
-            raise UnusableFrame(
-                f"the lens was calibrated with {self.size[0]} x {self.size[1]} px, but the frame has {width} x {height}"
-            )
+        if self.size:
+            check_calibrated_size(self.size, width, height)
         if self.focal_px is not None:
             center = [[self.focal_px, 0, (width - 1) / 2], [0, self.focal_px, (height - 1) / 2], [0, 0, 1]]
             return np.array(center), np.zeros(5)
@@ -104,17 +108,10 @@ def read_lens(path: Path | None, focal_px: float | None = None, hfov_deg: float 
         raise UserError(f"--focal-px {focal_px:g} is not a focal length in px")
     if path is None:
         return Lens(focal_px=focal_px, hfov_deg=hfov_deg)
-    camera = read_cameras(path.parent, [path.name])[path.name]
-    if isinstance(camera, str):
-        raise UserError(camera)
-    return Lens(camera, size_of(path))
-
-
-def size_of(path: Path) -> tuple[int, int] | None:
-    """Return the width and height of the frames of a calibration in YAML, if it states them."""
-    content = {} if path.suffix.lower() == ".mat" else read_small_yaml(path)
-    width, height = (content.get(name) for name in ("image_width", "image_height"))
-    return (width, height) if isinstance(width, int) and isinstance(height, int) else None
+    known = read_cameras(path.parent, [path.name])[path.name]
+    if isinstance(known, str):
+        raise UserError(known)
+    return Lens(*known)
 
 
 def sources_of(paths: Sequence[Path]) -> list[Source]:
@@ -128,7 +125,7 @@ def sources_of(paths: Sequence[Path]) -> list[Source]:
         if path.is_dir():
             images = sorted(each for each in path.iterdir() if each.suffix.lower() in IMAGES)
             if not images:
-                raise UserError(f"{path}: contains no {', '.join(IMAGES)}")
+                raise UserError(f"{path}: contains no {', '.join(IMAGES)}: pass another folder")
             found += map(Source, images)
         elif not path.exists():
             raise UserError(f"{path}: no such file or folder")
@@ -163,7 +160,7 @@ def open_camera(index: int) -> Iterator[SourceFrame]:
     camera = cv2.VideoCapture(index)
     found, image = camera.read()
     if not found:
-        raise UserError(f"camera {index} cannot be opened: is another program using it?")
+        raise UserError(f"camera {index} cannot be opened: does it exist, or is another program using it?")
     return _camera_frames(camera, index, image)
 
 
@@ -207,7 +204,7 @@ def _check_video(path: Path) -> Source:
         raise UserError(f"{path}: is neither an image nor a video that OpenCV can read; is the file complete?")
     if width * height > MOST_PIXELS:
         raise UserError(f"{path}: {width} x {height} px is too large; scale the video down")
-    return Source(path, max(1, int(frames)), fps)
+    return Source(path, max(0, int(frames)), fps if fps >= 1 else 0.0)
 
 
 def _read_video(path: Path) -> Iterator[SourceFrame]:

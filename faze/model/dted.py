@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.base.errors import UserError
-from faze.config.parameters import Model, StripCamera
+from faze.config.parameters import Model, NormalizedCamera
 from faze.model.densenet import DenseNetDecoder, DenseNetEncoder, shrinkage
 
 GAZE_HIDDEN = 64
@@ -63,7 +63,7 @@ class DTED(nn.Module):
             )
         self.model = model
         self.autocast = autocast
-        self.camera: StripCamera | None = None  # the virtual camera of the strips that it was trained with, if known
+        self.camera: NormalizedCamera | None = None  # of the strips that it was trained with, if known
         self.code_sizes = (model.z_app, 3 * model.z_gaze, 3 * model.z_head)
         self.innermost = (model.decoder_channels, height // times, width // times)
 

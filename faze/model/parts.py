@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from faze.base.errors import UserError
-from faze.config.parameters import PARTS
+from faze.config.parameters import PARTS, Model, NormalizedCamera
 from faze.model.dted import DTED, part_of
 from faze.model.weights import differences, load_model
 
@@ -27,26 +28,27 @@ def freeze(dted: DTED, frozen: Sequence[str]) -> None:
             parameter.requires_grad_(False)
 
 
-def start_from(dted: DTED, path: Path, trained: bool) -> None:
-    """Copy the weights of a checkpoint into a network, whose sizes must be the same.
+def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool) -> DTED:
+    """Load the network of a checkpoint, from which a training starts or which is only evaluated.
 
     Args:
-        dted: the network.
         path: the checkpoint.
-        trained: whether training follows; if not, the virtual camera must be the same, too.
+        model: the sizes that the network must have.
+        camera: the virtual camera of the strips; it may differ from that of the checkpoint if the network is trained.
+        trained: whether it is trained.
 
     Raises:
         UserError: the checkpoint cannot be used; if sizes differ, the message lists the parts that fit and the others.
     """
     found = load_model(path)
-    if found.camera and not trained and (differ := differences("preprocess", found.camera, dted.camera)):
-        raise UserError(f"{path}: was trained with strips of another virtual camera: {', '.join(differ)}")
-    ours, theirs = shapes(dted), shapes(found)
-    # Without an effect on sizes, backprop_gaze changes only the training, but normalize_axis the network itself.
-    wanted = dataclasses.replace(dted.model, backprop_gaze=found.model.backprop_gaze)
-    if ours == theirs and found.model == wanted:
-        dted.load_state_dict(found.state_dict())
-        return
+    if found.camera and not trained and (differ := differences("preprocess", found.camera, camera)):
+        camera_differs = "was trained with strips of another virtual camera"
+        raise UserError(f"{path}: {camera_differs}: {', '.join(differ)}. Set the checkpoint's values")
+    wanted = dataclasses.replace(model, backprop_gaze=found.model.backprop_gaze)  # which changes only the training
+    if found.model == wanted:
+        return found
+    with torch.device("meta"):
+        ours, theirs = shapes(DTED(model)), shapes(found)
     fit = [part for part in PARTS if _of_part(ours, part) == _of_part(theirs, part)]
     others = " and ".join(part for part in PARTS if part not in fit)
     which = f" (of its parts, {others} would not fit, {' and '.join(fit) or 'none'} would)" if others else ""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.config.check import build, check_mapping, fields_of
-from faze.config.parameters import Model, StripCamera
+from faze.config.parameters import Model, NormalizedCamera
 from faze.model.dted import DTED, part_of
 from faze.model.torch_file import is_format, read_mapping, write_mapping
 
@@ -38,12 +38,12 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
             raise UserError(f"{path}: contains no {key}; train again")
-    sections = {"model_config": Model} | ({"camera": StripCamera} if "camera" in content else {})
+    sections = {"model_config": Model} | ({"camera": NormalizedCamera} if "camera" in content else {})
     faults = [fault for key, kind in sections.items() for fault in check_mapping(key, content[key], fields_of(kind))]
     if faults:
         raise UserError("\n".join(f"{path}: {fault}" for fault in faults))
     dted = _fill(path, content["model"], build(Model, content["model_config"])).to(map_location).eval()
-    dted.camera = build(StripCamera, content["camera"]) if "camera" in content else None
+    dted.camera = build(NormalizedCamera, content["camera"]) if "camera" in content else None
     return dted
 
 
@@ -132,7 +132,7 @@ def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
         raise UserError(f"{path}: its model differs from the configuration: {differing}; train again")
 
 
-def differences(section: str, found: Model | StripCamera, wanted: Model | StripCamera) -> list[str]:
+def differences(section: str, found: Model | NormalizedCamera, wanted: Model | NormalizedCamera) -> list[str]:
     """Describe each value of a checkpoint that differs from that in a section of the configuration."""
     theirs = dataclasses.asdict(found)
     return [

@@ -41,15 +41,18 @@ def write_card(
     """
     config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
     tier, seed, begun = plain(start["tier"]), start["seed"], config.get("train.start")
-    origin = f" Its training started from given weights, `{plain(begun)}`." if begun else ""
+    commit = f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
+    origin = f"It was trained with faze {commit}" + (f", starting from `{plain(begun)}`" if begun else "")
+    if only_evaluated := config.get("train.pairs") == 0:
+        origin = f"Its weights are those of `{plain(begun)}`; it was only evaluated with faze {commit}"
     trained_on = people.loc[people["split"] != "test", "dataset"]  # by the learners, and presumably by the network
-    training_sources = {start.get("pixel_source", UNKNOWN_SOURCE), *(pixel_sources[name] for name in trained_on)}
+    of_network = UNKNOWN_SOURCE if only_evaluated else start.get("pixel_source", UNKNOWN_SOURCE)
+    training_sources = {of_network, *(pixel_sources[name] for name in trained_on)}
     parts = [
         f"# Model card: DT-ED of `{plain(start['name'])}`, tier `{tier}`, seed {seed}",
         "This network estimates the gaze direction from an image of both eyes (a strip) and redirects the strip to "
-        "another gaze and head pose. Few-shot learners adapt it to a person. It was trained with faze "
-        f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')}) and follows FAZE (Park et al., "
-        f"ICCV 2019, arXiv:1905.01941).{origin}",
+        "another gaze and head pose. Few-shot learners adapt it to a person. "
+        f"{origin}. It follows FAZE (Park et al., ICCV 2019, arXiv:1905.01941).",
         "- `dted.pt`: the network, for `--checkpoint` of encode, walk, redirect and export, for `--model` of `faze "
         "gaze` and `faze calibrate`, and for `train.start`.\n"
         f"- {join([f'`{file}`' for file in files])}: trained few-shot learners, for `--learner-file` of `faze "

@@ -46,9 +46,14 @@ def main(args: Namespace) -> None:
     copies = {f"{name}.pt": paths.learner(*run, name) for name in args.learners}
     inputs = [paths.checkpoint(*run), *copies.values(), paths.run_log(*run), paths.redirection(*run)]
     inputs += [paths.errors(*run, name) for name in args.learners]
+    if not args.results.is_dir():
+        raise UserError(f"{args.results}: there is no such folder: pass results/NAME of a finished ablation")
     for path in inputs:
         if not path.is_file():
-            raise UserError(f"{path} is missing; run this tier first: snakemake --cores all tier_{args.tier}")
+            raise UserError(
+                f"{path} is missing: first run, with the ablation's --configfile and with these learners in "
+                f"fewshot.learners: snakemake --cores all tier_{args.tier}"
+            )
     start = read_ended_run(paths.run_log(*run)).start
     if "fold.folds" in start["config"]:
         raise UserError(

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.parameters import Augment, Model, StripCamera
+from faze.config.parameters import Augment, Model, NormalizedCamera
 from faze.data.pairs import Batch, BatchShare
 
 STREAM = 0xA06  # separates these draws from other draws with the same seed
@@ -36,7 +36,7 @@ class VirtualCamera:
     scale: float  # network pixels per pixel of a stored strip
 
     @classmethod
-    def of(cls, camera: StripCamera, model: Model) -> "VirtualCamera":
+    def of(cls, camera: NormalizedCamera, model: Model) -> "VirtualCamera":
         """Scale the camera of stored strips to the size of the model's images; shrinking shifts pixel centres."""
         scale = model.image_width_px / camera.width_px
         full = (camera.width_px / 2, model.image_height_px / scale / 2)
@@ -88,7 +88,7 @@ class Augmentation:
         return batch | {"person": batch["person"] + self.people * drawn["flip"]}
 
 
-def build_augmentation(settings: Augment, camera: StripCamera, model: Model, people: int) -> Augmentation | None:
+def build_augmentation(settings: Augment, camera: NormalizedCamera, model: Model, people: int) -> Augmentation | None:
     """Return the configured augmentation; None if it is switched off entirely."""
     if not (settings.flip or settings.jitter_px or settings.zoom or settings.color_scale):
         return None

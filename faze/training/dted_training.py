@@ -29,7 +29,7 @@ from faze.model.dted import DTED, part_of
 from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
-from faze.model.parts import freeze, start_from
+from faze.model.parts import freeze, load_start
 from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.model.weights import description
 from faze.training.augmentation import build_augmentation
@@ -236,12 +236,14 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
             strips.check([*people.names, *validation.names])
     dted = bare_model(step)
     dted.camera = config.preprocess
+    started = ""
     if start := config.train.start and network_path(config.train.start):
-        start_from(dted, start, trained=config.train.pairs > 0)
-        content = (*content, hashlib.sha256(start.read_bytes()).hexdigest())
+        given = load_start(start, config.model, config.preprocess, trained=config.train.pairs > 0)
+        dted.load_state_dict(given.state_dict())
+        content = (*content, started := hashlib.sha256(start.read_bytes()).hexdigest())
     if config.control == "rounding":
         perturb_weight(dted.encoder.initial.conv1.weight)
-    work = WorkFolder(out.parent / "train.work", "-".join([config.hash, fingerprint, content[0], *content[3:]]))
+    work = WorkFolder(out.parent / "train.work", "-".join([config.hash, fingerprint, content[0], started]))
     if work.has_ended(out, run_log, config.train.pairs):
         if world.rank == 0:
             work.remove()

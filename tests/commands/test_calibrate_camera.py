@@ -1,7 +1,8 @@
 """Calibration of a camera from rendered photos and videos of a board, whose lens is known."""
 
+import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import cv2
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.commands import calibrate_camera
 from faze.data.readers.manifest_camera import read_cameras
+from faze.gaze import board as board_module
 from faze.gaze.board import DICTIONARIES, Board, View
 from faze.gaze.lens_calibration import MOST_VIEWS, calibrate_lens, choose_different
-from faze.gaze.sources import read_lens
+from faze.gaze.sources import Source, read_lens, sources_of
 
 SIZE = WIDTH, HEIGHT = 480, 360
 MATRIX = np.array([[420.0, 0, 248.0], [0, 424.0, 174.0], [0, 0, 1]])
@@ -80,7 +82,7 @@ def write_video(path: Path, images: list[NDArray[np.uint8]]) -> Path:
 
 def assert_lens(path: Path) -> None:
     """Compare the lens that a manifest reads with the one that the board was rendered with."""
-    matrix, distortion = read_cameras(path.parent, [path.name])[path.name]
+    (matrix, distortion), size = read_cameras(path.parent, [path.name])[path.name]
     np.testing.assert_allclose(matrix[[0, 1], [0, 1]], MATRIX[[0, 1], [0, 1]], rtol=0.01)
     np.testing.assert_allclose(matrix[:2, 2], MATRIX[:2, 2], rtol=0.01)
     sides = np.array([[40.0, 180], [440, 180], [240, 40], [240, 320], [60, 60], [420, 300]])
@@ -122,6 +124,25 @@ def test_a_long_video_is_examined_at_even_intervals(photos, run, tmp_path: Path,
     arguments = ("--board", "charuco", "--out", tmp_path / "lens.yaml")
     assert run(write_video(tmp_path / "board.avi", frames), *arguments) == 0
     assert "in 12 frames" in (said := capsys.readouterr().out) and "not used: 88 similar to others\n" in said
+
+
+def test_images_are_all_examined_and_videos_without_a_stated_length_twice_a_second(
+    photos, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Regression: one interval for all inputs skipped photos beside a long video; a live video has no length."""
+    few = write_photos(tmp_path / "few", photos["charuco"][:6])
+    others = write_video(tmp_path / "board.avi", [image for photo in photos["charuco"][6:] for image in [photo] * 25])
+    arguments = (few, others, "--board", "charuco", "--out", tmp_path / "lens.yaml")
+    assert run(*arguments) == 0
+    assert "in 12 frames" in capsys.readouterr().out
+
+    def unstated(paths: Sequence[Path]) -> list[Source]:
+        return [dataclasses.replace(source, frames=0) if source.is_video else source for source in sources_of(paths)]
+
+    monkeypatch.setattr(board_module, "sources_of", unstated)
+    assert run(*arguments) == 0
+    said = capsys.readouterr()
+    assert "in 12 frames" in said.out and "not used: 6 similar to others" in said.out
 
 
 def test_the_views_that_differ_most_are_chosen() -> None:
@@ -172,7 +193,7 @@ def test_what_cannot_be_used_is_one_sentence(photos, run, tmp_path: Path, capsys
             "--squares",
             "9x6",
             *out,
-        ): "few: no chessboard of 9x6 squares found in any of the 7 frames; check --board",
+        ): "few: no chessboard of 9x6 squares found in 7 frames; check --board",
         (
             few,
             *charuco,

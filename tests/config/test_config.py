@@ -360,6 +360,8 @@ def test_a_tier_with_weights_starts_from_them_and_trains_nothing(defaults: dict)
         (["baseline", "amp", "published on amp"], {}, "list it without `on` and `(untrained)`, after the first tier"),
         (["baseline", "published", "amp on published"], {}, "amp builds on published, which has `weights`"),
         (["baseline", "published"], {"precision": "fp16"}, "tiers.published: has `weights`, so it is only evaluated"),
+        (["baseline", "published"], {"weights": ""}, "tiers.published.weights: is empty: write the path of a"),
+        (["baseline", "published"], {"weigths": "x.pt"}, "weigths: unknown key; did you mean weights?"),
         (["baseline", "published"], {"weights": 3}, "tiers.published.weights: 3 is not text"),
     ],
 )
@@ -371,6 +373,7 @@ def test_a_tier_with_weights_is_checked(tiers, change, sentence, defaults: dict)
 @pytest.mark.parametrize(
     ("train", "loss", "sentence"),
     [
+        ({"start": ""}, {}, "train.start: is empty: write the path of a checkpoint, shipped, or null"),
         ({"pairs": 0}, {}, "train.pairs: 0 only evaluates the weights of train.start, which is null"),
         (
             {"frozen": ["encodr"]},

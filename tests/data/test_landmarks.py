@@ -26,7 +26,7 @@ from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.landmarks import detector, estimate_head_pose, gazecapture, parts
-from faze.data.landmarks.detector import average_mirrored, open_detector, open_faces
+from faze.data.landmarks.detector import ENVIRONMENT, average_mirrored, open_detector, open_faces
 from faze.data.landmarks.gazecapture import annotate, estimate_camera
 from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, VERTICES, check_landmarks, estimate_pose
 from faze.data.normalization.images import read_image
@@ -77,13 +77,13 @@ def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: py
     mirrored[2] = mirrored[2] + [0, 40]
     both = iter([lambda rgb: seen, lambda rgb: mirrored[::-1]])
     monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: next(both))
-    with open_faces(None, 3) as detect:
+    with open_faces(None, 3, ENVIRONMENT) as detect:
         found = detect(np.zeros((640, 480, 3), np.uint8))
     np.testing.assert_allclose(found[0], seen[1], atol=1e-9)
     np.testing.assert_allclose(found[1], seen[0] + [-0.5, 0.5], atol=1e-9)
     assert isinstance(found[2], UnusableFrame) and "eyes are covered or unclear" in str(found[2])
     both = iter([lambda rgb: seen, lambda rgb: []])
-    with open_faces(None, 2) as detect:
+    with open_faces(None, 2, ENVIRONMENT) as detect:
         assert detect(np.zeros((640, 480, 3), np.uint8)) == []
     alternating = itertools.cycle([seen, mirrored])  # one thread, for the frame and then for its mirror image
     both = iter([lambda rgb: next(alternating) if rgb.shape[0] == 640 else []])
@@ -115,7 +115,7 @@ def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.Mo
         return found
 
     monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: find)
-    with open_faces(None, 3, threads=1) as detect:
+    with open_faces(None, 3, ENVIRONMENT, threads=1) as detect:
         searched.clear()
         found = detect(image)
         assert searched == [image.shape[:2]] * 2 + [(720, 720)] * 6

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, NormalizedPose, normalize_poses
+from faze.config.parameters import NormalizedCamera
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedPose, normalize_poses
 from faze.data.normalization.warp import StripLookup
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)

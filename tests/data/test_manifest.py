@@ -18,12 +18,11 @@ from one_frame import normalize_pose
 from scipy.io import loadmat, savemat
 
 from faze.base.errors import UserError
-from faze.config.parameters import Synthetic
+from faze.config.parameters import NormalizedCamera, Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
-    NormalizedCamera,
     gaze_origins_mm,
 )
 from faze.data.preparation.strip_maker import StripMaker
@@ -487,7 +486,7 @@ def test_form_of_the_lines(path: Path) -> None:
     assert "line 2, column person: is not UTF-8: save the table as CSV in UTF-8" in refusal(path)
     workbook = path.rename(path.with_suffix(".xlsx"))
     assert "is a workbook of a spreadsheet: save its sheet as CSV" in refusal(workbook)
-    assert "the file cannot be read (No such file or directory)" in refusal(path)
+    assert "there is no such file" in refusal(path)
 
 
 # Cells of the second line that make it a reject, and words of the reason.
@@ -530,8 +529,14 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     for row, name in zip(rows, names, strict=True):
         row["camera"] = name
     found = reasons(write_table(path, rows))
-    words = ["", "column camera is empty", "No such file", "path leads out", "not a matrix", "bad.mat", ".yml or .mat"]
+    words = ["", "column camera is empty", "no such file", "path leads out", "not a matrix", "bad.mat", ".yml or .mat"]
     assert not found[0] and all(word in reason for word, reason in zip(words, found, strict=True)), found
+    for added, words in {
+        "image_width: 644\nimage_height: 240\n": "calibrated with 644 x 240 px, but the frame has 320 x 240",
+        "distortion_model: equidistant\n": "distortion_model equidistant cannot be used: calibrate with plumb_bob",
+    }.items():
+        raw_data.write_file(path.parent / "cam.yaml", CALIBRATED + added)
+        assert words in reasons(write_table(path, rows))[0]
     rows = lines(hfov_deg=1.2, **without(*manifests.CAMERA))
     assert "1.2 is not between 20 and 150 degrees: is it in radians?" in reasons(write_table(path, rows))[0]
     raw_data.write_file(path.parent / "a.yaml", SCREEN)
@@ -539,7 +544,7 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     for row, name in zip(rows, ["a.yaml", "", "b.yaml"], strict=True):
         row["screen"] = name
     first, second, third = reasons(write_table(path, rows))
-    assert not first and "column screen: is empty" in second and "b.yaml: the file cannot be read" in third
+    assert not first and "column screen: is empty" in second and "b.yaml: there is no such file" in third
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from one_frame import normalize_pose, warp_fused
 from raw_data import jpeg
 
 from faze.base.geometry import vector_from_pitchyaw
+from faze.config.parameters import NormalizedCamera
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
-    NormalizedCamera,
     UnusableFrame,
+    matrix_of,
     normalize_poses,
 )
 from faze.data.normalization.warp import check_in_frame, warp_two_step
@@ -114,7 +115,7 @@ def test_points_in_space_appear_where_the_virtual_camera_sees_them(warp: str) ->
     strip_px = np.array([[40.0, 20], [128, 32], [200, 45]])
     scale = np.diag([1, 1, CAMERA.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
     for wanted in strip_px:
-        ray = np.linalg.inv(CAMERA.matrix @ scale @ pose.rotation) @ [*wanted, 1]
+        ray = np.linalg.inv(matrix_of(CAMERA) @ scale @ pose.rotation) @ [*wanted, 1]
         frame_px = cv2.projectPoints(400 * ray[None], np.zeros(3), np.zeros(3), MATRIX, DISTORTION)[0].ravel()
         strip = warp_by(warp, frame_with_dot(frame_px), MATRIX, DISTORTION, pose)
         np.testing.assert_allclose(centre_of(strip), wanted, atol=0.1)
@@ -126,7 +127,7 @@ def test_recentring_displaces_the_strip_by_the_principal_points_way_to_the_middl
     strip = warp_two_step(frame_with_dot(frame_px[:2]), MATRIX, np.zeros(5), pose, CAMERA, undistorted="recentred")
     displaced_px = frame_px + [639 / 2 - MATRIX[0, 2], 479 / 2 - MATRIX[1, 2], 0]
     scale = np.diag([1, 1, CAMERA.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
-    wanted = CAMERA.matrix @ scale @ pose.rotation @ np.linalg.inv(MATRIX) @ displaced_px
+    wanted = matrix_of(CAMERA) @ scale @ pose.rotation @ np.linalg.inv(MATRIX) @ displaced_px
     np.testing.assert_allclose(centre_of(strip), wanted[:2] / wanted[2], atol=0.1)
     assert np.linalg.norm(centre_of(strip) - [128, 32]) > 10
 

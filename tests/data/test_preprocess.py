@@ -16,9 +16,10 @@ from one_frame import normalize_pose, warp_fused
 from truth import read_truth
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.config.parameters import NormalizedCamera
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.normalization.warp import warp_two_step
 from faze.data.store.strips import StripStore
 from faze.stages import preprocess, synthesise

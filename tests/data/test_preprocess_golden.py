@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.data.normalization.pose import NormalizedCamera
+from faze.config.parameters import NormalizedCamera
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import Supplementary, write_supplementary

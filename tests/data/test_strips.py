@@ -10,8 +10,9 @@ from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
 from one_frame import normalize_pose, warp_fused
 
+from faze.config.parameters import NormalizedCamera
 from faze.data.normalization.images import EncodedFrame, read_image
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.normalization.warp import warp_two_step
 from faze.data.preparation.strip_maker import StripMaker, rows_needed
 from faze.data.readers import Frame

@@ -10,9 +10,9 @@ import pytest
 from one_frame import normalize_pose, warp_fused
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.config.parameters import Synthetic
+from faze.config.parameters import NormalizedCamera, Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.synthetic.eyes import margins, open_lids
 from faze.data.synthetic.layouts import PersonFrames, head_pose, landmarks_px, truth
 from faze.data.synthetic.people import Role, render_frames, sample_frames

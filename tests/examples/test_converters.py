@@ -18,7 +18,8 @@ import pytest
 import raw_data
 from one_frame import normalize_pose
 
-from faze.data.normalization.pose import NormalizedCamera, gaze_origins_mm
+from faze.config.parameters import NormalizedCamera
+from faze.data.normalization.pose import gaze_origins_mm
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame
 from faze.data.readers.manifest import Manifest, needs_landmarks

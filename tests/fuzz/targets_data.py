@@ -464,7 +464,7 @@ _RECORDING_CASES = {
     "no flags": (_json("appleFace", '{"X": [1, 1, 1]}'), "appleFace.json: IsValid is not a list of 2 flags"),
     "absent": (
         lambda folder: (folder / "00002/appleRightEye.json").unlink(),
-        "appleRightEye.json: the file cannot be read",
+        "appleRightEye.json: there is no such file",
     ),
     "large number": (
         _json("dotInfo", '{"XPts": [1, ' + "9" * 400 + "]}"),
@@ -498,13 +498,13 @@ _SPLITS_CASES = {
     "torn": (_list("{"), "given.json: the file cannot be read"),
     "another split": (_list('{"training": ["00001"]}'), 'given.json: expected {"train"'),
     "twice": (_list('{"train": ["1"], "val": ["1"]}'), "given.json: person 1 is in train and also in val"),
-    "absent": (lambda folder: (folder / "given.json").unlink(), "given.json: the file cannot be read"),
+    "absent": (lambda folder: (folder / "given.json").unlink(), "given.json: there is no such file"),
 }
 _REJECTS_CASES = {
     "header": (_list("a,b\n"), "person,file_name,reason"),
     "two columns": (_list("person,file_name,reason\na,b\n"), "line 2"),
     "long field": (_list(f'person,file_name,reason\na,b,"{"z" * 200_000}"\n'), "given.csv: the file cannot be read"),
-    "absent": (lambda folder: (folder / "given.csv").unlink(), "given.csv: the file cannot be read"),
+    "absent": (lambda folder: (folder / "given.csv").unlink(), "given.csv: there is no such file"),
 }
 
 

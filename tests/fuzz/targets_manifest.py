@@ -79,7 +79,7 @@ _CASES = {
     "wide line": (_table(_CSV + ", 1"), "given.csv: line 4: has 14 cells"),
     "long cell": (_table(_CSV + "\n" + "z" * 200_000), "given.csv: line 5"),
     "open quote": (_table(_CSV.replace("a/1", '"a/1')), "given.csv: line"),
-    "absent": (lambda folder: (folder / "given.csv").unlink(), "given.csv: the header cannot be read"),
+    "absent": (lambda folder: (folder / "given.csv").unlink(), "given.csv: there is no such file"),
     "torn Parquet": (lambda folder: os.truncate(folder / "given.parquet", 700), "given.parquet: the header cannot be"),
 }
 TARGETS = (Target("manifest", _make, in_this_process(_parse), warm=_warm, valid=_write, hostile=_CASES),)

@@ -23,15 +23,15 @@ from one_frame import normalize_pose, warp_fused
 
 from faze.base.geometry import pitchyaw_from_vector
 from faze.commands import gaze
-from faze.config.parameters import Model, StripCamera
+from faze.config.parameters import Model, NormalizedCamera
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers.manifest_camera import assume_camera
 from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze import estimator, overlay
-from faze.gaze.estimator import GazeEstimator, camera_of
+from faze.gaze.estimator import GazeEstimator
 from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.gaze.tracks import OneEuro, Tracks
 from faze.model.dted import DTED
@@ -83,11 +83,13 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
     np.testing.assert_allclose(about[0] @ about[1] @ about[2], rotation, atol=1e-9)
 
 
-def test_strips_are_those_of_the_virtual_camera_in_the_checkpoint(dted: DTED) -> None:
-    assert camera_of(dted) == NormalizedCamera(1300.0, 600.0, 256, 64)  # of config.yaml
-    other = DTED(MODEL).eval()
-    other.camera = StripCamera(650.0, 300.0, 128, 32)
-    assert camera_of(other) == NormalizedCamera(650.0, 300.0, 128, 32)
+def test_strips_are_those_of_the_virtual_camera_in_the_checkpoint(tmp_path: Path) -> None:
+    other = DTED(MODEL)
+    save_weights(tmp_path / "of_config.pt", other)
+    other.camera = NormalizedCamera(650.0, 300.0, 128, 32)
+    save_weights(tmp_path / "other.pt", other)
+    assert GazeEstimator.load(tmp_path / "of_config.pt", faces=0).camera == NormalizedCamera(1300.0, 600.0, 256, 64)
+    assert GazeEstimator.load(tmp_path / "other.pt", faces=0).camera == other.camera
 
 
 def test_signs_are_those_of_labels_and_of_openface(dted: DTED) -> None:
@@ -262,7 +264,7 @@ def test_a_manifest_states_the_lenses_of_its_frames(run, tmp_path: Path) -> None
     assert float(rows[0]["pose_Tz"]) == pytest.approx(500, abs=0.1) and float(rows[1]["pose_Tz"]) < 400
 
 
-def test_a_camera_is_read_until_ctrl_c(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_camera_is_read_until_ctrl_c(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     def frames(index: int) -> Iterator[SourceFrame]:
         for number in range(3):
             yield SourceFrame(Path(f"camera-{index}"), number, number / 10, picture(1))
@@ -273,6 +275,10 @@ def test_a_camera_is_read_until_ctrl_c(run, tmp_path: Path, monkeypatch: pytest.
     rows = read_table(tmp_path / "gaze.csv")
     assert [row["source"] for row in rows] == ["camera-7"] * 3 and list(tmp_path.glob("*partial*")) == []
     assert len(list(frames_of(sources_of([tmp_path / "me.mp4"])))) > 1
+    (tmp_path / "again.partial.mp4").touch()  # of a killed recording
+    for table, video in (("gaze.csv", "new.mp4"), ("new.csv", "again.mp4")):
+        assert run("--camera-index", 7, "--overlay", tmp_path / video, table=table) == 1
+        assert "exists from an earlier recording: rename or remove it" in capsys.readouterr().err
 
 
 def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(
@@ -321,8 +327,8 @@ def test_what_cannot_be_used_is_one_sentence(run, tmp_path: Path, capsys) -> Non
         (tmp_path / "empty", "--hfov-deg", "5"): "--hfov-deg 5 is not between 20 and 150 degrees",
         (tmp_path / "empty", "--hfov-deg", "60", "--lens", "a.yaml"): "pass only one of --lens, --focal-px and --hf",
         (tmp_path / "empty", "--focal-px", "0"): "--focal-px 0 is not a focal length in px",
-        (tmp_path / "none.mp4", "--camera-index", "0"): "pass either inputs or --camera-index",
-        (): "pass either inputs or --camera-index",
+        (tmp_path / "none.mp4", "--camera-index", "0"): "pass images, videos or manifests, or --camera-index",
+        (): "pass images, videos or manifests, or --camera-index",
         (tmp_path / "empty", "--lens", tmp_path / "a.yaml"): "a.yaml",
     }
     for arguments, sentence in cases.items():

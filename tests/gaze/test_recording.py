@@ -17,11 +17,11 @@ from raw_data import CAMERA_MATRIX
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.commands import calibrate
-from faze.config.parameters import Model
+from faze.config.parameters import Model, NormalizedCamera
 from faze.config.shipped import FOLDER
 from faze.data.landmarks.pose import FACE_MODEL_MM
-from faze.data.normalization.pose import NormalizedCamera
 from faze.data.readers.manifest import Manifest
+from faze.data.readers.manifest_lines import ManifestLines
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import load_personal_estimator
 from faze.gaze import estimator
@@ -91,7 +91,7 @@ def recording(target: Sequence[int]) -> Recording:
 
 def test_labels_are_those_of_preprocessing(dted: DTED, tmp_path: Path) -> None:
     path = write_manifest(tmp_path, TARGETS, posed=True)
-    found = read_recording(GazeEstimator(dted, "", CAMERA, lambda _: []), path, None)
+    found = read_recording(GazeEstimator(dted, "", CAMERA, lambda _: []), ManifestLines(path), "anna")
     _, labels = Manifest(path, None).labels("anna")
     np.testing.assert_allclose(found.person.gaze, vector_from_pitchyaw(labels[:, :2]), atol=1e-9)
     np.testing.assert_allclose(found.person.head, labels[:, 2:], atol=1e-9)
@@ -136,7 +136,7 @@ def test_a_calibration_is_measured_on_held_out_targets_and_saved(run, dted, pose
     assert ("6 of 6 frames" if posed else "5 of 6 frames can be used\n  rejected: img/0003.jpg: no face found") in said
     found = load_personal_estimator(tmp_path / "me.pt", network_hash(dted), 3 * MODEL.z_gaze)
     with GazeEstimator.load(tmp_path / "dted.pt") as plain:
-        own = read_recording(plain, path, None)
+        own = read_recording(plain, ManifestLines(path), "anna")
     query = own.held_out()
     person = own.person
     after = np.degrees(angular_error(found.gaze(person.seen(query)), person.gaze[query]))
@@ -178,7 +178,7 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, tmp_path: Path, capsys) 
         assert sentence in capsys.readouterr().err.splitlines()[-1]
     # The learner of another network is refused before any frame is read.
     assert run("--manifest", path, "--learner-file", FOLDER / "bayes.pt") == 1
-    assert "come from another checkpoint" in capsys.readouterr().err.splitlines()[0]
+    assert "does not belong to the network" in capsys.readouterr().err.splitlines()[0]
     dark = write_manifest(tmp_path / "dark", TARGETS[:1], posed=False, dark=0)
     assert run("--manifest", dark) == 1
     assert "no frame of anna can be used; the first: img/0000.jpg: no face found" in capsys.readouterr().err

@@ -19,15 +19,13 @@ from faze.base.geometry import angular_error
 from faze.commands import gaze
 from faze.config.check import build
 from faze.config.parameters import Synthetic
-from faze.config.shipped import SHIPPED, network_path
 from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.gaze import estimator
-from faze.gaze.estimator import GazeEstimator, camera_of
-from faze.model.weights import load_model
+from faze.gaze.estimator import GazeEstimator
 
 DURATIONS = (0.04, 0.12, 0.04, 0.2, 0.04, 0.04)  # whole frames at 25 frames/s, as ffmpeg reads images
 
@@ -107,8 +105,7 @@ def test_the_gaze_in_a_turned_video_is_that_of_the_frames(person: Rendered, rows
     """Only the compression of the video changes the gaze; poses are those of the annotation."""
     times = vectors(rows, "timestamp")[:, 0]
     np.testing.assert_allclose(times, np.concatenate([[0], np.cumsum(DURATIONS)[:-1]]), atol=0.002)
-    dted = load_model(network_path(SHIPPED))
-    plain = GazeEstimator(dted, "", camera_of(dted), lambda image: [])
+    plain = GazeEstimator.load(faces=0)
     poses = person.known.head_pose[person.rows]
     faces = [plain.at_pose(image, person.camera(i), poses[i]) for i, image in enumerate(person.images)]
     found = vectors(rows, "gaze_x", "gaze_y", "gaze_z")

@@ -22,6 +22,7 @@ from faze.engine.execution import set_recompute
 from faze.model import low_memory
 from faze.model.densenet import DenseBlock, Initial, Last, TransitionDown
 from faze.model.dted import DTED
+from faze.model.parts import freeze
 
 IMAGES = 7  # a prime: the last slice is shorter
 
@@ -87,6 +88,35 @@ def test_gradients_are_the_stock_ones_however_the_batch_is_cut(images_per_slice,
     for (name, expected), weight in zip(stock.named_parameters(), found.parameters(), strict=True):
         error = (weight.grad - expected.grad).abs().max() / expected.grad.abs().max()
         assert error < 1e-12, name
+
+
+class KernelGradients(TorchDispatchMode):
+    """Count the convolutions whose kernel's gradient is computed."""
+
+    computed = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run an operation and look at the mask of its outputs."""
+        self.computed += func is torch.ops.aten.convolution_backward.default and args[-1][1]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("frozen", [("encoder",), ("decoder.block1",), ("encoder.block2", "decoder")])
+def test_gradients_of_frozen_kernels_are_not_computed(frozen, slice_bytes):
+    slice_bytes["cpu"] = 2**24  # one slice
+    computed, gradients = [], []
+    for recompute in (False, True):
+        dted = network(recompute=recompute, dtype=torch.float64)
+        freeze(dted, frozen)
+        value = loss(dted)
+        with KernelGradients() as counted:
+            value.backward()
+        computed.append(counted.computed)
+        gradients.append([weight.grad for weight in dted.parameters() if weight.requires_grad])
+        assert all(weight.grad is None for weight in dted.parameters() if not weight.requires_grad)
+    assert computed[0] == computed[1] > 0
+    for expected, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("part", [Initial(4), DenseBlock(8, 4, nn.ConvTranspose2d), TransitionDown(8), Last(8, 4)])

@@ -1,5 +1,6 @@
 """Parts of the network: which parameters belong to them, freezing, and starting from given weights."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,13 @@ import torch
 
 from faze.base.errors import UserError
 from faze.config.check import build
-from faze.config.parameters import PARTS, Model
+from faze.config.parameters import PARTS, Model, NormalizedCamera
 from faze.config.validation import read_config
 from faze.model.dted import DTED, part_of
-from faze.model.parts import block_of, freeze, start_from
+from faze.model.parts import block_of, freeze, load_start
 from faze.model.weights import save_weights
+
+CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
 
 
 def network(**sizes: int) -> DTED:
@@ -45,24 +48,34 @@ def test_freezing_leaves_all_else_trainable() -> None:
     assert {name.split(".")[1] for name in frozen if name.startswith("encoder")} == {"initial", "block1", "trans1"}
 
 
-def test_a_network_starts_from_a_checkpoint(tmp_path: Path) -> None:
-    given, started = network(seed=1), network()
+def load(path: Path, trained: bool = True) -> DTED:
+    return load_start(path, network().model, CAMERA, trained)
+
+
+def test_a_checkpoint_of_the_same_sizes_is_loaded(tmp_path: Path) -> None:
+    given = network(seed=1, backprop_gaze=False)  # which changes only the training
     save_weights(tmp_path / "given.pt", given)
-    start_from(started, tmp_path / "given.pt", trained=True)
-    for ours, theirs in zip(started.parameters(), given.parameters(), strict=True):
+    for theirs, ours in zip(given.parameters(), load(tmp_path / "given.pt").parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def test_other_sizes_are_refused_part_by_part(tmp_path: Path) -> None:
     save_weights(tmp_path / "given.pt", network(decoder_channels=16))
     with pytest.raises(UserError) as refused:
-        start_from(network(), tmp_path / "given.pt", trained=True)
+        load(tmp_path / "given.pt")
     assert str(refused.value) == (
         f"{tmp_path}/given.pt: does not fit the section model: model.decoder_channels is 16, not 32 (of its parts, "
         "decoder would not fit, encoder and gaze_head would). Set the checkpoint's values"
     )
     save_weights(tmp_path / "given.pt", network(normalize_axis=3, backprop_gaze=False))
     with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3, not 1\. Set"):
-        start_from(network(), tmp_path / "given.pt", trained=True)
-    save_weights(tmp_path / "given.pt", network(backprop_gaze=False))
-    start_from(network(), tmp_path / "given.pt", trained=True)
+        load(tmp_path / "given.pt")
+
+
+def test_another_virtual_camera_is_refused_only_without_training(tmp_path: Path) -> None:
+    given = network()
+    given.camera = dataclasses.replace(CAMERA, focal_length_px=650.0)
+    save_weights(tmp_path / "given.pt", given)
+    load(tmp_path / "given.pt", trained=True)
+    with pytest.raises(UserError, match=r"virtual camera: preprocess\.focal_length_px is 650\.0, not 1300\.0\. Set"):
+        load(tmp_path / "given.pt", trained=False)

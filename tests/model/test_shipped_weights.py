@@ -17,7 +17,7 @@ from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_pose
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, jpeg, render_frames, sample_frames
 from faze.fewshot.learner_file import load_learned
-from faze.gaze.estimator import GazeEstimator, camera_of
+from faze.gaze.estimator import GazeEstimator
 from faze.model.dted import DTED
 from faze.model.weights import load_model, network_hash
 from faze.report.model_card import _errors
@@ -67,7 +67,7 @@ def test_errors_of_a_test_person_are_found_again(dted: DTED, errors: pd.DataFram
     synthetic = build(Synthetic, config["synthetic"])
     frames = sample_frames(role := Role("gazecapture", "test", number), synthetic)
     known, query = supplementary(frames), config["fewshot"]["query_entries"]
-    estimator = GazeEstimator(dted, "", camera_of(dted), lambda image: [])
+    estimator = GazeEstimator.load(faces=0)
     angles = []
     for row, image in enumerate(render_frames(role, frames, synthetic.seed)):
         if row >= synthetic.frames_per_person - query:

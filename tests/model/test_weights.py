@@ -9,7 +9,7 @@ import torch
 
 from faze.base.errors import UserError
 from faze.commands import import_checkpoint
-from faze.config.parameters import Model, StripCamera
+from faze.config.parameters import Model, NormalizedCamera
 from faze.model.dted import DTED
 from faze.model.weights import check_same_model, import_published, load_model, network_hash, save_weights, strict_state
 
@@ -39,7 +39,7 @@ def test_weights_come_back_bit_for_bit(dted, tmp_path):
 
 
 def test_the_virtual_camera_comes_back(dted, tmp_path):
-    dted.camera = StripCamera(650.0, 500.0, 128, 32)
+    dted.camera = NormalizedCamera(650.0, 500.0, 128, 32)
     save_weights(tmp_path / "checkpoint.pt", dted)
     assert load_model(tmp_path / "checkpoint.pt").camera == dted.camera
     content = torch.load(tmp_path / "checkpoint.pt")
@@ -120,7 +120,7 @@ def write_code(path: Path, dted: DTED) -> None:
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (lambda path, dted: None, "No such file"),
+        (lambda path, dted: None, "there is no such file: check its path"),
         (write_torn, "torch file"),
         (write_code, "torch file"),
         (lambda path, dted: path.write_bytes(b""), "torch file"),
@@ -164,7 +164,7 @@ def test_import_command(dted, tmp_path, monkeypatch, capsys, prefix):
     config.write_text("\n".join(["preprocess: {distance_mm: 500}", "model:", *lines]))
     assert run_import(monkeypatch, published, "--configfile", config, "--out", out) == 0
     assert_same_weights(load_model(out), dted)
-    assert load_model(out).camera == StripCamera(1300.0, 500.0, 256, 64)
+    assert load_model(out).camera == NormalizedCamera(1300.0, 500.0, 256, 64)
     assert "51 tensors" in capsys.readouterr().out
 
 

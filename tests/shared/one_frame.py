@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame, normalize_poses
+from faze.config.parameters import NormalizedCamera
+from faze.data.normalization.pose import NormalizedPose, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
 
 

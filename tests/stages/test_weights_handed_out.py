@@ -99,6 +99,19 @@ def test_files_are_copied_and_the_card_says_what_they_are(stage):
     assert "    augment.flip: false\n" in card
 
 
+def test_the_card_of_given_weights_does_not_say_that_faze_trained_them(stage):
+    path = stage.paths.run_log("amp", 0)
+    first, rest = path.read_text().split("\n", 1)
+    start = json.loads(first)
+    start["config"] |= {"train.start": "published.pt", "train.pairs": 0}
+    path.write_text(json.dumps(start) + "\n" + rest)
+    assert stage("--tier", "amp") == 0
+    card = (stage.out / "model_card.md").read_text()
+    assert "Its weights are those of `published.pt`; it was only evaluated with faze" in card
+    assert "trained with faze" not in card
+    assert "Licence: unknown" in card
+
+
 def test_errors_are_means_over_people(stage):
     assert stage() == 0
     rows = [pd.read_parquet(stage.paths.errors("baseline", 0, learner)) for learner in KEPT]
@@ -174,7 +187,7 @@ def test_weights_take_the_place_of_weights_only(stage, capfd):
 def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
     (stage.paths.run("amp", 0) / "checkpoint.pt").unlink()
     assert stage("--tier", "amp") == 1
-    assert "amp/seed0/checkpoint.pt is missing; run this tier first" in capfd.readouterr().err
+    assert "amp/seed0/checkpoint.pt is missing: first run, with the ablation's --configfile" in capfd.readouterr().err
     assert not stage.out.exists()
 
 

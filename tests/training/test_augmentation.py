@@ -14,9 +14,9 @@ from one_frame import normalize_pose, warp_fused
 from trajectory import made_up_people
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.parameters import Augment, Model, StripCamera
+from faze.config.parameters import Augment, Model, NormalizedCamera
 from faze.data.network_input import shrink
-from faze.data.normalization.pose import NormalizedCamera, NormalizedPose
+from faze.data.normalization.pose import NormalizedPose
 from faze.data.pairs import BatchShare, PairIndices, PeopleStrips
 from faze.training.augmentation import (
     VirtualCamera,
@@ -35,7 +35,7 @@ ORIGIN = 600.0 * np.array([0.06, -0.05, 1.0]) / np.linalg.norm([0.06, -0.05, 1.0
 PLACE = ORIGIN - cv2.Rodrigues(HEAD)[0] @ CORNERS.mean(axis=0)
 OFF = Augment(flip=False, jitter_px=0.0, zoom=0.0, color_scale=0.0)
 ALL = Augment(flip=True, jitter_px=6.0, zoom=0.1, color_scale=0.5)
-LENS = StripCamera(1300.0, 600.0, 256, 64)
+LENS = NormalizedCamera(1300.0, 600.0, 256, 64)
 
 
 def model(height: int, width: int) -> Model:

@@ -13,7 +13,7 @@ from batches import assert_same
 from trajectory import MODEL, setup, tier
 from worlds import Apart
 
-from faze.config.parameters import Augment, StripCamera
+from faze.config.parameters import Augment, NormalizedCamera
 from faze.data.network_input import to_network_torch
 from faze.data.pairs import Batch, BatchShare, PairIndices, PeopleStrips, cache_what_fits, load_people
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
@@ -52,7 +52,7 @@ def people(path: Path, memory_gib: float) -> PeopleStrips:
 def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, changes: Augment | None = None, **how) -> Feed:
     switches = {name: how.pop(name) for name in ("resident", "pin") if name in how}
     augmentation = (
-        build_augmentation(changes, StripCamera(1300.0, 600.0, 256, 64), MODEL, len(COUNTS)) if changes else None
+        build_augmentation(changes, NormalizedCamera(1300.0, 600.0, 256, 64), MODEL, len(COUNTS)) if changes else None
     )
     world = Apart(rank, processes, CPU, *how.pop("least", ()))
     return build_feed(whom, setup(tier("baseline", **switches), world), augmentation=augmentation, **how)

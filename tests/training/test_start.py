@@ -11,7 +11,7 @@ from stage_training import ROOT, Training, write_store
 
 from faze.base.run_log import read_events
 from faze.commands import import_checkpoint
-from faze.config.parameters import StripCamera
+from faze.config.parameters import NormalizedCamera
 from faze.model.dted import part_of
 from faze.model.weights import load_model
 
@@ -57,21 +57,12 @@ def test_without_pairs_the_weights_are_only_validated(data: Path, first: Trainin
     assert metrics["values"] == {key: x for key, x in of_first["values"].items() if key.startswith("val/")}
 
 
-def test_weights_of_another_virtual_camera_can_be_trained_further_but_not_evaluated(
-    data: Path, first: Training, tmp_path: Path
-) -> None:
+def test_a_checkpoint_states_the_camera_of_its_training(data: Path, first: Training, tmp_path: Path) -> None:
     sections = {"preprocess": {"focal_length_px": 650.0, "distance_mm": 300.0}}
-    for name in ("evaluated", "trained"):
-        (tmp_path / name).mkdir()
-    start = {"start": str(first.out)}
-    evaluated = Training(tmp_path / "evaluated", data, "baseline", sections=sections, **SHORT | {"pairs": 0}, **start)
-    process = evaluated.start()
-    assert "preprocess.focal_length_px is 1300.0, not 650.0, preprocess.distance_mm" in process.communicate()[1]
-    assert process.returncode == 1
-    trained = Training(tmp_path / "trained", data, "baseline", sections=sections, **SHORT, **start)
-    trained.finish()
-    assert load_model(first.out).camera == StripCamera(1300.0, 600.0, 256, 64)
-    assert load_model(trained.out).camera == StripCamera(650.0, 300.0, 256, 64)
+    training = Training(tmp_path, data, "baseline", sections=sections, **SHORT, start=str(first.out))
+    training.finish()
+    assert load_model(first.out).camera == NormalizedCamera(1300.0, 600.0, 256, 64)
+    assert load_model(training.out).camera == NormalizedCamera(650.0, 300.0, 256, 64)
 
 
 def test_other_weights_at_the_same_path_are_another_training(data: Path, first: Training, tmp_path: Path) -> None:

@@ -51,10 +51,10 @@ def check_surroundings(tracking_uri):
         raise WorkflowError(f"nothing was started: {error}") from None
 
 
-def check_path(key, path):
-    """Check that a path of the user's exists, and that Snakemake can use it as an input."""
+def check_path(key, path, others=""):
+    """Check that a path of the user's exists, and that Snakemake can use it as an input; `others`: what else is possible."""
     if not Path(path).exists():
-        raise faze.config.check.ConfigError(f"{key}: no such file or folder: {path}")
+        raise faze.config.check.ConfigError(f"{key}: no such file or folder: {path}{others}")
     if set("{}") & set(path):
         raise faze.config.check.ConfigError(
             f"{key}: {path} contains braces, which Snakemake treats as wildcards: rename it, or pass a link to it"
@@ -77,24 +77,45 @@ def check_data(datasets):
 
 
 def check_starts(config):
-    """Check the paths of weights from which trainings start, or which are only evaluated."""
-    evaluated = faze.config.tiers.evaluated_tiers(config)
-    given = faze.config.tiers.given_weights(config).items()
-    starts = {f"tiers.{tier}.weights": path for tier, path in given if tier in evaluated}
-    starts |= {"train.start": config["train"]["start"]}
-    starts |= {f"sweep.grid.train.start: {path}": path for path in config["sweep"]["grid"].get("train.start", [])}
-    for key, path in starts.items():
-        if path and in_storage(path):  # the stage opens it itself, and cannot read from a storage provider
-            raise faze.config.check.ConfigError(f"{key}: {path} is in a storage: copy it to this machine")
-        if path:
-            file = faze.config.shipped.network_path(path)
-            check_path(key, str(file))
-            if not file.is_file():
-                raise faze.config.check.ConfigError(f"{key}: {file} is not a file")
-            if Path("results", config["name"]).resolve() in file.resolve().parents:  # a training would replace it
-                raise faze.config.check.ConfigError(
-                    f"{key}: {path} belongs to these results, which it would replace: give this file another `name`"
-                )
+    """Check the weights from which trainings start, or which are only evaluated, before anything starts."""
+    tiers = faze.config.tiers
+    evaluated = tiers.evaluated_tiers(config)
+    trainings = [("train.start", config)]
+    trainings += [
+        (f"tiers.{tier}.weights", tiers.at_weights(config, path))
+        for tier, path in tiers.given_weights(config).items()
+        if tier in evaluated
+    ]
+    trainings += [
+        (f"train.start at {point}", tiers.at_point(config, point, values))
+        for point, values in tiers.points(config).items()
+    ]
+    checked = []
+    for key, training in trainings:
+        start = training["train"]["start"], training["model"], training["train"]["pairs"] > 0
+        if start[0] and start not in checked:
+            checked.append(start)
+            check_start(key, *start)
+
+
+def check_start(key, path, model, trained):
+    """Check one checkpoint; `trained`: whether a training starts from it."""
+    refuse = faze.config.check.ConfigError
+    if in_storage(path):  # the stage opens it itself, and cannot read from a storage provider
+        raise refuse(f"{key}: {path} is in a storage: copy it to this machine")
+    file = faze.config.shipped.network_path(path)
+    check_path(key, str(file), f" (or {faze.config.shipped.SHIPPED}, for the network of the package)")
+    if not file.is_file():
+        raise refuse(f"{key}: {file} is not a file: add the name of the checkpoint in it")
+    if Path("results", config["name"]).resolve() in file.resolve().parents:  # a training would replace it
+        raise refuse(f"{key}: {path} belongs to these results, which it would replace: give this file another `name`")
+    if workflow.is_main_process:
+        parts = importlib.import_module("faze.model.parts")  # with torch, which takes seconds
+        sizes = faze.config.check.build(faze.config.parameters.Model, model)
+        try:
+            parts.load_start(file, sizes, faze.config.stage_config.camera_of(config), trained)
+        except faze.base.errors.UserError as error:
+            raise refuse(f"{key}: {error}") from None
 
 
 def splits_file(data):

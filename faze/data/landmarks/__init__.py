@@ -13,6 +13,8 @@ from faze.data.landmarks.detector import Detector
 from faze.data.landmarks.pose import check_landmarks, estimate_pose
 from faze.data.normalization.pose import UnusableFrame
 
+NO_FACE = "no face found"
+
 
 def estimate_head_pose(
     image: NDArray[np.uint8], camera_matrix: NDArray, distortion: NDArray, detect: Detector
@@ -36,7 +38,7 @@ def estimate_head_pose(
     """
     landmarks_px = detect(image)
     if landmarks_px is None:
-        raise UnusableFrame("no face found")
+        raise UnusableFrame(NO_FACE)
     return pose_of(landmarks_px, image, camera_matrix, distortion)
 
 

@@ -36,9 +36,9 @@ ENVIRONMENT = (
 
 
 @contextlib.contextmanager
-def open_detector(model: Path | None, remedy: str = ENVIRONMENT) -> Iterator[Detector]:
+def open_detector(model: Path | None) -> Iterator[Detector]:
     """Open a detector of one face, the largest, which uses one thread; see `open_faces`."""
-    with open_faces(model, 1, remedy, threads=1) as detect_all:
+    with open_faces(model, 1, ENVIRONMENT, threads=1) as detect_all:
 
         def detect(image: NDArray[np.uint8]) -> NDArray | None:
             found = next(iter(detect_all(image)), None)
@@ -50,7 +50,7 @@ def open_detector(model: Path | None, remedy: str = ENVIRONMENT) -> Iterator[Det
 
 
 @contextlib.contextmanager
-def open_faces(model: Path | None, most: int, remedy: str = ENVIRONMENT, threads: int = 2) -> Iterator[FaceDetector]:
+def open_faces(model: Path | None, most: int, remedy: str, threads: int = 2) -> Iterator[FaceDetector]:
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
-from faze.config.parameters import StripCamera
+from faze.config.parameters import NormalizedCamera
 
 # Inner eye corners, mm, head frame: in the 6-point face model of MPIIFaceGaze (columns 2 and 3), ...
 INNER_EYE_CORNERS_6_MM = np.array([[-21.3129, 0.4838, -2.3970], [21.3129, 0.4838, -2.3970]])
@@ -22,15 +22,10 @@ class UnusableFrame(ValueError):
     """The reason why a frame cannot become a strip."""
 
 
-@dataclass(frozen=True)
-class NormalizedCamera(StripCamera):
-    """The virtual camera; its principal point is the centre of the strip."""
-
-    @property
-    def matrix(self) -> NDArray:
-        """Intrinsics (3, 3), px."""
-        f = self.focal_length_px
-        return np.array([[f, 0, self.width_px / 2], [0, f, self.height_px / 2], [0, 0, 1]])
+def matrix_of(camera: NormalizedCamera) -> NDArray[np.float64]:
+    """Return the intrinsics (3, 3) of a virtual camera, px; its principal point is the centre of the strip."""
+    f = camera.focal_length_px
+    return np.array([[f, 0, camera.width_px / 2], [0, f, camera.height_px / 2], [0, 0, 1]])
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame
+from faze.config.parameters import NormalizedCamera
+from faze.data.normalization.pose import NormalizedPose, UnusableFrame, matrix_of
 
 ACROSS, DOWN = 6, 4  # nodes
 EXACT_PX = 1e-3  # largest error at the checked positions; beyond it, a strip is computed pixel by pixel
@@ -77,7 +78,7 @@ class StripLookup:
         """Map each pixel of a strip to x, y in frame `row`, (2, height, width) px; valid until the next call."""
         if self.is_smooth[row]:
             return np.matmul(self._basis.rows, self._columns[row], out=self._buffer)
-        scaled = self._camera.matrix @ np.diag([1, 1, self._scale[row]])
+        scaled = matrix_of(self._camera) @ np.diag([1, 1, self._scale[row]])
         size = (self._camera.width_px, self._camera.height_px)
         rotation, model = self._poses.rotation[row], (self._camera_matrices[row], self._distortions[row])
         return np.stack(cv2.initUndistortRectifyMap(*model, rotation, scaled, size, cv2.CV_32FC1))
@@ -148,7 +149,7 @@ def warp_two_step(
     check_in_frame((width, height), camera_matrix, origin_px)
     lens = camera_matrix.tobytes(), np.asarray(distortion, np.float64).tobytes()
     image = cv2.remap(image, *_undistortion(*lens, width, height, undistorted), cv2.INTER_LINEAR)
-    scaled = camera.matrix @ np.diag([1, 1, camera.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
+    scaled = matrix_of(camera) @ np.diag([1, 1, camera.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
     warp = scaled @ pose.rotation @ np.linalg.inv(camera_matrix)
     strip = cv2.warpPerspective(image, warp, (camera.width_px, camera.height_px))
     return cv2.cvtColor(strip, cv2.COLOR_BGR2RGB)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.config.parameters import Preprocess
+from faze.config.parameters import NormalizedCamera, Preprocess
 from faze.data.normalization.images import EncodedFrame, FrameReader
-from faze.data.normalization.pose import NormalizedCamera, UnusableFrame, normalize_poses
+from faze.data.normalization.pose import UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, Undistorted, check_in_frame, look_up, warp_two_step
 from faze.data.readers import Frame, check_size
 from faze.data.readers.plausibility import find_impossible
@@ -28,9 +28,8 @@ class StripMaker:
     @classmethod
     def of(cls, settings: Preprocess, layout: str) -> "StripMaker":
         """Create the maker of the strips of a data set in a layout."""
-        camera = NormalizedCamera(settings.focal_length_px, settings.distance_mm, settings.width_px, settings.height_px)
         released: Undistorted = "recentred" if layout in RECENTRED else "keep"
-        return cls(camera, released if settings.compatibility == "two_step" else None)
+        return cls(settings, released if settings.compatibility == "two_step" else None)
 
     def make(self, frames: Sequence[Frame], pixels: NDArray[np.uint8], labels: NDArray[np.float32]) -> list[str]:
         """Fill pixels (n, H, W, 3) RGB and labels (n, 4) for n frames of one person.

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.data.normalization.image_size import read_upright_size
+from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import OUTSIDE, is_inside
 from faze.data.readers.calibration import check_camera, read_matrix_files
 from faze.data.readers.manifest_columns import CAMERA_COLUMNS, CAMERA_FILE, FIELD_OF_VIEW, INTRINSICS
@@ -15,7 +16,9 @@ from faze.data.readers.manifest_table import Table
 from faze.data.readers.small_yaml import as_array, read_small_yaml
 
 Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in OpenCV's order
+Size = tuple[int, int]  # width and height of the frames of a calibration
 _MATRIX, _DISTORTION = ("camera_matrix", "cameraMatrix"), ("distortion_coefficients", "distCoeffs")
+_MODELS = (None, "plumb_bob", "rational_polynomial")  # of distortion, as ROS names OpenCV's
 FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
 
 
@@ -32,13 +35,16 @@ class Cameras:
         """
         self._table, self._folder, self._images = table, folder, images
         self.faults: dict[int, tuple[str, str]] = {}  # by row: column and reason
-        self._known: dict[str | bytes, Camera | str] = {}
+        self._known: dict[str | bytes, Camera] = {}
+        self._sizes: dict[str, Size | None] = {}
         self._numbers = np.empty((len(table), 0))
         if table.layout.camera == CAMERA_FILE:
-            self._known |= read_cameras(folder, table.texts["camera"])
+            cameras = read_cameras(folder, table.texts["camera"])
             for row, name in enumerate(table.texts["camera"]):
-                if isinstance(camera := self._known[name], str):
-                    self.faults[row] = "camera", camera
+                if isinstance(known := cameras[name], str):
+                    self.faults[row] = "camera", known
+                else:
+                    self._known[name], self._sizes[name] = known
         elif table.layout.camera == CAMERA_COLUMNS:
             self._numbers = table.array(*INTRINSICS, *table.layout.lens)
             for name in INTRINSICS[:2]:
@@ -58,10 +64,14 @@ class Cameras:
         """Return the camera of a row without a fault; equal cameras are the same arrays.
 
         Raises:
-            UnusableFrame: The camera depends on the size of the image, which cannot be read.
+            UnusableFrame: The camera depends on the size of the image, which cannot be read or is not that of the
+                calibration.
         """
         if self._table.layout.camera == CAMERA_FILE:
-            return self._known[self._table.texts["camera"][row]]
+            name = self._table.texts["camera"][row]
+            if size := self._sizes[name]:
+                check_calibrated_size(size, *read_upright_size(self._folder / self._images[row]))
+            return self._known[name]
         if self._table.layout.camera == FIELD_OF_VIEW:
             size = read_upright_size(self._folder / self._images[row])
             return assume_camera(self._table.numbers[FIELD_OF_VIEW][row], *size)
@@ -73,7 +83,15 @@ class Cameras:
         return self._known[key]
 
 
-def read_cameras(folder: Path, names: Iterable[str]) -> dict[str, Camera | str]:
+def check_calibrated_size(size: Size, width_px: int, height_px: int) -> None:
+    """Refuse a frame of another size than those of the calibration with UnusableFrame."""
+    if size != (width_px, height_px):
+        raise UnusableFrame(
+            f"the lens was calibrated with {size[0]} x {size[1]} px, but the frame has {width_px} x {height_px}"
+        )
+
+
+def read_cameras(folder: Path, names: Iterable[str]) -> dict[str, tuple[Camera, Size | None] | str]:
     """Read calibration files: YAML as OpenCV and ROS write it, or MATLAB files like MPIIFaceGaze's Camera.mat.
 
     Args:
@@ -81,12 +99,12 @@ def read_cameras(folder: Path, names: Iterable[str]) -> dict[str, Camera | str]:
         names: Names of the files.
 
     Returns:
-        For each name, the camera, or the reason why there is none.
+        For each name, the camera and the size of its frames, if the file states it, or the reason why there is none.
     """
     names = sorted(set(names))
     matlab = [str(folder / name) for name in names if is_inside(name) and _is_matlab(name)]
     matrices = read_matrix_files(folder, matlab)
-    found: dict[str, Camera | str] = {}
+    found: dict[str, tuple[Camera, Size | None] | str] = {}
     for name in names:
         try:
             found[name] = _read_camera(folder, name, matrices)
@@ -99,7 +117,7 @@ def _is_matlab(name: str) -> bool:
     return name.lower().endswith(".mat")
 
 
-def _read_camera(folder: Path, name: str, matlab: Mapping[str, Sequence[list] | str]) -> Camera:
+def _read_camera(folder: Path, name: str, matlab: Mapping[str, Sequence[list] | str]) -> tuple[Camera, Size | None]:
     path = folder / name
     if not is_inside(name):
         raise UserError(f"camera {name[:100]!r}: {OUTSIDE}" if name else "column camera is empty")
@@ -108,11 +126,15 @@ def _read_camera(folder: Path, name: str, matlab: Mapping[str, Sequence[list] | 
         if isinstance(matrices, str):
             raise UserError(matrices)
         matrix, distortion = (np.array(values, np.float64) for values in matrices)
-        return check_camera(matrix, distortion, path)
+        return check_camera(matrix, distortion, path), None
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
     content = read_small_yaml(path)
-    return check_camera(_find_array(content, _MATRIX, path), _find_array(content, _DISTORTION, path), path)
+    if (model := content.get("distortion_model")) not in _MODELS:
+        raise UserError(f"{path}: distortion_model {model!s:.100} cannot be used: calibrate with {_MODELS[1]}")
+    camera = check_camera(_find_array(content, _MATRIX, path), _find_array(content, _DISTORTION, path), path)
+    width, height = content.get("image_width"), content.get("image_height")
+    return camera, (width, height) if isinstance(width, int) and isinstance(height, int) else None
 
 
 def _find_array(content: Mapping[str, object], names: Sequence[str], path: Path) -> NDArray:
