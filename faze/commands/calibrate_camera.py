@@ -5,7 +5,7 @@
     faze calibrate-camera board.mp4 --board charuco --squares 11x8 --square-mm 20 --marker-mm 15 --out lens.yaml
 
 A chessboard must be entirely visible, with its white margin; a ChArUco board (of OpenCV 4.6 or later) may be partly
-hidden. Of each video, about 120 evenly spaced frames are examined. At most 40 views that differ most are used. A view
+hidden. About 120 evenly spaced frames of each video are examined. At most 40 views that differ most are used. A view
 whose reprojection error is above 1 px and above three times the median is left out.
 
 `faze gaze --lens` and the column `camera` of a manifest read the output, which has the keys of OpenCV's calibration

@@ -332,6 +332,11 @@ def test_an_untrained_tier_is_measured_and_may_be_built_on(defaults: dict) -> No
     assert validate(config) == config
 
 
+def test_a_misspelt_weights_is_named(defaults: dict) -> None:
+    (fault,) = faults(defaults | {"tiers": defaults["tiers"] | {"published": {"weight": "x.pt"}}})
+    assert "tiers.published.weight: unknown key; did you mean weights?" in fault
+
+
 def with_weights(defaults: dict, *tiers: str, **change: object) -> dict:
     defaults["run"] |= {"tiers": list(tiers), "controls": []}
     return defaults | {"tiers": defaults["tiers"] | {"published": {"weights": "dted.pt"} | change}}
@@ -361,7 +366,6 @@ def test_a_tier_with_weights_starts_from_them_and_trains_nothing(defaults: dict)
         (["baseline", "published", "amp on published"], {}, "amp builds on published, which has `weights`"),
         (["baseline", "published"], {"precision": "fp16"}, "tiers.published: has `weights`, so it is only evaluated"),
         (["baseline", "published"], {"weights": ""}, "tiers.published.weights: is empty: write the path of a"),
-        (["baseline", "published"], {"weigths": "x.pt"}, "weigths: unknown key; did you mean weights?"),
         (["baseline", "published"], {"weights": 3}, "tiers.published.weights: 3 is not text"),
     ],
 )

@@ -533,7 +533,8 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     assert not found[0] and all(word in reason for word, reason in zip(words, found, strict=True)), found
     for added, words in {
         "image_width: 644\nimage_height: 240\n": "calibrated with 644 x 240 px, but the frame has 320 x 240",
-        "distortion_model: equidistant\n": "distortion_model equidistant cannot be used: calibrate with plumb_bob",
+        "distortion_model: equidistant\n": "distortion model equidistant cannot be used: calibrate with plumb_bob",
+        "fisheye_model: 1\n": "distortion model fisheye cannot be used",
     }.items():
         raw_data.write_file(path.parent / "cam.yaml", CALIBRATED + added)
         assert words in reasons(write_table(path, rows))[0]

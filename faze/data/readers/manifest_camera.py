@@ -130,8 +130,9 @@ def _read_camera(folder: Path, name: str, matlab: Mapping[str, Sequence[list] | 
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
     content = read_small_yaml(path)
-    if (model := content.get("distortion_model")) not in _MODELS:
-        raise UserError(f"{path}: distortion_model {model!s:.100} cannot be used: calibrate with {_MODELS[1]}")
+    model = "fisheye" if content.get("fisheye_model") else content.get("distortion_model")
+    if model not in _MODELS:
+        raise UserError(f"{path}: distortion model {model!s:.100} cannot be used: calibrate with {_MODELS[1]}")
     camera = check_camera(_find_array(content, _MATRIX, path), _find_array(content, _DISTORTION, path), path)
     width, height = content.get("image_width"), content.get("image_height")
     return camera, (width, height) if isinstance(width, int) and isinstance(height, int) else None
