@@ -194,7 +194,7 @@ def sources_to_read(args: Namespace) -> list[Source]:
     outputs = [path for path in (args.table, args.overlay) if path]
     earlier = [str(path) for output in outputs for path in (output, partial_of(output)) if path.exists()]
     if not sources and earlier:
-        raise UserError(f"{' and '.join(earlier)}: exists from an earlier recording: rename or remove it")
+        raise UserError(f"{' and '.join(earlier)}: left by an earlier recording: rename or remove it")
     return sources
 
 

@@ -278,7 +278,7 @@ def test_a_camera_is_read_until_ctrl_c(run, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "again.partial.mp4").touch()  # of a killed recording
     for table, video in (("gaze.csv", "new.mp4"), ("new.csv", "again.mp4")):
         assert run("--camera-index", 7, "--overlay", tmp_path / video, table=table) == 1
-        assert "exists from an earlier recording: rename or remove it" in capsys.readouterr().err
+        assert "left by an earlier recording: rename or remove it" in capsys.readouterr().err
 
 
 def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(
