@@ -57,8 +57,9 @@ DEFAULTS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
-# Sections of charts.
-SECTIONS = ("error", "score", "speed", "memory", "curve", "redirection", "redirection_control", "val", "train")
+# Sections of charts. Those of a training that is under way always exist, the others if they would not be empty.
+LIVE = ("val", "train")
+SECTIONS = ("error", "score", "speed", "memory", "curve", "redirection", "redirection_control", *LIVE)
 CHARTS_PER_ROW, CHART_HEIGHT_PX, COLUMN_WIDTH_PX = 2, 280, 190  # narrower columns cut off names
 COLUMNS = ("error/mpiigaze_deg", "error/gazecapture_deg", "speed/images_per_s", "speed/step_ms", "memory/peak_gib")
 COLUMN_GROUPS = ("error/", "score/", "speed/", "memory/", "proof/")
@@ -297,12 +298,18 @@ def share_view(store: Store, ablation: str) -> None:
     """
     with explained(store.uri):
         runs = store.client.search_runs([store.experiment_id], current_runs(ablation))
-        known = dict.fromkeys(key for run in runs for key in sorted(run.data.metrics) if key.startswith(COLUMN_GROUPS))
+        logged = dict.fromkeys(key for run in runs for key in sorted(run.data.metrics))
+        known = [key for key in logged if key.startswith(COLUMN_GROUPS)]
         first = [name for name in COLUMNS if name in known]
         metrics = sorted(dict.fromkeys([*first, *known]), key=lambda k: COLUMN_GROUPS.index(f"{k.split('/')[0]}/"))
         columns = [f"metrics.`{metric}`" for metric in metrics]
         size = {"columns": CHARTS_PER_ROW, "cardHeight": CHART_HEIGHT_PX}
-        sections = [{"uuid": name, "name": name, "display": True, "isReordered": False} | size for name in SECTIONS]
+        filled = {*LIVE, *(key.split("/")[0] for key in logged)}
+        sections = [
+            {"uuid": name, "name": name, "display": True, "isReordered": False} | size
+            for name in SECTIONS
+            if name in filled
+        ]
         state = {
             "searchFilter": current_runs(ablation),
             "orderByKey": "tags.`mlflow.runName`",

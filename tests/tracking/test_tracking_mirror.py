@@ -234,6 +234,7 @@ def test_shared_view_of_another_workload_has_no_columns_of_gaze(store, paths):
     share_view(store, "ssd")
     state = json.loads(store.client.get_experiment(store.experiment_id).tags["mlflow.sharedViewState.ssd"])
     assert state["selectedColumns"] == [f"metrics.`{name}`" for name in wanted]
+    assert [section["name"] for section in state["compareRunSections"]] == ["score", "speed", "memory", "val", "train"]
 
 
 def test_stage_mirrors_every_tier_and_seed(store, monkeypatch, capsys):
