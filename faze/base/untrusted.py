@@ -45,7 +45,8 @@ def untrusted(
         raise
     except Exception as error:  # on foreign bytes, a parser may raise any error
         if isinstance(error, FileNotFoundError):
-            raise DamagedFile(f"{path}: there is no such file: check its path, or {remedy}") from error
+            joint = ", " if " or " in remedy else " or "
+            raise DamagedFile(f"{path}: there is no such file: check its path{joint}{remedy}") from error
         # An archive may refer to a position before the beginning of the file: EINVAL.
         of_system = isinstance(error, OSError) and error.errno not in (None, 0, errno.EINVAL)
         reason = reason_of(error) if of_system else " ".join(str(error).split())[:200]

@@ -5,8 +5,9 @@
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
 From a manifest (docs/how-to/own-frames.md), a third of the targets is held out for measurement. One frame of each other
-target, or k frames spread over these, are used for calibration. If the error on held-out targets does not decrease,
-nothing is written. The default network is that of the package, with its learner `bayes`.
+target, or k frames spread over these, are used for calibration; for maml and none, k must be one of their training. If
+the error on held-out targets does not decrease, nothing is written. The default network is that of the package, with
+its learner `bayes`.
 
 From codes, the person's first k entries are used for calibration, all others (or the last --query-entries of them) for
 measurement. Without a learner file, the simplest learner, `offset`, is used.
@@ -122,6 +123,8 @@ def from_frames(args: Namespace) -> None:
             learned.check_codes(network, args.model)
         recording = read_recording(estimator, lines, name)
     support = recording.support(args.shots)
+    if args.shots is None and learned is not None and LEARNERS[learned.learner].takes_steps:
+        support = support[: max((k for k in learned.shots if k <= len(support)), default=len(support))]
     check_shots(learned, path, len(support))
     found = calibrate(recording.person, support, learned)
     measured, query = measure_held_out(recording, found), recording.held_out()

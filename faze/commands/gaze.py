@@ -35,6 +35,7 @@ import csv
 import importlib.util
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -100,7 +101,7 @@ def main(args: Namespace) -> None:
     check_paths(args, [source.path for source in sources])
     frames = frames_of(sources) if sources else open_camera(args.camera_index)
     overlay = Overlay(partial_of(args.overlay), sources[0].fps if sources else DEFAULT_FPS) if args.overlay else None
-    stated = sum(source.frames for source in sources)
+    stated = sum(source.frames for source in sources) if all(source.frames for source in sources) else 0
     partial = partial_of(args.table)
     rows = Rows(args.smooth != "none", screen)
     with (
@@ -129,8 +130,9 @@ def main(args: Namespace) -> None:
     if overlay and overlay.begun:
         partial_of(args.overlay).replace(args.overlay)
     print(f"{args.table}: {rows.describe()}")
-    if rows.frames < stated:
-        print(f"{stated - rows.frames} of the {stated} frames that the files state could not be decoded")
+    for source in sources:
+        if (read := rows.by_source[source.path]) < source.frames:
+            print(f"{source.path}: {source.frames - read} of the {source.frames} stated frames could not be decoded")
     if rows.assumed:
         print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens, --focal-px or --hfov-deg")
 
@@ -142,6 +144,7 @@ class Rows:
         self._smooth, self._screen = smooth, screen
         self._tracks: dict[Path, Tracks] = {}
         self.frames = self.usable = self.assumed = self._on_plane = 0
+        self.by_source: Counter[Path] = Counter()  # frames
         self.smoothed: list[NDArray | None] = []  # pitch and yaw of the last frame's faces, rad; [] without --smooth
 
     def of(self, frame: SourceFrame, found: Sequence[FaceGaze | str], lens: Lens) -> Iterator[list[object]]:
@@ -150,6 +153,7 @@ class Rows:
         followed = self._tracks.setdefault(frame.source, Tracks()).follow(found, frame.time_s)
         self.smoothed = [pitchyaw for _, pitchyaw in followed] if self._smooth else []
         self.frames += 1
+        self.by_source[frame.source] += 1
         self.assumed += lens_is == "assumed"
         self.usable += any(not isinstance(face, str) for face in found)
         for face, (number, pitchyaw) in zip(found, followed, strict=True):

@@ -41,9 +41,10 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
         UserError: the checkpoint cannot be used; if sizes differ, the message lists the parts that fit and the others.
     """
     found = load_model(path)
-    if found.camera and not trained and (differ := differences("preprocess", found.camera, camera)):
-        camera_differs = "was trained with strips of another virtual camera"
-        raise UserError(f"{path}: {camera_differs}: {', '.join(differ)}. Set the checkpoint's values")
+    remedy = "set the checkpoint's values in the configuration"
+    if found.camera and not trained and found.camera != camera:
+        differ = ", ".join(differences("preprocess", found.camera, camera))
+        raise UserError(f"{path}: was trained with strips of another virtual camera: {differ}; {remedy}")
     wanted = dataclasses.replace(model, backprop_gaze=found.model.backprop_gaze)  # which changes only the training
     if found.model == wanted:
         return found
@@ -52,8 +53,8 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
     fit = [part for part in PARTS if _of_part(ours, part) == _of_part(theirs, part)]
     others = " and ".join(part for part in PARTS if part not in fit)
     which = f" (of its parts, {others} would not fit, {' and '.join(fit) or 'none'} would)" if others else ""
-    sizes = ", ".join(differences("model", found.model, wanted))
-    raise UserError(f"{path}: does not fit the section model: {sizes}{which}. Set the checkpoint's values")
+    differ = ", ".join(differences("model", found.model, wanted))
+    raise UserError(f"{path}: does not fit the section model: {differ}{which}; {remedy}")
 
 
 def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -136,7 +136,7 @@ def differences(section: str, found: Model | NormalizedCamera, wanted: Model | N
     """Describe each value of a checkpoint that differs from that in a section of the configuration."""
     theirs = dataclasses.asdict(found)
     return [
-        f"{section}.{key} is {theirs[key]}, not {value}"
+        f"{section}.{key} is {theirs[key]} in the checkpoint, not {value}"
         for key, value in dataclasses.asdict(wanted).items()
         if theirs[key] != value
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from faze.config.shipped import SHIPPED
 from faze.data.store.layout import RENDERED, UNKNOWN_SOURCE
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, markdown_table, plain, title_of
@@ -43,10 +44,10 @@ def write_card(
     tier, seed, begun = plain(start["tier"]), start["seed"], config.get("train.start")
     commit = f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
     origin = f"It was trained with faze {commit}" + (f", starting from `{plain(begun)}`" if begun else "")
-    if only_evaluated := config.get("train.pairs") == 0:
+    if config.get("train.pairs") == 0:
         origin = f"Its weights are those of `{plain(begun)}`; it was only evaluated with faze {commit}"
     trained_on = people.loc[people["split"] != "test", "dataset"]  # by the learners, and presumably by the network
-    of_network = UNKNOWN_SOURCE if only_evaluated else start.get("pixel_source", UNKNOWN_SOURCE)
+    of_network = UNKNOWN_SOURCE if begun not in (None, SHIPPED) else start.get("pixel_source", UNKNOWN_SOURCE)
     training_sources = {of_network, *(pixel_sources[name] for name in trained_on)}
     parts = [
         f"# Model card: DT-ED of `{plain(start['name'])}`, tier `{tier}`, seed {seed}",

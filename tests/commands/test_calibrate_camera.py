@@ -188,6 +188,8 @@ def test_what_cannot_be_used_is_one_sentence(photos, run, tmp_path: Path, capsys
     still = write_video(tmp_path / "still.avi", photos["charuco"][:1] * 9)
     charuco, out = ("--board", "charuco"), ("--out", tmp_path / "lens.yaml")
     cases = {
+        (few, "--marker-mm", 15, *out): "--marker-mm and --dictionary are for a ChArUco board: pass --board charuco",
+        (few, "--dictionary", "DICT_5X5_50", *out): "--marker-mm and --dictionary are for a ChArUco board",
         (
             few,
             "--squares",

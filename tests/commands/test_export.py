@@ -20,6 +20,7 @@ from tiny_workload import Tiny
 from faze.base.geometry import angular_error
 from faze.commands import export
 from faze.config.parameters import Model
+from faze.config.shipped import network_path
 from faze.data.network_input import to_network, to_network_torch
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.fewshot.learner_file import save_fields
@@ -45,6 +46,11 @@ def trained(tmp_path) -> Path:
 def run(monkeypatch, *arguments: object) -> int:
     monkeypatch.setattr(sys, "argv", ["faze export", *map(str, arguments)])
     return export.main()
+
+
+def test_the_network_of_the_package_is_called_shipped(tmp_path, monkeypatch, capsys):
+    assert run(monkeypatch, "--precision", "fp16", "--checkpoint", "shipped", "--out", tmp_path / "copy.pt") == 0
+    assert load_model(tmp_path / "copy.pt").model == load_model(network_path("shipped")).model
 
 
 def angles(printed: str) -> list[tuple[float, float]]:

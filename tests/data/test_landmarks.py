@@ -95,7 +95,8 @@ def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: py
 def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.MonkeyPatch, upright: bool) -> None:
     """The parts overlap; each face is listed once, as it is where it is most central."""
     shape = project(np.array([0, 0, 0, 0, 0, 600.0]))  # 85 px wide, of 1280
-    drawn = [(shape - shape.mean(axis=0) + center).round() for center in ([300, 350], [420, 380])]
+    centers = np.array([[300, 350], [420, 380], [900, 340]])[:, :: -1 if upright else 1]
+    drawn = [(shape - shape.mean(axis=0) + center).round() for center in centers]
     image = np.zeros((1280, 720, 3) if upright else (720, 1280, 3), np.uint8)
     for color, face in enumerate(drawn, start=1):
         for number, (x, y) in enumerate(face.astype(int)):
@@ -106,7 +107,7 @@ def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.Mo
         """Find the faces, but not in large frames; the error grows with the distance from the middle."""
         searched.append(rgb.shape[:2])
         found = []
-        for color in (1, 2):
+        for color in (1, 2, 3):
             rows, columns = np.nonzero(rgb[..., 2] == color)
             face = np.column_stack([columns, rows])[np.argsort(rgb[rows, columns, 0])].astype(float)
             if len(face) == 12 and max(rgb.shape[:2]) <= 1000:
@@ -120,11 +121,36 @@ def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.Mo
         found = detect(image)
         assert searched == [image.shape[:2]] * 2 + [(720, 720)] * 6
         middles = np.array([[360, start + 360] if upright else [start + 360, 360] for start in (0, 280, 560)])
-        for face, points in zip(drawn, sorted(found, key=lambda points: points[0, 0]), strict=True):
+        for face, points in zip(drawn, sorted(found, key=lambda points: points[0, int(upright)]), strict=True):
             error = 0.001 * np.linalg.norm(middles - face.mean(axis=0), axis=1).min()
             np.testing.assert_allclose(points, face + [0, error], atol=1e-3)
         searched.clear()
         assert len(detect(image[:720, :720])) == 2 and len(searched) == 2  # faces are large
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_small_face_beside_a_large_one_is_looked_for_if_wanted(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Regression: with several faces wanted, small ones were found only without a large one."""
+    large = project(np.array([0, 0, 0, 0, 0, 350.0])) + [700, 0]
+    small = project(np.array([0, 0, 0, 0, 0, 600.0])) - [50, 0]
+    searched = itertools.count()
+
+    def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
+        mirrored = next(searched) % 2
+        left = 10 * int(rgb[0, -1 if mirrored else 0, 0])
+        faces = [face - [left, 0] for face in ([large] if rgb.shape[1] > 720 else [large, small])]
+        faces = [face for face in faces if (face >= 0).all() and (face < rgb.shape[1]).all()]
+        return [(face * [-1, 1] + [rgb.shape[1] - 1, 0])[list(MIRRORED)] for face in faces] if mirrored else faces
+
+    image = np.zeros((720, 1280, 3), np.uint8)
+    image[:, :, 2] = np.arange(1280) // 10
+    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: find)
+    with open_faces(None, most, ENVIRONMENT, threads=1) as detect:
+        searched = itertools.count()
+        found = detect(image)
+        assert next(searched) == (2 if most == 1 else 8)
+    for expected, points in zip([large, small][:most], found, strict=True):
+        np.testing.assert_allclose(points, expected, atol=1e-6)
 
 
 def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,7 +32,7 @@ from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze import estimator, overlay
 from faze.gaze.estimator import GazeEstimator
-from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
+from faze.gaze.sources import Lens, Source, SourceFrame, frames_of, sources_of
 from faze.gaze.tracks import OneEuro, Tracks
 from faze.model.dted import DTED
 from faze.model.weights import network_hash, save_weights
@@ -185,7 +185,7 @@ def test_a_calibration_states_the_size_of_its_frames(run, tmp_path: Path) -> Non
     lens.release()
     assert run(tmp_path / "a.png", "--lens", tmp_path / "lens.yaml") == 0
     [row] = read_table(tmp_path / "gaze.csv")
-    assert row["reason"] == "the lens was calibrated with 644 x 484 px, but the frame has 640 x 480"
+    assert "the lens was calibrated with 644 x 484 px, but the frame has 640 x 480: calibrate" in row["reason"]
 
 
 def test_a_focal_length_is_that_of_a_field_of_view(run, tmp_path: Path) -> None:
@@ -368,6 +368,23 @@ def test_a_truncated_video_keeps_the_frames_that_can_be_decoded(tmp_path: Path) 
     (tmp_path / "cut.avi").write_bytes(whole[: len(whole) * 2 // 3])
     numbers = [frame.number for frame in frames_of(sources_of([tmp_path / "cut.avi"]))]
     assert 1 <= len(numbers) < 8 and numbers == list(range(len(numbers)))
+
+
+def test_frames_that_cannot_be_decoded_are_counted_beside_videos_without_a_stated_length(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Regression: the numbers of all files were added before they were compared."""
+    write_video(tmp_path / "live.avi", [picture(seed) for seed in range(3)])
+    write_video(tmp_path / "cut.avi", [picture(seed) for seed in range(2)])
+
+    def stated(paths: Sequence[Path]) -> list[Source]:
+        return [dataclasses.replace(each, frames={"live": 0, "cut": 4}[each.path.stem]) for each in sources_of(paths)]
+
+    monkeypatch.setattr(gaze, "sources_of", stated)
+    assert run(tmp_path / "live.avi", tmp_path / "cut.avi") == 0
+    told = capsys.readouterr()
+    assert "cut.avi: 2 of the 4 stated frames could not be decoded\n" in told.out and "live.avi: " not in told.out
+    assert "s left" not in told.err
 
 
 def ffmpeg(*arguments: object) -> None:

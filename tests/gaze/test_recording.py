@@ -18,7 +18,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.commands import calibrate
 from faze.config.parameters import Model, NormalizedCamera
-from faze.config.shipped import FOLDER
+from faze.config.shipped import FOLDER, SHIPPED, network_path
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.readers.manifest import Manifest
 from faze.data.readers.manifest_lines import ManifestLines
@@ -126,8 +126,18 @@ def test_too_few_targets_or_frames_are_one_sentence() -> None:
         recording([0, 1, 2]).support(5)
 
 
+@contextlib.contextmanager
+def open_detector_without_mediapipe(*_: object) -> Iterator:
+    raise UserError("MediaPipe is not installed")
+    yield
+
+
 @pytest.mark.parametrize("posed", [True, False], ids=["head poses given", "landmarks"])
-def test_a_calibration_is_measured_on_held_out_targets_and_saved(run, dted, posed: bool, tmp_path, capsys) -> None:
+def test_a_calibration_is_measured_on_held_out_targets_and_saved(
+    run, dted, posed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path, capsys
+) -> None:
+    if posed:  # MediaPipe is not needed
+        monkeypatch.setattr(estimator, "open_faces", open_detector_without_mediapipe)
     path = write_manifest(tmp_path, TARGETS, posed=posed, dark=-1 if posed else 3)
     assert run("--manifest", path) == 0
     said = capsys.readouterr().out
@@ -135,7 +145,7 @@ def test_a_calibration_is_measured_on_held_out_targets_and_saved(run, dted, pose
     assert f"offset on {len(used)} samples: {', '.join(f'img/{number:04d}.jpg' for number in used)}\n" in said
     assert ("6 of 6 frames" if posed else "5 of 6 frames can be used\n  rejected: img/0003.jpg: no face found") in said
     found = load_personal_estimator(tmp_path / "me.pt", network_hash(dted), 3 * MODEL.z_gaze)
-    with GazeEstimator.load(tmp_path / "dted.pt") as plain:
+    with GazeEstimator.load(tmp_path / "dted.pt", faces=int(not posed)) as plain:
         own = read_recording(plain, ManifestLines(path), "anna")
     query = own.held_out()
     person = own.person
@@ -143,6 +153,25 @@ def test_a_calibration_is_measured_on_held_out_targets_and_saved(run, dted, pose
     mm = (2 * own.distance_mm[query] * np.sin(np.radians(after) / 2)).mean()
     assert f"  after: {after.mean():.2f} degrees" in said and f", {mm:.0f} mm at the target" in said
     assert found.query_entries == len(query) and found.error_deg == pytest.approx(after.mean())
+
+
+@pytest.mark.parametrize(
+    ("words", "learner"),
+    [
+        ((), "bayes on 4"),
+        (("--learner", "affine"), "affine on 4"),
+        (("--learner", "maml"), "maml on 3"),  # it was trained for 1, 3, 5 and 9
+        (("--model", network_path(SHIPPED)), "bayes on 4"),
+    ],
+)
+def test_the_network_of_the_package_is_used_with_its_learners(
+    words: tuple, learner: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+) -> None:
+    path = write_manifest(tmp_path, TARGETS, posed=True)
+    arguments = ["--manifest", path, "--out", tmp_path / "me.pt", *words]
+    monkeypatch.setattr(sys, "argv", ["faze calibrate", *map(str, arguments)])
+    calibrate.main()  # the frames are noise, so it may not improve the gaze
+    assert f"\n{learner} samples: " in capsys.readouterr().out
 
 
 def test_a_calibration_that_does_not_help_is_not_saved(run, monkeypatch: pytest.MonkeyPatch, tmp_path, capsys) -> None:

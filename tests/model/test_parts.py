@@ -64,11 +64,12 @@ def test_other_sizes_are_refused_part_by_part(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         load(tmp_path / "given.pt")
     assert str(refused.value) == (
-        f"{tmp_path}/given.pt: does not fit the section model: model.decoder_channels is 16, not 32 (of its parts, "
-        "decoder would not fit, encoder and gaze_head would). Set the checkpoint's values"
+        f"{tmp_path}/given.pt: does not fit the section model: model.decoder_channels is 16 in the checkpoint, not 32 "
+        "(of its parts, decoder would not fit, encoder and gaze_head would); set the checkpoint's values in the "
+        "configuration"
     )
     save_weights(tmp_path / "given.pt", network(normalize_axis=3, backprop_gaze=False))
-    with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3, not 1\. Set"):
+    with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3 in the checkpoint, not 1; set"):
         load(tmp_path / "given.pt")
 
 
@@ -77,5 +78,5 @@ def test_another_virtual_camera_is_refused_only_without_training(tmp_path: Path)
     given.camera = dataclasses.replace(CAMERA, focal_length_px=650.0)
     save_weights(tmp_path / "given.pt", given)
     load(tmp_path / "given.pt", trained=True)
-    with pytest.raises(UserError, match=r"virtual camera: preprocess\.focal_length_px is 650\.0, not 1300\.0\. Set"):
+    with pytest.raises(UserError, match=r"preprocess\.focal_length_px is 650\.0 in the checkpoint, not 1300\.0; set"):
         load(tmp_path / "given.pt", trained=False)

@@ -100,9 +100,11 @@ def test_files_are_copied_and_the_card_says_what_they_are(stage):
 
 
 def test_the_card_of_given_weights_does_not_say_that_faze_trained_them(stage):
+    write_stores(stage.paths, RENDERED, RENDERED)
     path = stage.paths.run_log("amp", 0)
     first, rest = path.read_text().split("\n", 1)
     start = json.loads(first)
+    start["pixel_source"] = RENDERED
     start["config"] |= {"train.start": "published.pt", "train.pairs": 0}
     path.write_text(json.dumps(start) + "\n" + rest)
     assert stage("--tier", "amp") == 0
@@ -110,6 +112,12 @@ def test_the_card_of_given_weights_does_not_say_that_faze_trained_them(stage):
     assert "Its weights are those of `published.pt`; it was only evaluated with faze" in card
     assert "trained with faze" not in card
     assert "Licence: unknown" in card
+    for begun, licence in (("published.pt", "unknown"), ("shipped", "Apache-2.0"), (None, "Apache-2.0")):
+        start["config"] |= {"train.start": begun, "train.pairs": 64}
+        path.write_text(json.dumps(start) + "\n" + rest)
+        assert stage("--tier", "amp") == 0
+        card = (stage.out / "model_card.md").read_text()
+        assert f"Licence: {licence}" in card and (f"starting from `{begun}`" in card) == (begun is not None)
 
 
 def test_errors_are_means_over_people(stage):

@@ -40,7 +40,7 @@ def test_number_read_as_text(fresh: Checkout) -> None:
         ("none.pt", "train.start: no such file or folder: none.pt"),
         ("config", "train.start: config is not a file"),
         ("config/paper.yaml", "train.start: config/paper.yaml: the torch file cannot be read"),
-        ("shipped", "fit the section model: model.growth is 8, not 4"),
+        ("shipped", "fit the section model: model.growth is 8 in the checkpoint, not 4"),
         ("s3://bucket/x.pt", "train.start: s3://bucket/x.pt is in a storage: copy it to this machine"),
         ("results/smoke/own.pt", "train.start: results/smoke/own.pt belongs to these results, which it would replace"),
     ],

@@ -35,3 +35,15 @@ def test_points_are_trained_compared_and_mirrored(swept: Checkout) -> None:
 def test_without_points_nothing_is_swept(fresh: Checkout) -> None:
     answer = fresh.snakemake("sweep", "-n")
     assert answer.code == 1 and "sweep.grid" in answer.text and "sweep.sobol" in answer.text
+
+
+def test_start_weights_must_fit_the_points_only(fresh: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the configuration without the points' values was checked too."""
+    smoke = (fresh.folder / "config/smoke.yaml").read_text().replace("  pairs: 64\n", "  pairs: 64\n  start: shipped\n")
+    monkeypatch.setattr(fresh, "config", "config/points.yaml")
+    for growth, code in ((8, 0), (6, 1)):
+        sweep = f"sweep: {{grid: {{model.growth: [{growth}], train.base_lr: [0.001, 0.002]}}}}\n"
+        (fresh.folder / "config/points.yaml").write_text(smoke + sweep)
+        answer = fresh.snakemake("sweep", "-n")
+        assert answer.code == code, answer.text
+    assert "train.start at point00: " in answer.text and "model.growth is 8 in the checkpoint, not 6" in answer.text

@@ -80,15 +80,15 @@ def check_starts(config):
     """Check the weights from which trainings start, or which are only evaluated, before anything starts."""
     tiers = faze.config.tiers
     evaluated = tiers.evaluated_tiers(config)
-    trainings = [("train.start", config)]
+    points = tiers.points(config)
+    trainings = [] if points else [("train.start", config)]
     trainings += [
         (f"tiers.{tier}.weights", tiers.at_weights(config, path))
         for tier, path in tiers.given_weights(config).items()
         if tier in evaluated
     ]
     trainings += [
-        (f"train.start at {point}", tiers.at_point(config, point, values))
-        for point, values in tiers.points(config).items()
+        (f"train.start at {point}", tiers.at_point(config, point, values)) for point, values in points.items()
     ]
     checked = []
     for key, training in trainings:

@@ -54,7 +54,7 @@ def open_faces(model: Path | None, most: int, remedy: str, threads: int = 2) -> 
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
-    faces with UnusableFrame. If the frame has no face, or only small ones, it also searches square parts of the frame.
+    faces with UnusableFrame. If the frame has too few large faces, it also searches square parts of the frame.
 
     Args:
         model: Face Landmarker task file; None: the face mesh in the package.
@@ -88,8 +88,9 @@ def open_faces(model: Path | None, most: int, remedy: str, threads: int = 2) -> 
         def detect(image: NDArray[np.uint8]) -> list[NDArray | UnusableFrame]:
             rgb = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
             faces = search(rgb)
-            if max((face.width_px for face in faces), default=0) < _SMALL * max(rgb.shape[:2]):
-                faces = _search_squares(search, rgb) or faces
+            large = [face for face in faces if face.width_px >= _SMALL * max(rgb.shape[:2])]
+            if len(large) < most:
+                faces = _distinct([*large, *_search_squares(search, rgb)]) or faces
             largest = sorted(faces, key=lambda face: face.width_px, reverse=True)[:most]
             return [face.landmarks_px for face in largest]
 
@@ -105,7 +106,7 @@ class _Face(NamedTuple):
 def _search_squares(
     search: Callable[[NDArray[np.uint8], tuple[int, int]], list[_Face]], rgb: NDArray[np.uint8]
 ) -> list[_Face]:
-    """Search square parts of a frame, which overlap by half or more; a face counts where it is most central."""
+    """Search square parts of a frame, which overlap by half or more; sort the faces by the distance from the middle."""
     height, width = rgb.shape[:2]
     side, rest = min(height, width), abs(height - width)
     faces = []
@@ -114,11 +115,16 @@ def _search_squares(
         part = np.ascontiguousarray(rgb[top : top + side, left : left + side])
         middle = np.array([left, top]) + side / 2
         faces += [(np.linalg.norm(face.center_px - middle), face) for face in search(part, (left, top))]
-    distinct: list[_Face] = []
-    for _, face in sorted(faces, key=lambda pair: pair[0]):
-        if all(np.linalg.norm(face.center_px - other.center_px) > other.width_px for other in distinct):
-            distinct.append(face)
-    return distinct
+    return [face for _, face in sorted(faces, key=lambda pair: pair[0])]
+
+
+def _distinct(faces: Sequence[_Face]) -> list[_Face]:
+    """Return the first of all faces at the same place."""
+    found: list[_Face] = []
+    for face in faces:
+        if all(np.linalg.norm(face.center_px - other.center_px) > other.width_px for other in found):
+            found.append(face)
+    return found
 
 
 def _average(face: NDArray, mirrored: Sequence[NDArray], width_px: int, corner: NDArray) -> _Face:

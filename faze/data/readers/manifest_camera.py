@@ -18,7 +18,7 @@ from faze.data.readers.small_yaml import as_array, read_small_yaml
 Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in OpenCV's order
 Size = tuple[int, int]  # width and height of the frames of a calibration
 _MATRIX, _DISTORTION = ("camera_matrix", "cameraMatrix"), ("distortion_coefficients", "distCoeffs")
-_MODELS = (None, "plumb_bob", "rational_polynomial")  # of distortion, as ROS names OpenCV's
+_MODELS = ("plumb_bob", "rational_polynomial")  # of distortion, as ROS names OpenCV's
 FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
 
 
@@ -87,7 +87,8 @@ def check_calibrated_size(size: Size, width_px: int, height_px: int) -> None:
     """Refuse a frame of another size than those of the calibration with UnusableFrame."""
     if size != (width_px, height_px):
         raise UnusableFrame(
-            f"the lens was calibrated with {size[0]} x {size[1]} px, but the frame has {width_px} x {height_px}"
+            f"the lens was calibrated with {size[0]} x {size[1]} px, but the frame has {width_px} x {height_px}: "
+            "calibrate with frames of this size"
         )
 
 
@@ -131,8 +132,8 @@ def _read_camera(folder: Path, name: str, matlab: Mapping[str, Sequence[list] | 
         raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
     content = read_small_yaml(path)
     model = "fisheye" if content.get("fisheye_model") else content.get("distortion_model")
-    if model not in _MODELS:
-        raise UserError(f"{path}: distortion model {model!s:.100} cannot be used: calibrate with {_MODELS[1]}")
+    if model and model not in _MODELS:
+        raise UserError(f"{path}: distortion model {model!s:.100} cannot be used: calibrate with {_MODELS[0]}")
     camera = check_camera(_find_array(content, _MATRIX, path), _find_array(content, _DISTORTION, path), path)
     width, height = content.get("image_width"), content.get("image_height")
     return camera, (width, height) if isinstance(width, int) and isinstance(height, int) else None
