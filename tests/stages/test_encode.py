@@ -132,7 +132,7 @@ def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
 def test_a_checkpoint_of_another_model_is_refused(key, own, other, stage, capsys):
     assert stage(model={key: other}) == 1
     error = capsys.readouterr().err
-    assert "checkpoint.pt: " in error and f"model.{key} is {own}, not {other}" in error
+    assert "checkpoint.pt: " in error and f"model.{key} is {own} in the checkpoint, not {other}" in error
     assert not (stage.folder / "codes.h5").exists()
 
 
