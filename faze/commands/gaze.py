@@ -131,7 +131,7 @@ def main(args: Namespace) -> None:
         partial_of(args.overlay).replace(args.overlay)
     print(f"{args.table}: {rows.describe()}")
     for source in sources:
-        if (read := rows.by_source[source.path]) < source.frames:
+        if (read := rows.frames[source.path]) < source.frames:
             print(f"{source.path}: {source.frames - read} of the {source.frames} stated frames could not be decoded")
     if rows.assumed:
         print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens, --focal-px or --hfov-deg")
@@ -143,8 +143,8 @@ class Rows:
     def __init__(self, smooth: bool, screen: Screen | None) -> None:
         self._smooth, self._screen = smooth, screen
         self._tracks: dict[Path, Tracks] = {}
-        self.frames = self.usable = self.assumed = self._on_plane = 0
-        self.by_source: Counter[Path] = Counter()  # frames
+        self.usable = self.assumed = self._on_plane = 0
+        self.frames: Counter[Path] = Counter()  # by source
         self.smoothed: list[NDArray | None] = []  # pitch and yaw of the last frame's faces, rad; [] without --smooth
 
     def of(self, frame: SourceFrame, found: Sequence[FaceGaze | str], lens: Lens) -> Iterator[list[object]]:
@@ -152,8 +152,7 @@ class Rows:
         lens_is = "" if frame.image is None else "assumed" if lens.assumed and frame.camera is None else "given"
         followed = self._tracks.setdefault(frame.source, Tracks()).follow(found, frame.time_s)
         self.smoothed = [pitchyaw for _, pitchyaw in followed] if self._smooth else []
-        self.frames += 1
-        self.by_source[frame.source] += 1
+        self.frames[frame.source] += 1
         self.assumed += lens_is == "assumed"
         self.usable += any(not isinstance(face, str) for face in found)
         for face, (number, pitchyaw) in zip(found, followed, strict=True):
@@ -174,7 +173,7 @@ class Rows:
 
     def describe(self) -> str:
         """Summarise the rows in one line."""
-        text = f"{counted(self.frames, 'frame')}, {self.usable} with a gaze"
+        text = f"{counted(self.frames.total(), 'frame')}, {self.usable} with a gaze"
         if self._screen and self.usable and not self._on_plane:
             text += "; no gaze meets the screen's plane: is the screen behind the face? Check top_left_mm"
         return text
