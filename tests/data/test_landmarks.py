@@ -128,9 +128,11 @@ def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.Mo
         assert len(detect(image[:720, :720])) == 2 and len(searched) == 2  # faces are large
 
 
-@pytest.mark.parametrize("most", [1, 2])
-def test_a_small_face_beside_a_large_one_is_looked_for_if_wanted(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """Regression: with several faces wanted, small ones were found only without a large one."""
+@pytest.mark.parametrize(("most", "in_squares"), [(1, True), (2, True), (2, False)])
+def test_a_small_face_beside_a_large_one_is_looked_for_if_wanted(
+    monkeypatch: pytest.MonkeyPatch, most: int, in_squares: bool
+) -> None:
+    """Regression: a small face was found only without a large one, and lost if no square showed it."""
     large = project(np.array([0, 0, 0, 0, 0, 350.0])) + [700, 0]
     small = project(np.array([0, 0, 0, 0, 0, 600.0])) - [50, 0]
     searched = itertools.count()
@@ -138,7 +140,8 @@ def test_a_small_face_beside_a_large_one_is_looked_for_if_wanted(monkeypatch: py
     def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
         mirrored = next(searched) % 2
         left = 10 * int(rgb[0, -1 if mirrored else 0, 0])
-        faces = [face - [left, 0] for face in ([large] if rgb.shape[1] > 720 else [large, small])]
+        seen = [large, small] if in_squares == (rgb.shape[1] == 720) else [large]
+        faces = [face - [left, 0] for face in seen]
         faces = [face for face in faces if (face >= 0).all() and (face < rgb.shape[1]).all()]
         return [(face * [-1, 1] + [rgb.shape[1] - 1, 0])[list(MIRRORED)] for face in faces] if mirrored else faces
 

@@ -90,7 +90,7 @@ def open_faces(model: Path | None, most: int, remedy: str, threads: int = 2) -> 
             faces = search(rgb)
             large = [face for face in faces if face.width_px >= _SMALL * max(rgb.shape[:2])]
             if len(large) < most:
-                faces = _distinct([*large, *_search_squares(search, rgb)]) or faces
+                faces = _distinct([*large, *_search_squares(search, rgb), *faces])
             largest = sorted(faces, key=lambda face: face.width_px, reverse=True)[:most]
             return [face.landmarks_px for face in largest]
 
