@@ -8,7 +8,6 @@ up from the user's viewpoint, whereas the camera faces the user.
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import reading
+from faze.base.files import decode_text, parse_json
+from faze.base.untrusted import read_untrusted
 from faze.data.readers import Frame, OnScreen, Reject, lie_on_screen
 from faze.data.readers.supplementary_reader import SupplementaryReader
 from faze.data.store.layout import SPLITS
@@ -62,7 +62,7 @@ def read_recording(folder: Path) -> Recording:
             on_screen = lie_on_screen(np.column_stack([x, y]), np.column_stack([width, height]))
     return Recording(
         split=split,
-        device=str(info.get("DeviceName", "")),
+        device=str(info.get("DeviceName", "")).encode("utf-8", "backslashreplace").decode().replace("\0", ""),
         names=names,
         faults=_find_faults(folder, len(names), orientations),
         on_screen=on_screen,
@@ -94,7 +94,7 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
     for key in keys:
         try:
             array = np.asarray(content.get(key), np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             array = np.empty(0)
         if array.shape != (count,):
             raise UserError(f"{folder / name}.json: {key} is not a list of {count} numbers, one per frame")
@@ -103,8 +103,7 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
 
 
 def _read_json(path: Path, kind: type) -> list | dict:
-    with reading(path):
-        content = json.loads(path.read_text(encoding="utf-8-sig", errors="surrogateescape"))
+    content = read_untrusted(path, lambda data: parse_json(decode_text(data)))
     if not isinstance(content, kind):
         raise UserError(f"{path}: not a JSON {kind.__name__}")
     return content
