@@ -1,6 +1,6 @@
-"""Compile the C kernels of faze, which faze.base.compiled lists; pyproject.toml contains everything else.
+"""Compile the C kernels of faze, which faze.native.compiled lists; pyproject.toml contains everything else.
 
-They are optional: without a C compiler the installation succeeds, and faze uses numpy and torch instead.
+Without a C compiler the installation succeeds, but faze cannot render people.
 """
 
 import os
@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from faze.base.compiled import KERNELS, LEVELS, library_name  # noqa: E402
+from faze.native.compiled import KERNELS, LEVELS, library_name  # noqa: E402
 
 for variable in ("CC", "CXX", "LDSHARED"):  # an empty value would be started as a program
     if not os.environ.get(variable):
@@ -23,7 +23,7 @@ def extension(kernel: str, level: int) -> Extension:
     source = f"faze/{kernel}"
     return Extension(
         f"{source.rpartition('/')[0].replace('/', '.')}.{library_name(kernel, level)}",
-        [source] if level else [source, "faze/base/level.c"],
+        [source] if level else [source, "faze/native/level.c"],
         extra_compile_args=[*KERNELS[kernel], *LEVELS[level]],
         libraries=["m"],
         optional=True,

@@ -4,34 +4,26 @@
 
 The frames of the video, which must show a usable face, are repeated. The output contains the frames per second of the
 whole chain, from reading a frame to the gaze, the time of each part, the latency of a frame at the median and the 95th
-percentile, and the resident size of the process after a tenth of the frames and at the end. The network is also timed
-as an ONNX graph in onnxruntime.
+percentile, and the resident size of the process after a tenth of the frames and at the end.
 """
 
 import argparse
 import itertools
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from faze.commands.export import write_graph
-from faze.config.shipped import SHIPPED, network_path
 from faze.data.landmarks import pose_of
-from faze.data.network_input import shrink, to_network_torch
 from faze.data.normalization.pose import UnusableFrame
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.overlay import draw
 from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
-from faze.model.onnx_graphs import Gaze, open_graph
-from faze.model.weights import load_model
+from faze.weights import SHIPPED
 
 PARTS = ("read", "landmarks", "head pose", "strip and network", "overlay")
-TIMED = 200  # calls of the network alone
 
 
 def repeated(video: Path, count: int) -> Iterator[SourceFrame]:
@@ -68,31 +60,6 @@ def time_parts(estimator: GazeEstimator, video: Path, lens: Lens, count: int) ->
         rows.append(np.diff(times))
 
 
-def median_ms(call: Callable[[], object]) -> float:
-    """Return the median time of a call."""
-    times = []
-    for _ in range(TIMED):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return 1e3 * float(np.median(times))
-
-
-def time_networks(estimator: GazeEstimator, model: Path) -> dict[str, float]:
-    """Return the median milliseconds of the network for one strip."""
-    dted, head = load_model(model), np.zeros((1, 2))
-    strip = np.random.default_rng(0).integers(0, 256, (64, 256, 3), np.uint8)
-    with tempfile.TemporaryDirectory() as folder:
-        write_graph(Gaze(dted, to_network_torch), path := Path(folder, "gaze.onnx"))
-        graph = open_graph(path)
-    size = dted.model.image_height_px, dted.model.image_width_px
-    small = shrink(torch.from_numpy(strip[None]), *size).numpy()
-    return {
-        "as in faze gaze": median_ms(lambda: estimator._see(strip, head)),
-        "onnxruntime": median_ms(lambda: graph.run(["gaze"], {"strips": small})),
-    }
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -117,8 +84,6 @@ def main() -> None:
         print("; ".join(f"resident after {number:,} frames: {mib:.0f} MiB" for number, mib in sizes.items()))
         parts = 1e3 * np.median(time_parts(estimator, args.video, lens, min(args.frames, 300)), axis=0)
         print("; ".join(f"{part} {ms:.1f} ms" for part, ms in zip(PARTS, parts, strict=True)))
-        networks = time_networks(estimator, network_path(args.model))
-        print("network alone: " + "; ".join(f"{name} {ms:.2f} ms" for name, ms in networks.items()))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 import yaml
+from faze.config.editor_schema import config_schema
 from sphinx.application import Sphinx
 
 import faze
 import faze.__main__
-from faze.config.editor_schema import config_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)

@@ -2,16 +2,14 @@
 
 snakemake --cores all results/numbers/evaluation --configfile docs/measured/config.yaml
 python docs/measured.py results/numbers
-snakemake --cores all ablation --configfile config/ssd.yaml    (and the other case studies)
+snakemake --cores all ablation --configfile config/examples/ssd.yaml    (and the other case studies)
 python docs/measured.py results/ssd
 
-docs/measured/ contains the tables of the evaluation and, in about.json, the commit, the machine and a hash of the
-configuration; gpu.json is that of benchmarks/gpu.sh on a GPU machine. Each table on a page replaces the lines between
-`<!-- numbers: NAME -->` and `<!-- end -->`. A test fails if a page differs from these files, or if the configuration
-has changed since.
+docs/measured/ contains the tables of the evaluation and, in about.json, the commit and the machine; gpu.json is that of
+benchmarks/gpu.sh on a GPU machine. Each table on a page replaces the lines between `<!-- numbers: NAME -->` and
+`<!-- end -->`. A test fails if a page differs from these files.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -21,9 +19,6 @@ from pathlib import Path
 import pandas as pd
 
 from faze.benchmark.rows import compare
-from faze.config.datasets import data_sets
-from faze.config.parameters import PER_DATASET
-from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import read_config
 from faze.evaluation.wording import ENOUGH_ROUNDS, counted, memory_change, saving
 from faze.report.formats import machine
@@ -34,7 +29,7 @@ sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
 from table import round_of  # noqa: E402
 
 FOLDER = ROOT / "docs/measured"
-TABLES = ("tiers", "coverage", "person_variance", "redirected", "turned", "redirection")
+TABLES = ("tiers", "person_variance", "redirected", "turned", "redirection")
 PAGES = [
     ROOT / "docs" / page
     for page in ("explanation/calibration.md", "explanation/people.md", "explanation/redirection.md")
@@ -43,25 +38,14 @@ PAGES += [ROOT / "docs/explanation/case-studies.md"]
 PAGES += [ROOT / "docs/how-to/weights.md", ROOT / "README.md"]
 TITLES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 MARK = re.compile(r"(?<=<!-- numbers: )([\w ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
-# Their values determine the numbers.
-STAGES = ("synthesise", "preprocess", "train", "encode", "meta_train", "adapt", "estimator", "oracle", "redirect")
-
-
-def recipe() -> str:
-    """Return a hash of all values that determine the numbers: 12 hex digits."""
-    config = read_config([FOLDER / "config.yaml"])
-    of = {stage: list(data_sets(config)) if stage in PER_DATASET else [None] for stage in STAGES}
-    values = [resolve(config, stage, "baseline", 0, data) for stage in STAGES for data in of[stage]]
-    lines = [line for flat in values for line in to_lines(flat)]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def keep(evaluation: Path) -> None:
-    """Copy the tables of an evaluation; record its commit, machine and configuration."""
+    """Copy the tables of an evaluation; record its commit and machine."""
     for name in TABLES:
         shutil.copyfile(evaluation / f"{name}.csv", FOLDER / f"{name}.csv")
     used = json.loads((evaluation / "summary.json").read_text(encoding="utf-8"))["machine"]
-    about = {"commit": used["commit"], "machine": machine(used), "torch": used["torch"], "recipe": recipe()}
+    about = {"commit": used["commit"], "machine": machine(used), "torch": used["torch"]}
     (FOLDER / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
@@ -124,23 +108,6 @@ def _unproved(better: pd.Series) -> dict[str, str]:
     return {learner: ", ".join(map(str, shots)) for learner, shots in found}
 
 
-def coverage() -> str:
-    """Return the share of query entries inside the nominal regions, by learner, data set and k."""
-    found = table("coverage", "learner", "dataset", "k", "nominal")["coverage"]
-    shots, levels = (3, 9), (0.68, 0.95)
-    header = ["learner", *(f"{TITLES[name]}, k = {k}" for name in TITLES for k in shots)]
-    rows = [
-        [f"`{learner}`"]
-        + [
-            ", ".join(f"{100 * found[learner, name, k, p]:.0f}" for p in levels) + " %"
-            for name in TITLES
-            for k in shots
-        ]
-        for learner in found.index.unique("learner")
-    ]
-    return markdown(header, rows)
-
-
 def variance() -> str:
     """Return the shares of the squared error that each component of a person's error explains."""
     parts = table("person_variance", "dataset")
@@ -162,8 +129,7 @@ def redirection() -> str:
         found = errors.loc[variant, number, name]
         return f"{found['mean']:.2f}°" + (f" ({found.low:.2f} to {found.high:.2f})" if interval else "")
 
-    variants = {"not_turned": "not turned (upper bound)", "redirected": "redirected", "rendered": "rendered target"}
-    variants["real"] = "real (lower bound)"
+    variants = {"not_turned": "not turned (upper bound)", "redirected": "redirected", "real": "real (lower bound)"}
     rows = [
         [title]
         + [

@@ -1,12 +1,10 @@
 """Estimate the gaze in eye strips by a graph of `faze export --onnx gaze`, with numpy, onnxruntime and OpenCV only.
 
     python examples/onnx_gaze.py gaze.onnx strip.png another.png
-    python examples/onnx_gaze.py me.onnx strip.png --head 5 -12
 
 A strip is an RGB image of both eyes, normalised as by `faze preprocess`. Its size may be a multiple of the network's.
 Pitch and yaw are those of the direction from the target to the eye, in the normalised camera's frame (x right, y down,
-z away from the camera), as in faze's labels: positive pitch looks up, positive yaw to the left in the image. A graph
-with a person's calibration may need the head pose, in the same convention: that of the labels `head`.
+z away from the camera), as in faze's labels: positive pitch looks up, positive yaw to the left in the image.
 """
 
 import argparse
@@ -28,17 +26,11 @@ def read_strip(path: str, width: int, height: int) -> np.ndarray:
     return cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), (width, height), interpolation=cv2.INTER_AREA)
 
 
-def main(graph: str, paths: Sequence[str], head: Sequence[float] | None) -> None:
+def main(graph: str, paths: Sequence[str]) -> None:
     """Print the gaze in every strip."""
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-    shapes = {entry.name: entry.shape for entry in session.get_inputs()}
-    if ("head" in shapes) != (head is not None):
-        raise SystemExit(f"{graph}: " + ("needs --head" if head is None else "has no input for --head: leave it out"))
-    _, height, width, _ = shapes["strips"]
-    inputs = {"strips": np.stack([read_strip(path, width, height) for path in paths])}
-    if head is not None:
-        inputs["head"] = np.radians([head] * len(paths)).astype(np.float32)
-    [gaze] = session.run(["gaze"], inputs)
+    _, height, width, _ = session.get_inputs()[0].shape
+    [gaze] = session.run(["gaze"], {"strips": np.stack([read_strip(path, width, height) for path in paths])})
     x, y, z = gaze.T
     angles = np.degrees([np.arctan2(y, np.hypot(x, z)), np.arctan2(x, z)]).T
     for path, (pitch, yaw) in zip(paths, angles, strict=True):
@@ -49,8 +41,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", help="ONNX graph")
     parser.add_argument("strips", nargs="+", help="images of strips")
-    parser.add_argument(
-        "--head", nargs=2, type=float, metavar=("PITCH", "YAW"), help="head pose in all strips, in degrees"
-    )
     args = parser.parse_args()
-    main(args.graph, args.strips, args.head)
+    main(args.graph, args.strips)

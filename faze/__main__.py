@@ -1,96 +1,140 @@
-"""`faze COMMAND ...`: run a stage of the workflow or a user command."""
+"""`faze COMMAND ...`: run a stage of the workflow or a command. The signature of its function is its command line.
 
+Keyword-only parameters are options, others are positional. `config: Resolved` is read from --config FILE.
+"""
+
+import argparse
+import contextlib
 import importlib
+import inspect
 import os
 import pkgutil
-import signal
+import re
 import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from filelock import FileLock, Timeout
 
 import faze.commands
 import faze.stages
-from faze.base.allocator_retention import keep_memory
-from faze.base.command_line import TRACEBACK
-from faze.base.environment import clean_environment
 from faze.base.errors import UserError
-from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, ignore_signals, install_handlers
-from faze.config.check import nearest
+from faze.base.machine import check_environment, usable_cores
+from faze.config.stage_config import Resolved, load
+from faze.config.yaml_files import nearest
+from faze.native.allocator_retention import keep_memory
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
 COMMANDS = {
     module.name.replace("_", "-"): f"faze.commands.{module.name}"
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
-
-PREEMPTIBLE = ("train", "train_workload")  # these resume; others are repeated
+GONE = {  # commands of the first edition: what to use instead
+    "studio": "`faze walk` renders latent walks",
+    "calibrate-camera": "OpenCV's calibration tool writes the YAML that `faze gaze --lens` reads",
+    "inspect": "the page's section Data, and DATASET_rejects.csv beside the store",
+    "resolve": "the workflow writes each stage's configuration to results/NAME/configs/",
+    "oracle": "the estimator's controls `real` and `not_turned`",
+    "compare": "a loop over configuration files; the runs are side by side in MLflow",
+}
 KEEP_MEMORY = ("train", "train_workload", "encode", "walk", "redirect")  # these compute networks
 
 
 def main() -> int:
-    """Run the stage or command; return its exit code, after a message if it was asked to stop."""
-    _open_standard_streams()
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+    """Run the stage or command; return 1 after one sentence if the user can fix the error."""
+    names = STAGES | COMMANDS
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nuser commands: {', '.join(COMMANDS)}")
-        return 0 if len(sys.argv) > 1 else 2
-    try:
-        preemptible = sys.argv[1] in PREEMPTIBLE
-        if preemptible:
-            install_handlers()  # before anything that takes time
-        elif os.getpid() == 1:  # of a container, for which the kernel ignores signals without a handler
-            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-        code = _run(sys.argv.pop(1))
-        if preemptible and code == 0:
-            ignore_signals()
-        return code
-    except Preempted as asked:
-        if str(asked) and os.environ.get("RANK", "0") == "0":  # only the first process prints
-            print(f"{sys.argv[0]}: {asked}", file=sys.stderr)
-        return PREEMPTED
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # several may arrive, from terminal and parent process
-        if os.environ.get("RANK", "0") == "0":
-            print(f"{sys.argv[0]}: {INTERRUPTED}", file=sys.stderr)
-        return 128 + signal.SIGINT
-
-
-def _open_standard_streams() -> None:
-    """Open /dev/null as each standard stream that is closed; otherwise, a result could get its file descriptor."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
-            os.set_inheritable(number, True)
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if (stream.encoding or "utf-8").lower() != "utf-8":  # such as Latin-1, which has no minus sign
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _run(wanted: str) -> int:
-    modules = STAGES | COMMANDS
-    try:
-        clean_environment()  # before any library reads it
-    except UserError as error:
-        print(f"faze {wanted}: {error}", file=sys.stderr)
-        return 1
-    if wanted in KEEP_MEMORY:
-        keep_memory()
-    if wanted not in modules:
-        print(f"faze: no such command: {wanted!r}{nearest(wanted, list(modules))}", file=sys.stderr)
+        return 0
+    if name not in names:
+        instead = f"it is gone: {GONE[name]}" if name in GONE else f"no such command{nearest(name, names)}"
+        print(f"faze {name}: {instead}", file=sys.stderr)
         return 2
-    sys.argv[0] = f"faze {wanted}"
+    if name in KEEP_MEMORY:
+        keep_memory()
     try:
-        return importlib.import_module(modules[wanted]).main()
-    except BaseExceptionGroup as group:  # from filelock, if a second signal interrupts its cleanup
-        error = group.subgroup((Preempted, KeyboardInterrupt)) or group
-        while error is not group and isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
-    except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] == "faze" or TRACEBACK in sys.argv:
-            raise
-        print(f"{sys.argv[0]}: the package {error.name} is missing: pip install 'faze[workflow]'", file=sys.stderr)
+        check_environment()
+        function = importlib.import_module(names[name]).main
+        arguments = parse(function, f"faze {name}", sys.argv[2:], is_stage=name in STAGES)
+        with written(arguments) if name in STAGES else contextlib.nullcontext():
+            function(**arguments)
+    except (UserError, OSError) as error:
+        named = isinstance(error, OSError) and error.filename and error.strerror
+        print(f"faze {name}: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("faze"):
+            raise
+        print(f"faze {name}: the package {error.name} is missing: pip install 'faze[workflow]'", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: bool = False) -> dict[str, Any]:
+    """Parse a command line by the signature and docstring of a function.
+
+    The types are Path, str, int, float, bool (a flag), Resolved, Literal, and lists and `| None` of them. A section
+    `Args:` in the docstring contains help texts. Every stage accepts --threads, whose default is all usable cores.
+    """
+    doc = inspect.getdoc(function) or ""
+    texts = dict(re.findall(r"^    (\w+): (.*(?:\n     .*)*)", doc.partition("Args:\n")[2], flags=re.MULTILINE))
+    about = sys.modules[function.__module__].__doc__
+    parser = argparse.ArgumentParser(prog, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    hints, parameters = get_type_hints(function), inspect.signature(function).parameters
+    if is_stage and "threads" not in parameters:
+        parser.add_argument("--threads", help=argparse.SUPPRESS)
+    for name, parameter in parameters.items():
+        kind, several = _kind(hints[name])
+        options: dict[str, Any] = {"help": texts.get(name, "").replace("%", "%%")}
+        if kind is bool:
+            options["action"] = "store_true"
+        else:
+            options |= {"choices": get_args(kind)} if get_origin(kind) is Literal else {}
+            options["type"] = {Resolved: Path}.get(kind, kind if isinstance(kind, type) else str)
+            options |= {"nargs": "*" if parameter.default == () else "+"} if several else {}
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            missing = parameter.default is parameter.empty
+            default = usable_cores() if name == "threads" and missing else None if missing else parameter.default
+            options |= {"default": default} | ({"required": True} if missing and name != "threads" else {})
+            parser.add_argument(f"--{name.replace('_', '-')}", **options)
+        else:
+            parser.add_argument(name, **options)
+    found = {name: value for name, value in vars(parser.parse_args(words)).items() if name in parameters}
+    return {name: load(value) if hints[name] is Resolved else value for name, value in found.items()}
+
+
+def _kind(hint: Any) -> tuple[Any, bool]:
+    """Return the type of one value, and whether there may be several: list[Path] | None -> Path, True."""
+    if get_origin(hint) in (Union, types.UnionType):
+        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+    several = get_origin(hint) in (list, tuple)
+    return (get_args(hint)[0], True) if several else (hint, False)
+
+
+@contextlib.contextmanager
+def written(arguments: dict[str, Any]) -> Iterator[None]:
+    """Hold the lock of a stage's first output: an orphan of a killed workflow may still be writing it."""
+    outputs = arguments.get("out") or ()
+    first = outputs[0] if isinstance(outputs, list) and outputs else outputs
+    if not first or "RANK" in os.environ:  # another process of the same training holds it
+        yield
+        return
+    first.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(first.with_name(f".{first.name}.lock"))
+    try:
+        lock.acquire(timeout=0.2)
+    except Timeout:
+        print(f"waiting for another process that writes {first}", file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 from golden_files import ALL, FOLDERS, arrays_of
 from stage_runs import call_stage
 
-from faze.base import compiled
+from faze.native import compiled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,12 +28,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in a shell's background job, and in all that it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-FINISHED = (
-    "test_ablation",
-    "test_tutorials",
-    "test_real_data",
-    "test_sweep_target",
-)  # of tests/workflow: they ask for one smoke ablation
+# Of tests/workflow: they ask for one smoke ablation.
+FINISHED = ("test_ablation", "test_reruns", "test_tutorials", "test_real_data")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -55,12 +51,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep tests from delaying benchmarks on this machine, and from being refused because of them."""
     os.environ["FAZE_MACHINE_LOCK"] = str(tmp_path_factory.mktemp("machine") / "lock")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_shared() -> None:
-    """Separate the caches of workflows under test from those of the user's ablations."""
-    os.environ["FAZE_OUTPUT_CACHE"] = ""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = (".py", ".md", ".smk", ".yaml", ".j2", ".js", ".c", ".sh", "Snakefile", "Makefile")
-LEFT_OUT = ("tests/english.py", "CONTRIBUTING.md", "faze/studio/ort/", "docs/_build/")
+LEFT_OUT = ("tests/english.py", "CONTRIBUTING.md", "docs/_build/")
 BEGIN = r"(?:^\s*(?:#+|//|/?\*+|\"{3}|[-|*])?\s*|[.:;]\s+|\"{3})"  # of a sentence, of a comment or of a table's cell
 CODE = re.compile(r"`[^`]*`")  # quoted, so it is not a sentence of the page
 RULES = {

@@ -26,14 +26,14 @@ import time
 from pathlib import Path
 
 import children
+from faze.base.environment import check_environment
 from records import Records
 from table import page, unproved
 from units import Unit, identity, make_data, plan, run, settings
 
-from faze.base.environment import check_environment
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.config.workloads import DTED
+from faze.config.parameters import DTED
 from faze.engine import machine
 from faze.training.workload_training import load_workload
 

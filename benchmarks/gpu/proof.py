@@ -56,7 +56,7 @@ class Proof:
 
     def run(self) -> None:
         """Run the proof and write its result; the first process reports for all."""
-        config = load(self.config, "benchmark")
+        config = load(self.config)
         against, engine = config.engines.values()
         rank = int(os.environ.get("RANK", 0))
         if self.what == "start":

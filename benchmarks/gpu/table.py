@@ -9,7 +9,7 @@ from units import AGAIN, BASELINE, Unit
 from faze.base.run_log import tier_changes
 from faze.benchmark.rounds import TierRound, WarmUp
 from faze.benchmark.rows import compare
-from faze.config.workloads import DTED
+from faze.config.parameters import DTED
 from faze.evaluation.wording import ENOUGH_ROUNDS, counted, markdown_table, memory_change, peak, peaks_differ
 from faze.training.workload_training import load_workload
 

@@ -14,6 +14,7 @@ import children
 import numpy as np
 import torch
 from alone import LAST, OTHERWISE, SAME
+from faze.config.workloads import BUILT_IN, DTED, SCORE
 from proof import Proof
 
 from faze.base.code_hash import module_hash, sources
@@ -22,7 +23,6 @@ from faze.config.parameters import Engine
 from faze.config.stage_config import resolve, to_lines
 from faze.config.tiers import resolve_tier, tier_bases
 from faze.config.validation import validate
-from faze.config.workloads import BUILT_IN, DTED, SCORE
 from faze.config.yaml_files import flatten, merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine.parallel import count_processes
@@ -105,7 +105,7 @@ def settings(tiny: bool, workload: str = DTED) -> dict:
     """
     if f"{workload}_paper" in BUILT_IN and not tiny:
         workload = f"{workload}_paper"
-    paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
+    paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/sizes/paper.yaml"))
     config = merge(merge(paper, PAPER), TINY if tiny else {})
     groups = TINY_GROUPS if tiny else GROUPS if workload == DTED else WORKLOAD_GROUPS
     tiers = [*config["auto_tiers"]["cuda"], "resident on graphs"]

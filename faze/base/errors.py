@@ -9,4 +9,4 @@ class UserError(ValueError):
 
 
 class DamagedFile(UserError):
-    """A file that is corrupt or cannot be opened; it stops the stage. A gap only excludes a frame or a person."""
+    """A stranger's file that cannot be opened; it stops the stage. A gap only excludes a frame or a person."""

@@ -19,45 +19,21 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def vector_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
-    """Return the unit vectors of (pitch, yaw).
-
-    Args:
-        pitchyaw: (..., 2) radians.
-        xp: numpy or torch.
-
-    Returns:
-        (..., 3).
-    """
+    """Return the unit vectors (..., 3) of (pitch, yaw) (..., 2), in radians."""
     sin, cos = xp.sin(pitchyaw), xp.cos(pitchyaw)
     cos_p = cos[..., 0]
     return xp.stack([cos_p * sin[..., 1], sin[..., 0], cos_p * cos[..., 1]], axis=-1)
 
 
 def pitchyaw_from_vector(vector: ArrayLike, xp: Any = np) -> Any:
-    """Return (pitch, yaw) of vectors of any length: pitch = asin(y), yaw = atan2(x, z).
-
-    Args:
-        vector: (..., 3).
-        xp: numpy or torch.
-
-    Returns:
-        (..., 2) radians.
-    """
+    """Return (pitch, yaw) (..., 2) in radians of vectors (..., 3) of any length: pitch = asin(y), yaw = atan2(x, z)."""
     x, y, z = xp.moveaxis(vector, -1, 0)
     # atan2 of the horizontal length equals asin(y / |v|) and stays exact near the poles.
     return xp.stack([xp.arctan2(y, xp.hypot(x, z)), xp.arctan2(x, z)], axis=-1)
 
 
 def rotation_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
-    """Return R_y(yaw) R_x(pitch), the rotation that turns a frontal code to (pitch, yaw).
-
-    Args:
-        pitchyaw: (..., 2) radians.
-        xp: numpy or torch.
-
-    Returns:
-        (..., 3, 3).
-    """
+    """Return R_y(yaw) R_x(pitch) (..., 3, 3), which turns a frontal code to (pitch, yaw) (..., 2), in radians."""
     (sin_p, sin_y), (cos_p, cos_y) = (xp.moveaxis(each, -1, 0) for each in (xp.sin(pitchyaw), xp.cos(pitchyaw)))
     zero = xp.zeros_like(sin_p)
     rows = [cos_y, sin_y * sin_p, sin_y * cos_p, zero, cos_p, -sin_p, -sin_y, cos_y * sin_p, cos_y * cos_p]
@@ -65,37 +41,19 @@ def rotation_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
 
 
 def angular_error(a: ArrayLike, b: ArrayLike) -> NDArray:
-    """Return the angle between directions, exact near 0 and pi (atan2, not acos of a clipped cosine).
-
-    Args:
-        a: (..., 3) vectors of any length.
-        b: (..., 3) vectors of any length.
-
-    Returns:
-        (...) radians.
-    """
+    """Return the angle (...) in radians between vectors (..., 3) of any length, exact near 0 and pi (atan2)."""
     a, b = np.asarray(a), np.asarray(b)
     cross = np.linalg.norm(np.cross(a, b), axis=-1)
     return np.arctan2(cross, np.sum(a * b, axis=-1))
 
 
 def mean_angle_deg(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the mean angle between directions, in degrees.
-
-    Args:
-        a: (..., 3) vectors of any length.
-        b: (..., 3) vectors of any length.
-    """
+    """Return the mean angle between vectors (..., 3) of any length, in degrees."""
     return float(np.degrees(angular_error(a, b).mean()))
 
 
 def pitchyaw_difference(first: ArrayLike, second: ArrayLike) -> NDArray:
     """Return `first` minus `second`, (pitch, yaw) (..., 2) in radians, with the yaw wrapped to [-pi, pi)."""
     difference = np.asarray(first) - np.asarray(second)
-    difference[..., 1] = wrapped(difference[..., 1])
+    difference[..., 1] = np.remainder(difference[..., 1] + np.pi, 2 * np.pi) - np.pi
     return difference
-
-
-def wrapped(angle_rad: ArrayLike) -> NDArray:
-    """Return the same angles, wrapped to [-pi, pi)."""
-    return np.remainder(np.asarray(angle_rad) + np.pi, 2 * np.pi) - np.pi

@@ -3,37 +3,32 @@
 Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict)
     switch    switch, wanted, acted, reason ("" = active)
-    metrics   pairs (or step), values {name: number}
-    resume    step, in pairs; moved: how this machine differs from the one on which training began, or ""
-    reused_from  tier: the run that is reused; its metrics follow, with their times
+    metrics   step (samples seen), values {name: number}
+    resume    step; moved: how this machine differs from the one on which training began, or ""
     note      text
-    end       seconds, checksum (of all before)
-
-Standard library only.
+    end       seconds
 """
 
-import contextlib
 import json
+import math
 import os
 import time
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from faze.base.files import FULL, named, parse_json
+SCORE = "val/score"  # a workload's validation, among the metrics
 
 
 class RunLog:
     """Append events to a JSON-lines file; the log of a killed run contains every complete line."""
 
-    def __init__(self, path: Path | str, keep_bytes: int = 0) -> None:
+    def __init__(self, path: Path, keep_bytes: int = 0) -> None:
         """Open the log and truncate it to `keep_bytes`, the part that the checkpoint to resume from covers."""
-        self._path = path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
-        self._file.truncate(min(keep_bytes, self.size))  # a larger size would append zeros
+        self._file.truncate(keep_bytes)
         self._began = time.monotonic()
 
     @property
@@ -44,9 +39,8 @@ class RunLog:
     def event(self, event: str, **values: Any) -> None:
         """Write one event; numbers that JSON cannot represent (nan, inf) become null."""
         line = {"time": time.time(), "event": event, **finite(values)}
-        with named(self._path, FULL):
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write metrics at a step (pairs seen, in training)."""
@@ -55,69 +49,59 @@ class RunLog:
     def __enter__(self) -> "RunLog":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.event("end", seconds=time.monotonic() - self._began, checksum=zlib.crc32(self._path.read_bytes()))
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.event("end", seconds=time.monotonic() - self._began)
         self._file.close()
 
 
-def read_events(path: Path | str, first_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Return all complete events of a run log, or of its first bytes, in order; skip a line cut off by a kill."""
-    events = []
-    for line in Path(path).read_bytes()[:first_bytes].decode(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):
-            events.append(parse_json(line))
-    return [event for event in events if isinstance(event, dict) and "event" in event]
+class LoggedValue(NamedTuple):
+    """One value of a metric."""
+
+    metric: str
+    step: int  # samples seen
+    value: float
+    time: float  # unix seconds
 
 
-def is_whole(path: Path | str) -> bool:
-    """Return whether a log ends with an end event whose checksum, if present, is correct."""
-    before, _, end = Path(path).read_bytes().rstrip(b"\n").rpartition(b"\n")
-    try:
-        event = json.loads(end)
-        return event["event"] == "end" and event.get("checksum") in (None, zlib.crc32(before + b"\n"))
-    except (ValueError, TypeError, KeyError):
-        return False
+@dataclass
+class LoggedRun:
+    """A training run, read from its log."""
+
+    start: Mapping[str, Any]  # the start event
+    ended: float | None = None  # unix seconds; None while it trains
+    switches: list[Mapping[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    values: list[LoggedValue] = field(default_factory=list)
+
+
+def read_events(path: Path, first_bytes: int | None = None) -> list[dict[str, Any]]:
+    """Return the complete events of a log, or of its first bytes; a kill may have cut off the last line."""
+    lines = path.read_bytes()[:first_bytes].split(b"\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def read_run(path: Path) -> LoggedRun:
+    """Read a run log, of an ended run or of one in progress."""
+    start, *events = read_events(path)
+    run = LoggedRun(start)
+    for event in events:
+        if event["event"] == "switch":
+            run.switches.append({name: event[name] for name in ("switch", "wanted", "acted", "reason")})
+        elif event["event"] == "metrics":
+            known = ((name, value) for name, value in event["values"].items() if value is not None)
+            run.values += [LoggedValue(name, event["step"], value, event["time"]) for name, value in known]
+        elif event["event"] == "note":
+            run.notes.append(event["text"])
+        elif event["event"] == "end":
+            run.ended = event["time"]
+    return run
 
 
 def finite(value: Any) -> Any:
     """Replace numbers that JSON cannot represent (nan, inf) with null."""
     if isinstance(value, float):
-        return value if value - value == 0 else None
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    return value
-
-
-def acting(switches: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Map each switch to its effective value: engines with equal values and equal settings run the same step."""
-    return {switch["switch"]: switch["acted"] for switch in switches}
-
-
-def changed_switches(
-    switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
-) -> list[Mapping[str, str]]:
-    """Return the `switch` events that differ from another run's; without another run, those of ineffective switches."""
-    old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
-    if not old:
-        return [switch for switch in switches if switch["reason"]]
-    return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]
-
-
-def tier_changes(
-    tiers: Mapping[str, Sequence[Mapping[str, str]]],
-) -> dict[str, tuple[str | None, list[Mapping[str, str]]]]:
-    """Return, for each tier, the tier that it builds on and the `switch` events that differ from that tier's.
-
-    That tier is the one with the fewest differences among those before it, and the first of several. The first tier
-    builds on none; its events are those of ineffective switches.
-    """
-    found: dict[str, tuple[str | None, list[Mapping[str, str]]]] = {}
-    for tier, switches in tiers.items():
-        known = [(base, changed_switches(switches, tiers[base])) for base in found]
-        found[tier] = min(known, key=lambda each: len(each[1]), default=(None, changed_switches(switches, ())))
-    return found
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

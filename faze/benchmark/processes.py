@@ -21,11 +21,10 @@ from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, Self
 
-from faze.base.allocator_retention import VARIABLE, with_allocator_retention
-from faze.base.command_line import printable
 from faze.base.errors import UserError
 from faze.config.parameters import Engine
 from faze.engine.parallel import rank_environments
+from faze.native.allocator_retention import VARIABLE, with_allocator_retention
 
 END_S = 60  # a process that takes longer to end is terminated
 
@@ -153,7 +152,7 @@ def _run(
     try:
         run(connection)
     except (UserError, OSError) as error:
-        sys.exit(f"faze benchmark: {printable(str(error))}")
+        sys.exit(f"faze benchmark: {error}")
 
 
 class TierProcesses:

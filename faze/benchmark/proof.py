@@ -8,7 +8,7 @@ the baseline.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -130,7 +130,7 @@ def answer_moves(connection: Connection, *, engine: Engine, build: Build, thread
     with join(engine, share(threads, engine)) as world:
 
         def move(dtype: str, steps: int, nudge: float, seed: int) -> dict[str, Any]:
-            chosen = replace(engine, precision="fp32", tf32=False) if dtype == "float64" else engine
+            chosen = engine.model_copy(update={"precision": "fp32", "tf32": False}) if dtype == "float64" else engine
             before = torch.get_default_dtype()
             torch.set_default_dtype(getattr(torch, dtype))
             try:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from faze.base.run_log import acting
 from faze.benchmark.roofline import Work, number_format, peak_shares
 from faze.benchmark.rounds import Descriptions, RooflineRates, Rounds, Same, TierRound
+from faze.evaluation.switches import acting
 from faze.evaluation.wording import ENOUGH_ROUNDS
 
 CONFIDENCE = 0.95  # of every interval of benchmark.json, and stored there: evaluate.confidence is independent of it
@@ -72,7 +72,7 @@ def tier_rows(found: Rounds, *, work: Work, batch: int, images: int) -> dict[str
         images: number of images of a step, or other items whose rate is of interest.
     """
     baseline = next(iter(found.tiers.values()))
-    same = same_steps({tier: rounds[0].description for tier, rounds in found.tiers.items()}, as_first=True)
+    same = same_steps({tier: rounds[0].description for tier, rounds in found.tiers.items()})
     compared = len(found.tiers.keys() - same.keys()) - 1  # with the baseline
     return {
         tier: _tier_row(rounds, baseline, found.rates, work=work, batch=batch, images=images)
@@ -172,50 +172,11 @@ def about_rounds(rounds: int) -> dict[str, Any]:
     return {"rounds": rounds, "speed_interval": {"confidence": CONFIDENCE, "over": over}}
 
 
-def leave_one_out_rows(found: Rounds) -> dict[str, Any]:
-    """Compute the rows for the leave-one-out variants.
-
-    Args:
-        found: rounds of the top tier, then of each of its variants without another tier's change (`without_tier`);
-            `same` contains the variants whose step is the same as the top tier's.
-
-    Returns:
-        `of`: name of the top tier; `full`: its row; `left_out`: for each tier left out, either the reason why the step
-        stays the `same`, or the time and memory compared with the top tier. A ratio below 1 means that the tier's
-        change makes the top tier faster, or saves memory.
-    """
-    (name, full), *variants = found.tiers.items()
-    rows = {variant: compare(rounds, full) for variant, rounds in variants}
-    rows |= {variant: {"same": reason} for variant, (_, reason) in found.same.items()}
-    left_out = {variant.removeprefix(without_tier(name, "")): row for variant, row in rows.items()}
-    return {"of": name, "full": compare(full, full), "left_out": left_out}
-
-
-def without_tier(top: str, tier: str) -> str:
-    """Return the variant name for the top tier without another tier's change."""
-    return f"{top} without {tier}"
-
-
-def paper_width_rows(found: Rounds) -> dict[str, Any]:
-    """Compute the time and memory of every tier relative to the baseline.
-
-    For a tier whose step is the same as another tier's, return that tier and the reason.
-    """
-    baseline = next(iter(found.tiers.values()))
-    rows = {tier: compare(rounds, baseline) for tier, rounds in found.tiers.items()}
-    return rows | {tier: {"same": reason, "as": other} for tier, (other, reason) in found.same.items()}
-
-
-def same_steps(descriptions: Descriptions, *, as_first: bool = False) -> Same:
-    """Find tiers whose step on this machine is the same as an earlier tier's, or as the first tier's if `as_first`."""
-    found: Same = {}
-    for position, tier in enumerate(descriptions):
-        earlier = [other for other in list(descriptions)[:position] if other not in found]
-        for other in earlier[:1] if as_first else earlier:
-            reason = why_same(descriptions[other], descriptions[tier])
-            if reason and tier not in found:
-                found[tier] = (other, reason)
-    return found
+def same_steps(descriptions: Descriptions) -> Same:
+    """Find tiers whose step on this machine is the same as the first tier's."""
+    (first, full), *others = descriptions.items()
+    reasons = {tier: why_same(full, description) for tier, description in others}
+    return {tier: (first, reason) for tier, reason in reasons.items() if reason}
 
 
 def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:

@@ -22,12 +22,11 @@ from faze.base.errors import UserError
 from faze.benchmark.meters import EnergyMeter, MemoryPeak, build_energy_meter
 from faze.benchmark.processes import answer_requests
 from faze.benchmark.roofline import PhaseClock, Roofline, synchronize
-from faze.config.parameters import Engine
-from faze.config.stage_config import Resolved, build_config, resolve
-from faze.config.tiers import given_weights, resolve_tier
+from faze.config.parameters import DTED, Engine
+from faze.config.stage_config import Resolved, resolve
+from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
-from faze.config.workloads import DTED
-from faze.config.yaml_files import DEFAULTS, merge
+from faze.config.yaml_files import nearest
 from faze.data.pairs import PeopleStrips, TableRows, cache_what_fits, load_people
 from faze.engine.parallel import World, check_chunks, join, share
 from faze.engine.transfer import Tensors
@@ -96,16 +95,11 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
 def tier_config(
     overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None
 ) -> tuple[Resolved, Engine]:
-    """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier.
-
-    Raises:
-        UserError: the tier has given weights, so it has no training steps.
-    """
-    values = merge(read_config(overrides), changes or {})
-    if tier in given_weights(values):
-        raise UserError(f"tier {tier} has `weights`, so it has no training steps")
-    config = build_config(resolve(values, "benchmark"), "benchmark", DEFAULTS)
-    return config, resolve_tier(values, tier)
+    """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier."""
+    config = read_config(overrides, changes)
+    if tier not in config.tiers:
+        raise UserError(f"{tier} is not defined under tiers{nearest(tier, config.tiers)}")
+    return Resolved(resolve(config, "benchmark")), resolve_tier(config, tier)
 
 
 def refuse_debugging() -> None:
@@ -175,7 +169,7 @@ def measure_tier(
         blocks = TierBlocks(tier, block_steps, energy)
         description = {
             "devices": world.size * tier.step.replicas if world.device.type == "cuda" else 1,
-            "engine": asdict(engine),
+            "engine": engine.model_dump(),
             "switches": [asdict(switch) for switch in tier.switches],
             "notes": tier.feed.notes,
             "settling_steps": tier.step.settling_steps,

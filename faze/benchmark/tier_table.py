@@ -3,34 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from faze.base.run_log import tier_changes
-from faze.evaluation.wording import counted, markdown_table, memory_change, peak, peaks_differ, throttled
+from faze.evaluation.switches import tier_changes
+from faze.evaluation.wording import counted, markdown_table, memory_change, peak, peaks_differ
 
 TIERS = ("tier", "change", "step ms (quartiles)", "inputs/s", "speed x", "peak GiB (min to max)", "memory")
 LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "warm-up pays off after samples")
-LEFT_OUT = ("left out", "step ms", "speed without it x", "peak GiB (min to max)", "memory without it")
-WIDE = ("tier", "step ms", "speed x", "peak GiB (min to max)", "memory")
 
 
 def markdown_tables(benchmark: Mapping[str, Any]) -> str:
-    """Format the machine and the tiers and, if measured, the leave-one-out variants and the paper's width."""
-    about = (f"{_machine(benchmark)} {_about_rounds(benchmark)}", throttled(benchmark))
-    parts = [*filter(None, about), markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
-    if left_out := benchmark.get("leave_one_out"):
-        full = left_out["full"]
-        parts += [
-            f"Leave-one-out: {left_out['of']} ({full['step_ms']:.4g} ms, {full['peak_gib']:.3f} GiB) without one "
-            "tier's change; a speed below 1 means that the change makes it faster.",
-            markdown_table(LEFT_OUT, _compared(left_out["left_out"], full)),
-        ]
-    if wide := benchmark.get("paper_width"):
-        model, first = wide["model"], next(iter(wide["tiers"].values()), {})
-        parts += [
-            f"At the paper's width: growth {model['growth']}, {model['image_height_px']} x {model['image_width_px']}, "
-            f"{wide['global_batch']} pairs. {_about_rounds(wide)}",
-            markdown_table(WIDE, _compared(wide["tiers"], first)),
-        ]
-    return "\n\n".join(parts) + "\n"
+    """Format the machine and the tiers."""
+    about = f"{_machine(benchmark)} {_about_rounds(benchmark)}"
+    return f"{about}\n\n{markdown_table(TIERS + LIMITS, _tier_rows(benchmark['tiers']))}\n"
 
 
 def _about_rounds(benchmark: Mapping[str, Any]) -> str:
@@ -106,16 +89,6 @@ def _change(switches: Sequence[Mapping[str, str]]) -> str:
         f"{s['switch']} {s['wanted']} " + (f"inactive: {s['reason']}" if s["reason"] else f"({s['acted']})")
         for s in switches
     )
-
-
-def _compared(rows: Mapping[str, Mapping[str, Any]], full: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the cells for each tier, compared with the full tier, or the reason why it was not measured."""
-    for name, row in rows.items():
-        if "same" in row:
-            yield [name, "", row["same"], "", ""]
-        else:
-            speed, memory = ("1", "1") if row is full else (_speed(row["speedup"]), _memory(row, full))
-            yield [name, f"{row['step_ms']:.4g}", speed, _peak(row), memory]
 
 
 def _speed(speedup: Mapping[str, float]) -> str:

@@ -1,8 +1,8 @@
 """`faze gaze`: images and videos of faces -> a table of the gaze in each frame.
 
     faze gaze me.mp4 --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
-    faze gaze photos/ --lens lens.yaml --person me.pt --table gaze.parquet
-    faze gaze --camera-index 0 --screen screen.yaml --smooth one-euro --table gaze.csv
+    faze gaze photos/ --lens lens.yaml --person me.pt --table gaze.csv
+    faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
 Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration. If
 there is no gaze, the row contains the reason. Without --lens, --focal-px or --hfov-deg, a field of view is assumed,
@@ -18,7 +18,6 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | lens | given, or assumed; empty if the frame cannot be read |
 | gaze_angle_x, gaze_angle_y | angles of the gaze, rad, as in OpenFace: to the right and down in the image |
 | gaze_pitch_deg, gaze_yaw_deg | pitch (up) and yaw (to the left in the image) in the camera frame |
-| gaze_pitch_smooth_deg, gaze_yaw_smooth_deg | the same, smoothed (--smooth) |
 | gaze_x, gaze_y, gaze_z | the direction, a unit vector |
 | screen_x_px, screen_y_px | where it meets the screen's plane (--screen), px from the screen's top left corner |
 | origin_x_mm, origin_y_mm, origin_z_mm | its origin, midway between the inner eye corners |
@@ -27,36 +26,24 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 
 The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason.
 
-Rows and pictures are written immediately to NAME.partial.csv and NAME.partial.mp4, which are converted or renamed at
-the end. A stopped run leaves them. Ctrl-C ends a recording from a camera.
+Rows and pictures are written immediately to NAME.partial.csv and NAME.partial.mp4, which are renamed at the end. A
+stopped run leaves them. Ctrl-C ends a recording from a camera.
 """
 
 import csv
-import importlib.util
 import sys
-from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
-from faze.base.files import FULL, named, whole_file
-from faze.base.locks import output_lock
 from faze.base.progress import Progress
-from faze.config.shipped import SHIPPED
-from faze.data.readers.screen import Screen, read_screen
-from faze.evaluation.wording import counted
-from faze.gaze.estimator import LANDMARKER, FaceGaze, GazeEstimator
+from faze.data.readers.screen import read_screen
+from faze.gaze.estimator import FaceGaze, GazeEstimator
 from faze.gaze.overlay import Overlay, draw
 from faze.gaze.sources import (
     ASSUMED_HFOV_DEG,
     DEFAULT_FPS,
-    Lens,
     Source,
     SourceFrame,
     frames_of,
@@ -64,72 +51,74 @@ from faze.gaze.sources import (
     read_lens,
     sources_of,
 )
-from faze.gaze.tracks import Tracks
+from faze.gaze.table import ABOUT, NUMBERS, Rows
+from faze.weights import SHIPPED
 
-ABOUT = ("source", "frame", "timestamp", "face_id", "success", "reason", "lens")
-NUMBERS = ("gaze_angle_x", "gaze_angle_y", "gaze_pitch_deg", "gaze_yaw_deg")
-NUMBERS += ("gaze_pitch_smooth_deg", "gaze_yaw_smooth_deg", "gaze_x", "gaze_y", "gaze_z", "screen_x_px", "screen_y_px")
-NUMBERS += ("origin_x_mm", "origin_y_mm", "origin_z_mm", "pose_Tx", "pose_Ty", "pose_Tz")
-NUMBERS += ("pose_Rx", "pose_Ry", "pose_Rz")
-SUFFIXES, OVERLAY = (".csv", ".parquet"), ".mp4"
+TABLE, OVERLAY = ".csv", ".mp4"  # what the names of outputs end with
 
 
-@command(
-    __doc__,
-    argument("inputs", nargs="*", type=Path, metavar="INPUT", help="image, folder of images, video or manifest"),
-    argument("--camera-index", type=int, help="a camera of this machine, instead of inputs; 0 is the first"),
-    argument("--model", type=Path, default=SHIPPED, help="checkpoint of DT-ED (default: shipped, that of the package)"),
-    argument("--person", type=Path, help="file that `faze calibrate` wrote with this network"),
-    argument("--lens", type=Path, help="calibration of the camera: YAML as OpenCV or ROS writes it, or .mat"),
-    argument("--focal-px", type=float, help="focal length in px, instead of --lens"),
-    argument("--hfov-deg", type=float, help="field of view across the width of the upright frame, instead of --lens"),
-    argument(
-        "--landmarker",
-        type=Path,
-        help=f"MediaPipe Face Landmarker file (default: {LANDMARKER}, if it is here, or the mesh in MediaPipe)",
-    ),
-    argument("--faces", type=at_least_one, default=1, help="largest number of faces in a frame (default: 1)"),
-    argument("--smooth", choices=["none", "one-euro"], default="none", help="filter of the gaze over time"),
-    argument("--screen", type=Path, help="screen.yaml, for the point at which a face looks"),
-    needed("--table", "CSV or Parquet to write"),
-    argument("--overlay", type=Path, help="mp4 to write, of a single video or camera"),
-)
-def main(args: Namespace) -> None:
-    """Estimate the gaze in every frame, and write the table."""
-    lens, screen = read_lens(args.lens, args.focal_px, args.hfov_deg), args.screen and read_screen(args.screen)
-    sources = sources_to_read(args)
-    check_paths(args, [source.path for source in sources])
-    frames = frames_of(sources) if sources else open_camera(args.camera_index)
-    overlay = Overlay(partial_of(args.overlay), sources[0].fps if sources else DEFAULT_FPS) if args.overlay else None
+def main(
+    inputs: list[Path] = (),
+    *,
+    camera_index: int | None = None,
+    model: Path = Path(SHIPPED),
+    person: Path | None = None,
+    lens: Path | None = None,
+    focal_px: float | None = None,
+    hfov_deg: float | None = None,
+    landmarker: Path | None = None,
+    faces: int = 1,
+    screen: Path | None = None,
+    table: Path,
+    overlay: Path | None = None,
+) -> None:
+    """Estimate the gaze in every frame, and write the table.
+
+    Args:
+        inputs: images, folders of images, videos or manifests
+        camera_index: a camera of this machine, instead of inputs; 0 is the first
+        model: checkpoint of DT-ED (default: shipped, that of the package)
+        person: file that `faze calibrate` wrote with this network
+        lens: calibration of the camera: YAML as OpenCV or ROS writes it, or .mat
+        focal_px: focal length in px, instead of --lens
+        hfov_deg: field of view across the width of the upright frame, instead of --lens
+        landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task, if it is here, or MediaPipe's mesh)
+        faces: largest number of faces in a frame
+        screen: screen.yaml, for the point at which a face looks
+        table: CSV to write
+        overlay: mp4 to write, of a single video or camera
+    """
+    camera = read_lens(lens, focal_px, hfov_deg)
+    sources = sources_to_read(inputs, camera_index, table, overlay, lens or focal_px or hfov_deg)
+    check_paths([table, overlay], [*(source.path for source in sources), model, person, lens, landmarker, screen])
+    frames = frames_of(sources) if sources else open_camera(camera_index)
+    drawn = Overlay(partial_of(overlay), sources[0].fps if sources else DEFAULT_FPS) if overlay else None
     stated = sum(source.frames for source in sources) if all(source.frames for source in sources) else 0
-    partial = partial_of(args.table)
-    rows = Rows(args.smooth != "none", screen)
+    partial = partial_of(table)
+    rows = Rows(read_screen(screen) if screen else None)
     with (
-        GazeEstimator.load(args.model, args.landmarker, person=args.person, lens=lens, faces=args.faces) as estimator,
-        output_lock(args.table.with_suffix("")),  # of all formats, whose partial file is the same
-        output_lock(args.overlay) if args.overlay else nullcontext(),
-        named(partial, FULL),
+        GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
         partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-        overlay or nullcontext(),
+        drawn or nullcontext(),
     ):
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow([*ABOUT, *NUMBERS])
+        rows_file = csv.writer(file, lineterminator="\n")
+        rows_file.writerow([*ABOUT, *NUMBERS])
         if not sources:
             print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
             for frame, found in with_progress(estimator.frames(frames), stated):
-                for row in rows.of(frame, found, lens):
-                    table.writerow(row)
+                for row in rows.of(frame, found, camera):
+                    rows_file.writerow(row)
                 file.flush()
-                if overlay and frame.image is not None:
-                    overlay.add(draw(frame.image, lens, found, rows.smoothed), frame.time_s)
+                if drawn and frame.image is not None:
+                    drawn.add(draw(frame.image, camera, found), frame.time_s)
         except KeyboardInterrupt:
             if sources or not rows.frames:
                 raise
-    finish(partial, args.table)
-    if overlay and overlay.begun:
-        partial_of(args.overlay).replace(args.overlay)
-    print(f"{args.table}: {rows.describe()}")
+    partial.replace(table)
+    if drawn and drawn.begun:
+        partial_of(overlay).replace(overlay)
+    print(f"{table}: {rows.describe()}")
     for source in sources:
         if (read := rows.frames[source.path]) < source.frames:
             print(f"{source.path}: {source.frames - read} of the {source.frames} stated frames could not be decoded")
@@ -137,64 +126,21 @@ def main(args: Namespace) -> None:
         print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens, --focal-px or --hfov-deg")
 
 
-class Rows:
-    """The rows of the table, and counts for the summary."""
-
-    def __init__(self, smooth: bool, screen: Screen | None) -> None:
-        self._smooth, self._screen = smooth, screen
-        self._tracks: dict[Path, Tracks] = {}
-        self.usable = self.assumed = self._on_plane = 0
-        self.frames: Counter[Path] = Counter()  # by source
-        self.smoothed: list[NDArray | None] = []  # pitch and yaw of the last frame's faces, rad; [] without --smooth
-
-    def of(self, frame: SourceFrame, found: Sequence[FaceGaze | str], lens: Lens) -> Iterator[list[object]]:
-        """Yield the row of each face of a frame."""
-        lens_is = "" if frame.image is None else "assumed" if lens.assumed and frame.camera is None else "given"
-        followed = self._tracks.setdefault(frame.source, Tracks()).follow(found, frame.time_s)
-        self.smoothed = [pitchyaw for _, pitchyaw in followed] if self._smooth else []
-        self.frames[frame.source] += 1
-        self.assumed += lens_is == "assumed"
-        self.usable += any(not isinstance(face, str) for face in found)
-        for face, (number, pitchyaw) in zip(found, followed, strict=True):
-            reason = face if isinstance(face, str) else ""
-            about = [frame.source, frame.number, f"{frame.time_s:.3f}", "" if number is None else number]
-            cells = [""] * len(NUMBERS) if reason else self._numbers(face, pitchyaw)
-            yield [*about, int(not reason), reason, lens_is, *cells]
-
-    def _numbers(self, face: FaceGaze, smoothed: NDArray) -> list[str]:
-        x, y, z = face.direction
-        angles = [np.arctan2(x, -z), np.arctan2(y, -z), *np.degrees(face.pitchyaw)]
-        smooth = np.degrees(smoothed) if self._smooth else [None, None]
-        point = self._screen.hit(face.origin_mm, face.direction) if self._screen else None
-        self._on_plane += point is not None
-        cells = [*angles, *smooth, *face.direction, *([None, None] if point is None else point)]
-        cells += [*face.origin_mm, *face.head_pose[3:], *face.head_angles]
-        return ["" if cell is None else f"{cell:.6g}" for cell in cells]
-
-    def describe(self) -> str:
-        """Summarise the rows in one line."""
-        text = f"{counted(self.frames.total(), 'frame')}, {self.usable} with a gaze"
-        if self._screen and self.usable and not self._on_plane:
-            text += "; no gaze meets the screen's plane: is the screen behind the face? Check top_left_mm"
-        return text
-
-
-def sources_to_read(args: Namespace) -> list[Source]:
+def sources_to_read(
+    inputs: Sequence[Path], camera_index: int | None, table: Path, overlay: Path | None, lens: object
+) -> list[Source]:
     """Return the sources that the arguments name; [] for a camera."""
-    if (args.camera_index is None) != bool(args.inputs):
+    if (camera_index is None) != bool(inputs):
         raise UserError("pass images, videos or manifests, or --camera-index, but not both")
-    sources = sources_of(args.inputs)
-    if args.overlay and sources and (len(sources) > 1 or not sources[0].is_video):
+    sources = sources_of(inputs)
+    if overlay and sources and (len(sources) > 1 or not sources[0].is_video):
         raise UserError("--overlay is for a single video or camera")
-    if args.table.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{args.table}: the table's name must end with {' or '.join(SUFFIXES)}")
-    if args.overlay and args.overlay.suffix.lower() != OVERLAY:
-        raise UserError(f"{args.overlay}: the overlay's name must end with {OVERLAY}")
-    if args.table.suffix.lower() == ".parquet" and not all(map(importlib.util.find_spec, ("pandas", "pyarrow"))):
-        raise UserError(f"{args.table}: Parquet needs pandas and pyarrow: install them, or write a .csv")
-    if sources and all(source.is_manifest for source in sources) and any((args.lens, args.focal_px, args.hfov_deg)):
+    for path, suffix in ((table, TABLE), (overlay, OVERLAY)):
+        if path and path.suffix.lower() != suffix:
+            raise UserError(f"{path}: the name must end with {suffix}")
+    if sources and all(source.is_manifest for source in sources) and lens:
         raise UserError("a manifest states the lenses of its frames: do not pass --lens, --focal-px or --hfov-deg")
-    outputs = [path for path in (args.table, args.overlay) if path]
+    outputs = [path for path in (table, overlay) if path]
     earlier = [str(path) for output in outputs for path in (output, partial_of(output)) if path.exists()]
     if not sources and earlier:
         raise UserError(f"{' and '.join(earlier)}: left by an earlier recording: rename or remove it")
@@ -211,40 +157,20 @@ def with_progress(
     progress = Progress("gaze", stated, "frames")
     for done, (frame, faces) in enumerate(found, start=1):
         yield frame, faces
-        progress(min(done, stated - 1), faces[0] if isinstance(faces[0], str) else "")
-    progress(stated)
-
-
-def finish(partial: Path, table: Path) -> None:
-    """Rename the rows to the table, or convert them to Parquet."""
-    if table.suffix.lower() == ".csv":
-        partial.replace(table)
-        return
-    import pandas as pd  # only for this format
-
-    kinds = dict.fromkeys(("source", "reason", "lens"), str) | dict.fromkeys(("frame", "success"), "int64")
-    kinds |= {"face_id": "Int64", "timestamp": "float64"} | dict.fromkeys(NUMBERS, "float64")
-    empty = {name: [""] for name in ("face_id", *NUMBERS)}
-    rows = pd.read_csv(partial, dtype=kinds, keep_default_na=False, na_values=empty)
-    with whole_file(table) as temporary:
-        rows.to_parquet(temporary, index=False)
-    partial.unlink()
+        progress(done)
 
 
 def partial_of(path: Path) -> Path:
-    """Return the path of an unfinished table, which is a CSV, or video."""
-    return path.with_name(f"{path.stem}.partial{OVERLAY if path.suffix.lower() == OVERLAY else '.csv'}")
+    """Return the path of an unfinished table or video."""
+    return path.with_name(f"{path.stem}.partial{path.suffix.lower()}")
 
 
-def check_paths(args: Namespace, sources: Sequence[Path]) -> None:
+def check_paths(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
     """Refuse outputs that would replace an input or each other, before anything is written."""
-    given = [*sources, args.model, args.person, args.lens, args.landmarker, args.screen]
-    taken = {Path(path).resolve() for path in given if path}
-    for path in filter(None, (args.table, args.overlay)):
-        if path.is_dir():
-            raise UserError(f"{path}: is a folder; name a file in it")
+    taken = {path.resolve() for path in inputs if path}
+    for path in filter(None, outputs):
         path.parent.mkdir(parents=True, exist_ok=True)
         for own in (path.resolve(), partial_of(path).resolve()):
-            if own in taken:
+            if own in taken or own.is_dir():
                 raise UserError(f"{own}: would be replaced by an output; choose another name")
             taken.add(own)

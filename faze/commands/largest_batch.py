@@ -1,7 +1,7 @@
 """`faze largest-batch`: the largest micro-batch of a tier that fits into the memory of one device.
 
     faze largest-batch --tier recompute --memory-gib 4
-    faze largest-batch --tier recompute --configfile config/width.yaml    (a GPU: until it is full)
+    faze largest-batch --tier recompute --configfile config/sizes/width.yaml    (a GPU: until it is full)
 
 Every size is tried in a fresh process, with two steps after the warm-up steps (a graph is captured in the last warm-up
 step); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. The
@@ -14,16 +14,13 @@ import json
 import resource
 import subprocess
 import sys
-from argparse import SUPPRESS, Namespace
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
-from faze.base.cgroup import memory_bytes
-from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.errors import UserError
-from faze.base.locks import machine_shared
+from faze.base.machine import machine_lock
 from faze.benchmark.meters import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import prepare, tier_config
 from faze.engine.machine import lacks_memory
@@ -33,34 +30,39 @@ STEPS = 2  # after the settling steps
 MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations fail, since modules are loaded late
 
 
-@command(
-    __doc__,
-    argument("--tier", required=True, help="name of a tier"),
-    CONFIGFILE,
-    argument("--memory-gib", type=float, help="memory into which the batch must fit; required on a CPU"),
-    argument("--multiple", type=at_least_one, default=1, help="try only multiples of this number of samples"),
-    argument("--most", type=int, default=65536, help="largest number of samples to try"),
-    threads(),
-    argument("--samples", type=int, help=SUPPRESS),
-)
-def main(args: Namespace) -> None:
-    """Search for the largest size, or try one size on behalf of a search."""
-    if args.most < args.multiple:
-        raise UserError("--most must be no less than --multiple")
-    if args.samples:
-        print(json.dumps(try_size(args)))
+def main(
+    *,
+    tier: str,
+    configfile: list[Path] = (),
+    memory_gib: float | None = None,
+    multiple: int = 1,
+    most: int = 65536,
+    threads: int,
+    samples: int | None = None,
+) -> None:
+    """Search for the largest micro-batch of a tier.
+
+    Args:
+        tier: name of a tier
+        configfile: files that override the defaults
+        memory_gib: memory into which the batch must fit; required on a CPU
+        multiple: try only multiples of this number of samples
+        most: largest number of samples to try
+        threads: CPU threads
+        samples: try only this number, on behalf of a search
+    """
+    if samples:
+        print(json.dumps(try_size(tier, configfile, memory_gib, threads, samples)))
         return
-    device = pick_device(tier_config(args.configfile, args.tier)[1].device)
-    if device.type == "cpu" and not args.memory_gib:
+    device = pick_device(tier_config(configfile, tier)[1].device)
+    if device.type == "cpu" and not memory_gib:
         raise UserError("pass --memory-gib: a CPU has no fixed memory limit")
-    if device.type == "cpu" and args.memory_gib > (limit := memory_bytes() / 2**30):
-        raise UserError(f"--memory-gib {args.memory_gib:g}: this machine or container has {limit:.1f} GiB; pass less")
     peaks: dict[int, float] = {}
-    with machine_shared():
-        found = largest(lambda samples: fits(samples, args, peaks), most=args.most, multiple=args.multiple)
+    with machine_lock(exclusive=False):
+        found = largest(lambda number: fits(number, memory_gib, peaks), most=most, multiple=multiple)
     if not found:
-        raise UserError(f"not even {args.multiple} samples of tier {args.tier} fit into memory")
-    print(f"largest micro-batch of {args.tier}: {found} samples, {peaks[found]:.3f} GiB{_slope(peaks)}")
+        raise UserError(f"not even {multiple} samples of tier {tier} fit into memory")
+    print(f"largest micro-batch of {tier}: {found} samples, {peaks[found]:.3f} GiB{_slope(peaks)}")
 
 
 def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int:
@@ -82,18 +84,18 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
     return multiple * (half + bisect.bisect_left(between, True, key=lambda number: not fits(number * multiple)))
 
 
-def fits(samples: int, args: Namespace, peaks: dict[int, float]) -> bool:
+def fits(samples: int, memory_gib: float | None, peaks: dict[int, float]) -> bool:
     """Try one size in a fresh process; record its peak if it fits.
 
     Raises:
         UserError: the process failed for a reason other than lack of memory.
     """
-    command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--samples", str(samples)]
+    command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[2:], "--samples", str(samples)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
         raise UserError(f"the trial with {samples} samples failed; see its output above")
     peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed for lack of memory
-    fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
+    fitting = peak is not None and (not memory_gib or peak <= memory_gib)
     if peak is not None:
         peaks[samples] = peak
     words = "out of memory" if peak is None else f"{peak:.3f} GiB"
@@ -101,18 +103,20 @@ def fits(samples: int, args: Namespace, peaks: dict[int, float]) -> bool:
     return fitting
 
 
-def try_size(args: Namespace) -> float | None:
+def try_size(
+    tier: str, configfile: Sequence[Path], memory_gib: float | None, threads: int, samples: int
+) -> float | None:
     """Return the peak memory of the first steps, in GiB; None if they ran out of memory."""
-    sizes = {"train": {"global_batch": args.samples}, "loss": {"chunk_pairs": args.samples}}
-    config, engine = tier_config(args.configfile, args.tier, sizes)
-    engine = replace(engine, parallel="single", accumulate=1)
-    with join(engine, args.threads) as world:
-        build = prepare(world, config, engine, batch=args.samples)
-        _limit(args.memory_gib, world.device)
+    sizes = {"train": {"global_batch": samples}, "loss": {"chunk_pairs": samples}}
+    config, engine = tier_config(configfile, tier, sizes)
+    engine = engine.model_copy(update={"parallel": "single", "accumulate": 1})
+    with join(engine, threads) as world:
+        build = prepare(world, config, engine, batch=samples)
+        _limit(memory_gib, world.device)
         peak = MemoryPeak(world.device)
         try:
-            tier = build()
-            tier.run(tier.feed(range(tier.step.settling_steps + STEPS)))
+            training = build()
+            training.run(training.feed(range(training.step.settling_steps + STEPS)))
         except (RuntimeError, MemoryError) as error:
             if not lacks_memory(error):
                 raise

@@ -1,55 +1,49 @@
-"""`faze ui`: MLflow's page of results, including training runs in progress.
+"""`faze ui`: MLflow's page of results, including training runs in progress."""
 
-faze ui                                      the ablation of config/config.yaml
-faze ui --configfile config/smoke.yaml       another one
-"""
-
+import os
 import signal
 import subprocess
+import sys
 import time
-from argparse import Namespace
 from pathlib import Path
 
-from faze.base.command_line import CONFIGFILE, argument, command, port_number
+from faze import tracking
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
-from faze.config.check import build
-from faze.config.parameters import Run, Tracking
-from faze.config.tiers import evaluated_tiers
+from faze.config.tiers import controls, trained_tiers
 from faze.config.validation import read_config
-from faze.tracking.mirror import Follower
-from faze.tracking.run_record import run_places
-from faze.tracking.store import PORT, address, open_store, serving, share_view
-
-EVERY_SECONDS = 10.0
 
 
-@command(
-    __doc__,
-    CONFIGFILE,
-    argument("--results", type=Path, default=Path("results"), help="folder of all ablations"),
-    argument("--port", type=port_number(1), default=PORT, help="port of the page, on this machine only"),
-)
-def main(args: Namespace) -> None:
-    """Serve the store and mirror training runs until interrupted."""
-    config = read_config(args.configfile)
-    run = build(Run, config["run"] | {"tiers": evaluated_tiers(config)})
-    store = open_store(build(Tracking, config["tracking"]), args.results)
-    share_view(store, config["name"])
-    places = run_places(run.tiers, run.seeds, run.controls)
-    follower = Follower(store, ResultPaths(args.results / config["name"]), places)
+def main(*, configfile: list[Path] = (), results: Path = Path("results"), port: int = 5000) -> None:
+    """Serve the store on this machine and mirror training runs until interrupted."""
+    config = read_config(configfile)
+    places = tracking.places(trained_tiers(config), config.run.seeds, controls(config))
+    paths, sizes = ResultPaths(results / config.name), {}
+    store = tracking.Store(config.tracking, results)
+    print(f"{store.share_view(config.name, port)}\nEnd with Ctrl-C.", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri, "--port", f"{port}"]
+    light = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # two processes instead of fifteen
+    command += ["--workers", "1"]
+    server = None if store.is_server else subprocess.Popen(command, env=light, start_new_session=True)
     try:
-        with serving(store, args.results, args.port) as server:
-            print(f"{address(store, config['name'], args.port)}\nEnd with Ctrl-C.", flush=True)
-            follow(follower, server)
-    except KeyboardInterrupt:
-        print("faze ui: ended")
+        while not server or server.poll() is None:
+            for place in places:
+                follow(store, paths, place, sizes)
+            time.sleep(10)
+        raise UserError(f"MLflow's page ended with exit code {server.returncode}: is --port {port} taken?")
+    finally:
+        if server and server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
 
 
-def follow(follower: Follower, server: subprocess.Popen | None) -> None:
-    """Mirror the logs of training runs while the server runs."""
-    while server is None or server.poll() is None:
-        follower.look()
-        time.sleep(EVERY_SECONDS)
-    raise UserError(f"MLflow's server ended with exit code {server.returncode}")
+def follow(store: tracking.Store, paths: ResultPaths, place: tracking.Place, sizes: dict[Path, int]) -> None:
+    """Mirror a run's log if it has grown; repeat it at the next look after a failure."""
+    live, ended = paths.live_log(place.tier, place.seed), paths.run_log(place.tier, place.seed)
+    log = live if live.exists() else ended
+    try:
+        if log.exists() and (size := log.stat().st_size) != sizes.get(log, 0):
+            store.mirror(log, place)
+            sizes[log] = size
+    except (UserError, FileNotFoundError) as error:  # an ended run's log is moved
+        print(f"faze ui: {error}", file=sys.stderr)

@@ -1,52 +1,47 @@
-"""The parameters of faze, section by section: their types and bounds, and the sections of each stage.
+"""The parameters of faze: types and bounds (config/config.yaml: meaning, unit, default), and those of each stage."""
 
-The meaning, unit and default of each parameter are in config/config.yaml; `faze.config.validation` checks the values.
-"""
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from pydantic import BaseModel, Field, create_model
 
-from faze.config.check import MayBeEmpty, Range
-
-Count = Annotated[int, Range(0)]
-Positive = Annotated[int, Range(1)]
-NonNegative = Annotated[float, Range(0)]
-Share = Annotated[float, Range(0, 1)]
+T = TypeVar("T")
+DTED = "faze"  # the workload that is not a class of the user's
 
 
-@dataclass(frozen=True)
-class Synthetic:
-    """Rendered people."""
+class Section(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
+    pass
 
+
+Name = Annotated[str, Field(pattern=r"^\w[\w-]*$")]  # of a folder
+Several = Annotated[tuple[T, ...], Field(strict=False)]
+Some = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Synthetic(Section):
     seed: Count
-    people: Literal["measured", "simple"]
     mpiigaze_people: Positive
     gazecapture_train_people: Positive
     gazecapture_val_people: Positive
     gazecapture_test_people: Positive
     frames_per_person: Positive
     gazecapture_train_frames: Positive | None
-    jpeg_quality: Annotated[int, Range(1, 100)]
-    kappa_spread_deg: NonNegative
-    bias_deg: NonNegative
+    jpeg_quality: Annotated[int, Field(ge=1, le=100)]
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """An entry of `preprocess.datasets`."""
-
+class DataSet(Section):
     name: str
     layout: Literal["mpiifacegaze", "mpiigaze", "gazecapture", "manifest", "strips"]
     path: str | None = None
     supplementary: str | None = None
     splits: str = "stated"
-    folds: Annotated[int, Range(3)] | None = None
+    folds: Annotated[int, Field(ge=3)] | None = None
 
 
-@dataclass(frozen=True)
-class Fold:
-    """A fold of the people: its people are the test people, and those of the next fold the val people."""
-
+class Fold(Section):  # its people are the test people, and those of the next fold the val people
     number: Count
     folds: Positive
 
@@ -54,96 +49,58 @@ class Fold:
 RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
 
 
-@dataclass(frozen=True)
-class NormalizedCamera:
-    """The part of the `preprocess` section on which training depends: the virtual camera of the strips."""
-
-    focal_length_px: Annotated[float, Range(1)]
-    distance_mm: Annotated[float, Range(1)]
+class NormalizedCamera(Section):
+    focal_length_px: Annotated[float, Field(ge=1)]
+    distance_mm: Annotated[float, Field(ge=1)]
     width_px: Positive
     height_px: Positive
 
 
-@dataclass(frozen=True)
 class Preprocess(NormalizedCamera):
-    """The part of the `preprocess` section on which the strips of every data set depend."""
-
-    off_screen: Literal["keep", "exclude"]
     compatibility: Literal["none", "two_step"]
+    datasets: Several[DataSet]
+
+    def camera(self) -> NormalizedCamera:
+        return NormalizedCamera(**self.model_dump(include=set(NormalizedCamera.model_fields)))
 
 
-@dataclass(frozen=True)
-class PreprocessSection(Preprocess):
-    """The complete `preprocess` section."""
-
-    datasets: list[DataSet]
-
-
-@dataclass(frozen=True)
-class Landmarks:
-    """Estimation of head poses."""
-
+class Landmarks(Section):
     python: str | None
     model: str | None
 
 
-@dataclass(frozen=True)
-class Data:
-    """The stored entries used for training."""
-
-    min_entries: Annotated[int, Range(2)]
+class Data(Section):
+    min_entries: Annotated[int, Field(ge=2)]
     memory_gib: NonNegative
     workers: Count | Literal["auto"]
 
 
-@dataclass(frozen=True)
-class Augment:
-    """Random augmentation of training pairs."""
-
+class Augment(Section):
     flip: bool
     jitter_px: NonNegative
-    zoom: Annotated[float, Range(0, 0.5)]
+    zoom: Annotated[float, Field(ge=0, le=0.5)]
     color_scale: Share
 
 
-# Operations of DT-ED; `faze.engine.precision` maps them to functions.
-AutocastOperation = Literal[
-    "conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"
-]
+CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
 
 
-# Training runs that differ from the baseline only by chance. Their names are used like those of tiers.
-Control = Literal["rounding", "seed"]
-CONTROLS = get_args(Control)
+class Run(Section):
+    tiers: Some[str] | Literal["auto"]
+    seeds: Some[Count]
+    controls: Several[Literal[CONTROLS]]
 
 
-@dataclass(frozen=True)
-class Run:
-    """The tiers and seeds to train."""
-
-    tiers: list[str] | Literal["auto"]
-    seeds: list[Count]
-    controls: Annotated[list[Control], MayBeEmpty()]
+Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
-@dataclass(frozen=True)
-class AutoTiers:
-    """The tiers that run.tiers: auto trains on each device."""
-
-    cpu: list[str]
-    cuda: list[str]
-
-
-@dataclass(frozen=True)
-class Engine:
-    """The switches of one tier; meanings and units in config.yaml."""
-
+class Engine(Section):
     device: Literal["auto", "cpu", "cuda"]
     precision: Literal["fp32", "fp16", "bf16"]
     tf32: bool
     force: bool
-    keep_fp32: Annotated[list[AutocastOperation], MayBeEmpty()]
-    force_low: Annotated[list[AutocastOperation], MayBeEmpty()]
+    keep_fp32: Several[Operation]
+    force_low: Several[Operation]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
     sync_batchnorm: bool
@@ -163,34 +120,20 @@ class Engine:
     graphs: bool
 
 
-@dataclass(frozen=True)
-class Model:
-    """The network, DT-ED."""
-
+class Model(Section):
     growth: Positive
-    blocks: Annotated[int, Range(1, 4)]
+    blocks: Annotated[int, Field(ge=1, le=4)]
     image_height_px: Positive
     image_width_px: Positive
     z_app: Positive
     z_gaze: Positive
     z_head: Positive
     decoder_channels: Positive
-    normalize_axis: Annotated[int, Range(0, 3)]
+    normalize_axis: Annotated[int, Field(ge=0, le=3)]
     backprop_gaze: bool
 
 
-@dataclass(frozen=True)
-class ImageSize:
-    """The part of the `model` section on which the estimator depends."""
-
-    image_height_px: Positive
-    image_width_px: Positive
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Weights of the loss terms, and the number of pairs over which they compare samples."""
-
+class Loss(Section):
     reconstruction_l1: NonNegative
     embedding_consistency: NonNegative
     gaze_angle: NonNegative
@@ -202,28 +145,18 @@ class Loss:
     ramp_pairs: Count
     chunk_pairs: Positive
 
-    def reached(self, backprop_gaze: bool) -> dict[str, bool]:
-        """Return whether any term reaches each of PARTS; with backprop_gaze, the gaze terms reach the encoder."""
-        gaze = bool(self.gaze_angle or self.gaze_mse)
-        embedding = bool(self.embedding_consistency or self.triplet_angular or self.triplet_euclidean or self.all_equal)
-        decoder = bool(self.reconstruction_l1)
-        return {"encoder": decoder or embedding or (gaze and backprop_gaze), "decoder": decoder, "gaze_head": gaze}
+
+BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
 
 
-PARTS = ("encoder", "decoder", "gaze_head")  # of DT-ED, with learning rates of their own
-
-
-@dataclass(frozen=True)
-class Train:
-    """The training schedule, counted in pairs."""
-
+class Train(Section):
     pairs: Count
     global_batch: Positive
     base_lr: NonNegative
     head_lr: NonNegative
     encoder_lr_factor: NonNegative
     decoder_lr_factor: NonNegative
-    frozen: Annotated[list[str], MayBeEmpty()]
+    frozen: Several[Literal[("encoder", "decoder", "gaze_head", *BLOCKS)]]
     warmup_pairs: Count
     decay_share: Share
     momentum: Share
@@ -233,221 +166,141 @@ class Train:
     validate_every_pairs: Positive
     checkpoint_every_pairs: Positive
     lr_scaling: Literal["linear", "sqrt", "none"]
-
-
-@dataclass(frozen=True)
-class TrainSection(Train):
-    """The complete `train` section. The benchmark needs neither `start` nor `threads`."""
-
     start: str | None
     threads: Positive
 
 
-@dataclass(frozen=True)
-class Threads:
-    """The part of the `train` section that workloads other than DT-ED use."""
-
-    threads: Positive
-
-
-@dataclass(frozen=True)
-class Encode:
-    """Codes of every stored strip."""
-
+class Encode(Section):
     batch: Positive
 
 
-MOST_HIDDEN = 4096  # the compiled kernel has networks on its stack
-META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # learners that are trained on tasks
-
-
-@dataclass(frozen=True)
-class Fewshot:
-    """The part of the `fewshot` section on which meta-training and adaptation depend."""
-
-    shots: list[Positive]
+class Fewshot(Section):
+    shots: Some[Positive]
     seed: Count
-    draws: Literal["random", "grid"]
     init: Literal["random", "gaze_head"]
-    hidden: Annotated[int, Range(1, MOST_HIDDEN)]
+    hidden: Annotated[int, Field(ge=1, le=4096)]
     query_entries: Positive
     meta_query: Positive
     tasks: Positive
     outer_steps: Positive
     outer_lr: NonNegative
     inner_lr: NonNegative
-    inner_steps: Positive
     validate_every_steps: Positive
     repeats: Positive
     adapt_steps: Positive
     adapt_lr: NonNegative
-    record_steps: Annotated[list[Positive], MayBeEmpty()]
-    stopping: Literal["fixed", "validation"]
-
-
-@dataclass(frozen=True)
-class FewshotAdapt(Fewshot):
-    """The same, plus the keys used only by adaptation; changing these does not re-run meta-training."""
-
     min_entries: Positive
-    predictions: bool
+    learners: Some[Literal["maml", "fomaml", "reference", "none", "offset", "affine", "bayes"]]
 
 
-@dataclass(frozen=True)
-class FewshotSection(FewshotAdapt):
-    """The complete `fewshot` section. Adding a learner re-runs none of the others."""
-
-    learners: list[
-        Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset", "affine", "kappa", "bayes", "gp"]
-    ]
-
-
-@dataclass(frozen=True)
-class Walk:
-    """Latent walks."""
-
+class Walk(Section):
     people: Positive
-    range_deg: Annotated[float, Range(0, 90)]
-    frames: Annotated[int, Range(2)]
+    range_deg: Annotated[float, Field(ge=0, le=90)]
+    frames: Annotated[int, Field(ge=2)]
     fps: Positive
 
 
-@dataclass(frozen=True)
-class Estimator:
-    """The estimator that evaluates redirected strips."""
-
+class Estimator(Section):
     seed: Count
     channels: Positive
     strips: Positive
-    batch: Annotated[int, Range(2)]
+    batch: Annotated[int, Field(ge=2)]
     lr: NonNegative
     weight_decay: NonNegative
     blur_px: NonNegative
 
 
-@dataclass(frozen=True)
-class Redirect:
-    """Redirected strips."""
-
-    strips: Annotated[int, Range(2)]
+class Redirect(Section):
+    strips: Annotated[int, Field(ge=2)]
     seed: Count
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """The timing of steps."""
-
+class Benchmark(Section):
     warmup_steps: Positive
-    warmup_blocks: Annotated[int, Range(3)]
+    warmup_blocks: Annotated[int, Field(ge=3)]
     steady_share: Share
     block_steps: Positive
-    blocks: Annotated[int, Range(2)]
+    blocks: Annotated[int, Field(ge=2)]
     rounds: Positive
-    leave_one_out: bool
-    paper_width: Annotated[list[str], MayBeEmpty()]
 
 
-@dataclass(frozen=True)
-class Evaluate:
-    """Confidence intervals and the equivalence test."""
-
-    confidence: Annotated[float, Range(0.5, 0.9999)]
-    resamples: Annotated[int, Range(100)]
+class Evaluate(Section):
+    confidence: Annotated[float, Field(ge=0.5, le=0.9999)]
+    resamples: Annotated[int, Field(ge=100)]
     margin_deg: NonNegative
     learner_margin_deg: NonNegative
     seed: Count
 
 
-@dataclass(frozen=True)
-class Confidence:
-    """The part of the `evaluate` section that workloads other than DT-ED use."""
-
-    confidence: Annotated[float, Range(0.5, 0.9999)]
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Training runs of the first tier with other parameter values (`faze.config.tiers`)."""
-
-    grid: dict[str, list[object]]
-    sobol: dict[str, list[object]]
-    points: Annotated[int, Range(0, 1000)]
-
-
-@dataclass(frozen=True)
-class Report:
-    """The report page."""
-
+class Report(Section):
     title: str
     note: str
 
 
-@dataclass(frozen=True)
-class Tracking:
-    """The MLflow store."""
-
+class Tracking(Section):
     experiment: str
     uri: str | None
 
 
-SECTIONS: dict[str, type] = {
-    "run": Run,
-    "auto_tiers": AutoTiers,
-    "synthetic": Synthetic,
-    "preprocess": PreprocessSection,
-    "landmarks": Landmarks,
-    "data": Data,
-    "augment": Augment,
-    "model": Model,
-    "loss": Loss,
-    "train": TrainSection,
-    "encode": Encode,
-    "fewshot": FewshotSection,
-    "walk": Walk,
-    "estimator": Estimator,
-    "redirect": Redirect,
-    "benchmark": Benchmark,
-    "evaluate": Evaluate,
-    "sweep": Sweep,
-    "report": Report,
-    "tracking": Tracking,
-}
+class Tier(Section):
+    on: str | None = None  # the tier that it builds on; None: the one before it in the list
+    train: bool = True  # False: only the benchmark measures it
 
-# The parameters on which each stage depends: a change of any other does not re-run it. These are sections, some of
-# them in part, one data set (dataset) or the names of all (datasets), a fold of the people (fold), and the switches of
-# one tier (engine) or of several by name (engines, leave_one_out).
-STAGES: dict[str, dict[str, Any]] = {
-    "synthesise": {"synthetic": Synthetic},
-    "preprocess": {"preprocess": Preprocess, "dataset": DataSet},
-    "train": {
-        **{"preprocess": NormalizedCamera, "data": Data, "fold": Fold | None, "augment": Augment},
-        **{"model": Model, "loss": Loss, "engine": Engine, "train": TrainSection},
-    },
-    "encode": {"fold": Fold | None, "model": Model, "encode": Encode},
-    "meta_train": {"fewshot": Fewshot},
-    "adapt": {"fewshot": FewshotAdapt},
-    "walk": {"walk": Walk},
-    "estimator": {"fold": Fold | None, "model": ImageSize, "estimator": Estimator},
-    "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "dataset": DataSet, "redirect": Redirect},
-    "redirect": {"fold": Fold | None, "redirect": Redirect},
-    "benchmark": {
-        "workload": str,
-        # Of DT-ED only: null for other workloads.
-        **{"preprocess": NormalizedCamera | None, "data": Data | None, "fold": Fold | None, "augment": Augment | None},
-        **{"model": Model | None, "loss": Loss | None, "train": Train | None, "benchmark": Benchmark},
-        **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
-    },
-    "evaluate": {"run": Run, "datasets": list[str], "fewshot": FewshotSection, "evaluate": Evaluate},
-    "compare": {"run": Run, "points": dict[str, dict[str, dict[str, object]]], "evaluate": Evaluate},
-    "report": {"run": Run, "report": Report},
-    "track": {"run": Run, "tracking": Tracking},
-    "prove_workload": {"workload": str, "engines": dict[str, Engine]},
-    "train_workload": {"workload": str, "engine": Engine, "train": Threads},
-    "report_workload": {"workload": str, "run": Run, "evaluate": Confidence},
+
+_switches = {name: (kind | None, None) for name, kind in get_type_hints(Engine, include_extras=True).items()}
+Change = create_model("Change", __base__=Tier, **_switches)  # a tier with the switches that it sets
+
+
+class Config(Section):
+    name: Name
+    workload: Annotated[str, Field(pattern=rf"^({DTED}|\w+(\.\w+)*:\w+)$")]
+    run: Run
+    auto_tiers: dict[Literal["cpu", "cuda"], Some[str]]
+    tiers: dict[Name, Change]
+    synthetic: Synthetic
+    preprocess: Preprocess
+    landmarks: Landmarks
+    data: Data
+    augment: Augment
+    model: Model
+    loss: Loss
+    train: Train
+    encode: Encode
+    fewshot: Fewshot
+    walk: Walk
+    estimator: Estimator
+    redirect: Redirect
+    benchmark: Benchmark
+    evaluate: Evaluate
+    report: Report
+    tracking: Tracking
+
+
+# The sections on which each stage depends: a change of any other does not re-run it. `preprocess` is without its data
+# sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
+# all by name.
+STAGES: dict[str, tuple[str, ...]] = {
+    "synthesise": ("synthetic",),
+    "preprocess": ("preprocess", "dataset"),
+    "train": ("preprocess", "data", "fold", "augment", "model", "loss", "engine", "train"),
+    "encode": ("fold", "model", "encode"),
+    "meta_train": ("fewshot",),
+    "adapt": ("fewshot",),
+    "walk": ("walk",),
+    "estimator": ("fold", "model", "estimator"),
+    "redirect": ("fold", "redirect"),
+    "benchmark": (
+        *("workload", "preprocess", "data", "fold", "augment", "model", "loss", "train"),
+        *("benchmark", "engines"),
+    ),
+    "evaluate": ("run", "datasets", "fewshot", "evaluate"),
+    "report": ("run", "report"),
+    "track": ("run", "tracking"),
+    "prove_workload": ("workload", "engines"),
+    "train_workload": ("workload", "engine", "train"),
+    "report_workload": ("workload", "run", "evaluate"),
 }
-PER_RUN = frozenset(
-    {"train", "train_workload", "encode", "meta_train", "adapt", "walk", "redirect"}
-)  # parameters of a tier and a seed
-PER_FOLD = frozenset({"train", "encode", "meta_train", "adapt"})  # of these, a part runs for each fold of the people
-PER_DATASET = frozenset({"preprocess", "oracle"})
-SHARED = frozenset({"synthesise", "preprocess", "estimator", "oracle"})  # outputs are the same in every ablation
+KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()} | {
+    **{"dataset": DataSet, "datasets": Some[str], "fold": Fold | None},
+    **{"engine": Engine, "engines": dict[str, Engine]},
+}

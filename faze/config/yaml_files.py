@@ -1,83 +1,49 @@
-"""Read YAML files of parameters; each overrides the previous ones."""
+"""Read YAML files of parameters, each overriding the previous ones, and report the faults of their values."""
 
-import dataclasses
-from collections.abc import Container, Iterator, Mapping, Sequence
+import difflib
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
-from faze.base.files import decode_text
-from faze.config.check import ConfigError, Fault, short
+from faze.base.errors import UserError
 
-_LONGEST_LINK = 100  # bytes
-
-
-def followed(path: Path) -> Path:
-    """Follow a link, even one that git stored as text because the file system has no links."""
-    path = path.resolve()
-    as_text = path.is_file() and path.stat().st_size <= _LONGEST_LINK
-    return (path.parent / path.read_text(encoding="utf-8").strip()).resolve() if as_text else path
+DEFAULTS = Path(__file__).with_name("config.yaml").resolve()  # a link to config/config.yaml, which a wheel contains
+Fault = tuple[str, str]  # a dotted key, such as preprocess.datasets.0.path, and a sentence
+MISSING = "missing"
 
 
-# In a checkout, a link to config/config.yaml, which people read and change; a wheel contains a copy.
-DEFAULTS = followed(Path(__file__).with_name("config.yaml"))
-PAPER = followed(Path(__file__).with_name("paper.yaml"))  # config/paper.yaml, in the same way
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's scalars: 1e-3 is a number, and the key `on` is a word."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), list("tf"))
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:
-    """Read YAML files; each overrides the previous ones.
-
-    Raises:
-        ConfigError: a file is missing, is not YAML (with the line), is not a mapping, or contains a key twice.
-    """
+    """Read YAML files; a later file overrides single values of earlier ones."""
     merged: dict[str, Any] = {}
     for path in paths:
-        mapping, keys = _read(path)
-        if mapping is not None and not isinstance(mapping, Mapping):
-            raise ConfigError(f"{path}: contains no keys and values")
-        lines: dict[str, int] = {}
-        for key, line in keys:  # PyYAML would silently use the last of two values for a key
-            if key in lines:
-                raise ConfigError(f"{path}:{line}: {key}: is already set on line {lines[key]}; remove one of them")
-            lines[key] = line
-        merged = merge(merged, mapping or {})
+        try:
+            mapping = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader) or {}
+        except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
+            raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+        if not isinstance(mapping, dict):
+            raise UserError(f"{path}: contains no keys and values")
+        merged = merge(merged, mapping)
     return merged
-
-
-def _read(path: Path | str) -> tuple[Any, list[tuple[str, int]]]:
-    """Read a file's content, and the line of each key."""
-    try:
-        loader = yaml.SafeLoader(decode_text(Path(path).read_bytes(), "strict"))
-        node = loader.get_single_node()
-        return (loader.construct_document(node), list(_keys_below(node, ""))) if node else (None, [])
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such config file") from None
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # PyYAML passes on what int, float or a date raise for a malformed text
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark else ""
-        text = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise ConfigError(f"{path}{where}: not YAML: {short(text)}") from None
-
-
-def keys_of(text: str) -> Iterator[tuple[str, int]]:
-    """Yield every dotted key of a YAML file with the number of its line, in the order of the file."""
-    yield from _keys_below(yaml.compose(text, yaml.SafeLoader), "")
-
-
-def _keys_below(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield f"{prefix}{key.value}", key.start_mark.line + 1
-            yield from _keys_below(value, f"{prefix}{key.value}.")
-    elif isinstance(node, yaml.SequenceNode):
-        for position, item in enumerate(node.value):
-            if isinstance(item, yaml.MappingNode):
-                key = f"{prefix.removesuffix('.')}[{position}]"
-                yield key, item.start_mark.line + 1
-                yield from _keys_below(item, f"{key}.")
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,41 +55,73 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
-    """Raise a ConfigError if there are errors: one line for each, with the file and line of its key."""
-    if faults:
-        places: dict[str, str] = {}
-        for path in paths:
-            found = {key: f"{path}:{line}: " for key, line in keys_of(Path(path).read_text("utf-8"))}
-            # A list replaces that of an earlier file.
-            places = {key: place for key, place in places.items() if key.split("[")[0] not in found} | found
-        places[""] = f"{paths[0]}: " if len(paths) == 1 else ""  # a missing key has no line
-        raise ConfigError("\n".join(f"{places[_stated(fault.key, places)]}{fault}" for fault in faults))
-
-
-def _stated(key: str, places: Container[str]) -> str:
-    """Return a key that a file contains: the key itself, the entry of a list that contains it, the list, or ""."""
-    entry = key.rpartition("]")[0] + "]"
-    return next((known for known in (key, entry, key.split("[")[0]) if known in places), "")
-
-
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten a mapping, {'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
+    """Flatten {'a': {'b': 1}} to {'a.b': 1}; lists are values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
-        nested = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
-        if isinstance(nested, Mapping):
-            flat |= flatten(nested, f"{prefix}{key}.")
-        else:  # a dataclass holds tuples, YAML lists
-            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Reverse `flatten`, {'a.b': 1} -> {'a': {'b': 1}}."""
+    """Reverse `flatten`."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         for name in reversed(key.split(".")):
             value = {name: value}
         nested = merge(nested, value)
     return nested
+
+
+def to_lines(flat: Mapping[str, Any]) -> list[str]:
+    """Return `key: value` lines, each valid YAML for `read_yaml`."""
+    return [f"{key}: {json.dumps(value)}" for key, value in flat.items()]
+
+
+def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
+    """Yield what pydantic found, with the nearest known key or value."""
+    for fault in error.errors(include_url=False):
+        key, kind, value = ".".join(map(str, fault["loc"])), fault["type"], fault["input"]
+        if kind == "too_short" and value:  # since pydantic does not count the faulty ones
+            continue
+        if kind == "extra_forbidden":
+            yield key, f"unknown key{nearest(str(fault['loc'][-1]), known)}"
+        elif kind == "literal_error":
+            allowed = re.findall("'(.*?)'", fault["ctx"]["expected"])
+            yield key, f"{value!r:.80} is not one of {', '.join(allowed)}{nearest(str(value), allowed)}"
+        else:
+            yield key, MISSING if kind == "missing" else f"{fault['msg']}, not {value!r:.80}"
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Suggest the known name that was probably meant; return "" if none is similar."""
+    match = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {match[0]}?" if match else ""
+
+
+def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
+    """Raise a UserError if there are faults: a line for each, with the file and line of its key."""
+    places: dict[str, str] = {}
+    for path in paths:
+        own = dict(_places(yaml.compose(Path(path).read_text(encoding="utf-8")), path))
+        kept = {key: place for key, place in places.items() if re.sub(r"\.\d.*", "", key) not in own}
+        places = kept | own  # a list replaces an earlier one
+    lines = []
+    for key, sentence in faults:
+        stated = key  # pydantic appends the names of types
+        while stated and stated not in places:
+            stated = stated.rpartition(".")[0]
+        shown = key if sentence == MISSING or not stated else stated
+        lines.append(f"{places.get(stated, '')}{shown}: {sentence}")
+    if lines:
+        raise UserError("\n".join(lines))
+
+
+def _places(node: yaml.Node | None, path: Path | str, prefix: str = "") -> Iterator[Fault]:
+    """Yield each dotted key of a file with `file:line: `."""
+    named = isinstance(node, yaml.MappingNode)
+    for number, item in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
+        key, value = item if named else (item, item)
+        name = f"{prefix}{key.value if named else number}"
+        yield name, f"{os.path.relpath(path)}:{key.start_mark.line + 1}: "
+        yield from _places(value, path, f"{name}.")

@@ -2,7 +2,7 @@
 
 Which pairs make up a step does not depend on the number of processes or loader workers, or on whether a run was
 resumed. A store contains a person's strips in one uncompressed block, so that several threads can read rows at their
-positions in the file, without HDF5. Rows of other files are read through `StripStore.pixels`.
+positions in the file, without HDF5.
 
 Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. An index is a strip's position among the
 strips of all people, concatenated person by person.
@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from faze.base.cgroup import memory_bytes
 from faze.base.errors import UserError
-from faze.base.files import named
+from faze.base.machine import memory_bytes
 from faze.config.parameters import Fold
 from faze.data.network_input import shrink, shrink_factor, spread
 from faze.data.store.strips import StripStore
@@ -52,25 +51,6 @@ class TableRows:
         if rows.shape[1] % 8 == 0:  # torch copies 8-byte words 1.5 times as fast as bytes
             rows = rows.view(torch.int64)
         return rows.index_select(0, indices).view(torch.uint8).unflatten(1, self.table.shape[1:])
-
-
-@dataclass(frozen=True, eq=False)
-class StoreRows:
-    """Rows read through HDF5; a person's consecutive rows are read together, since a chunk contains several."""
-
-    strips: StripStore
-    persons: Sequence[str]
-    first: NDArray[np.int64]  # index of each person's first row
-
-    def gather(self, indices: Tensor) -> Tensor:
-        """Read the rows at these indices."""
-        wanted = indices.numpy()
-        person = np.searchsorted(self.first, wanted, side="right") - 1
-        ends = np.flatnonzero((np.diff(wanted) != 1) | (np.diff(person) != 0)) + 1
-        runs = zip(np.split(person, ends), np.split(wanted - self.first[person], ends), strict=True)
-        return torch.from_numpy(
-            np.concatenate([self.strips.pixels(self.persons[of[0]], slice(row[0], row[-1] + 1)) for of, row in runs])
-        )
 
 
 class FileRows:
@@ -113,24 +93,21 @@ class FileRows:
                 if fill(row, 0) != size:
                     raise UserError(f"{self.path}: the file is truncated within its strips; write or download it again")
 
-        with named(self.path):
-            spread(part, len(indices), torch.get_num_threads())
+        spread(part, len(indices), torch.get_num_threads())
         return torch.from_numpy(rows)
 
 
-def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
-    """Return the rows of some people, read by position if the file stores them uncompressed, else through HDF5.
+def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> FileRows:
+    """Return the rows of some people.
 
     Raises:
-        UserError: their strips differ in size.
+        UserError: their strips differ in size, or are compressed or in chunks.
     """
     pieces = [strips.location(person) for person in persons]
     sizes = {strips.size(person): person for person in persons}
     if len(sizes) > 1:
         examples = ", ".join("{} x {} of person {}".format(*size, who) for size, who in list(sizes.items())[:3])
         raise UserError(f"{path}: strips have several sizes, {examples}; run preprocess again")
-    if None in pieces:
-        return StoreRows(strips, persons, np.cumsum([0, *map(strips.count, persons)])[:-1])
     offsets = [
         offset + size * np.arange(strips.count(person), dtype=np.int64)
         for person, (offset, size) in zip(persons, pieces, strict=True)

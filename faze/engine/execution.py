@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from faze.base.allocator_retention import keeps_memory
-from faze.base.files import cache_folder
 from faze.engine.parallel import World
 from faze.engine.switches import Switch
+from faze.native.allocator_retention import keeps_memory
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 LINKING_S = 10.0  # a library that has not changed for longer is not being written; linking takes less than a second
@@ -107,11 +106,9 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     # import, which some optimisers cause, sets the variable to that folder.
     default = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if (os.environ.get(INDUCTOR_CACHE) or default).startswith(default):
-        folder = cache_folder("inductor")
-        usable = folder is not None and not _unloadable(folder)
-        os.environ[INDUCTOR_CACHE] = os.fspath(folder if usable else tempfile.mkdtemp(prefix="faze-"))
-        if usable:
-            _remove_torn_libraries(folder)
+        folder = Path.home() / ".cache/faze/inductor"
+        os.environ[INDUCTOR_CACHE] = str(folder)
+        _remove_torn_libraries(folder)
     reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
     reason = "the unrolled loops of recompute would take minutes to compile" if recompute else reason
     disabling = [name for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE") if os.environ.get(name) == "1"]
@@ -161,21 +158,10 @@ def _missing_compiler(device: torch.device) -> str:
         return "no C++ compiler: install g++, or set $CXX ($CC for the launchers of GPU kernels)"
     if device.type == "cuda" and os.environ.get("TRITON_INTERPRET", "0").lower() not in ("", "0", "false", "off"):
         return f"TRITON_INTERPRET={os.environ['TRITON_INTERPRET']} in the environment"
-    for name in (INDUCTOR_CACHE, "TRITON_CACHE_DIR") if device.type == "cuda" else (INDUCTOR_CACHE,):
-        if (folder := os.environ.get(name)) and (reason := _unloadable(Path(folder))):
-            return f"compiled code cannot be loaded from {name}={folder}, which is {reason}"
     # The launchers of GPU kernels are compiled extensions too.
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "Python's header files are missing: install a package such as python3-dev"
     return ""
-
-
-def _unloadable(folder: Path) -> str:
-    """Return why code cannot be compiled to a folder, which may not exist yet, and loaded from there; "" if it can."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return "not a writable folder"
-    return "mounted with noexec" if os.statvfs(existing).f_flag & os.ST_NOEXEC else ""
 
 
 def set_recompute(module: nn.Module, wanted: bool) -> Switch:
@@ -237,7 +223,7 @@ def _batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
 
 
 def allocator_switch(wanted: str) -> Switch:
-    """Return the report on `allocator`, which takes effect when a process starts (`faze.base.allocator_retention`)."""
+    """Return the report on `allocator`, which takes effect when a process starts (see faze.native)."""
     acted = "keep" if keeps_memory() else "default"
     if wanted == acted:
         return Switch("allocator", wanted, acted)

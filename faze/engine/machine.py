@@ -3,23 +3,16 @@
 import importlib.metadata
 import os
 import platform
-import re
 import subprocess
 from pathlib import Path
 
 import torch
 
-from faze.base import cgroup
 from faze.base.code_hash import ROOT
-from faze.base.environment import recorded_variables
 from faze.base.errors import UserError
+from faze.base.machine import memory_bytes, recorded_variables, usable_cores
 
 OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 13)  # tested
-_REFUSALS = {  # part of git's message: the reason
-    "not a git repository": "faze's folder is not a git repository",
-    "dubious ownership": "git refuses the folder of another user: set git's safe.directory",
-    "Needed a single revision": "the repository has no commit",
-}
 PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
@@ -30,9 +23,8 @@ def describe() -> dict[str, str]:
     """
     facts = {
         "processor": _processor(),
-        "cores": str(cgroup.usable_cores()),
-        "cpu_quota": cgroup.describe_quota(),
-        "memory_gib": f"{cgroup.memory_bytes() / 2**30:.1f}",
+        "cores": str(usable_cores()),
+        "memory_gib": f"{memory_bytes() / 2**30:.1f}",
         "system": platform.platform(),
         "python": platform.python_version(),
         "variables": recorded_variables(),
@@ -68,29 +60,13 @@ def check_torch() -> None:
 
 
 def commit() -> str:
-    """Return the git commit of faze's checkout, with `+` for uncommitted changes.
-
-    Without a repository of its own, return $FAZE_COMMIT, or else "unknown" and the reason.
-    """
+    """Return the git commit of faze's checkout, with `+` for uncommitted changes; "unknown" if there is none."""
+    git = ["git", "--no-optional-locks", "-C", str(ROOT)]
     try:
-        if Path(_git("rev-parse", "--show-toplevel")).resolve() != ROOT:
-            reason = "faze's folder is inside another repository"
-        else:
-            return _git("rev-parse", "--verify", "--short=12", "HEAD") + "+" * bool(_git("status", "--porcelain"))
-    except OSError as error:
-        reason = f"git cannot be started: {error.strerror}"
-    except subprocess.CalledProcessError as error:
-        message = error.stderr.decode(errors="replace")
-        reason = next((words for mark, words in _REFUSALS.items() if mark in message), "git failed")
-    return os.environ.get("FAZE_COMMIT") or f"unknown ({reason})"
-
-
-def _git(*words: str) -> str:
-    """Run git in faze's folder; ignore GIT_DIR and similar variables, which hooks set for another repository."""
-    kept = {name: value for name, value in os.environ.items() if not re.match("GIT_(?!CONFIG_|EXEC_PATH)", name)}
-    git = ["git", "--no-optional-locks", "-C", str(ROOT), *words]
-    done = subprocess.run(git, capture_output=True, check=True, env=kept | {"LC_ALL": "C"})
-    return os.fsdecode(done.stdout.removesuffix(b"\n"))
+        found = subprocess.check_output([*git, "rev-parse", "--short=12", "HEAD"], stderr=subprocess.DEVNULL, text=True)
+        return found.strip() + "+" * bool(subprocess.check_output([*git, "status", "--porcelain"]))
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("FAZE_COMMIT", "unknown")
 
 
 def _processor() -> str:

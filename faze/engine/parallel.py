@@ -1,25 +1,23 @@
 """Devices and processes that train together: how they start, communicate and end, and how they share a model."""
 
 import contextlib
+import ctypes
 import datetime
 import functools
 import os
 import signal
 import socket
+import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from faze.base.environment import LAUNCHER, MEETING
 from faze.base.errors import UserError
-from faze.base.preemption import PREEMPTED, SIGNALS, Preempted, SignalWatch, ignore_signals
+from faze.base.machine import LAUNCHER
 from faze.config.parameters import Engine
 from faze.engine.graphs import drop_captured
 from faze.engine.precision import Context
@@ -27,9 +25,6 @@ from faze.engine.switches import Switch
 
 # A rank may wait while another one writes a checkpoint, or until an orphaned run releases its lock.
 PATIENCE = datetime.timedelta(hours=12)
-# Gloo's messages when a process at the other end has ended, on this machine or another; the last one while connecting.
-PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "connectFullMesh failed")
-LEAVE_S = 600  # time for torchrun's processes to finish a step and write a checkpoint; a cluster may grant less
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
@@ -65,33 +60,6 @@ class World:
         """Wait until every process has made this call."""
         if self.size > 1:
             dist.barrier()
-
-
-class Vote:
-    """A vote by which all processes learn, at the same call, whether any of them must stop.
-
-    Every process creates one. Votes are sent with gloo, which needs no device.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._group = dist.new_group(backend="gloo", timeout=PATIENCE) if world.size > 1 else None
-        self._cast: tuple[torch.Tensor, dist.Work] | None = None
-
-    def any(self, here: bool) -> bool:
-        """Vote, and return the result of the previous call's vote, so that no process waits for a vote in progress.
-
-        A single process gets its own vote back at once.
-        """
-        if self._group is None:
-            return here
-        before = False
-        if self._cast:
-            votes, work = self._cast
-            work.wait()
-            before = bool(votes)
-        votes = torch.tensor([int(here)], dtype=torch.int32)
-        self._cast = votes, dist.all_reduce(votes, dist.ReduceOp.MAX, group=self._group, async_op=True)
-        return before
 
 
 def pick_device(device: str) -> torch.device:
@@ -134,79 +102,20 @@ def share(threads: int, engine: Engine) -> int:
 def launch(engine: Engine, command: Sequence[str]) -> bool:
     """Run a command with torchrun, one process per device, if the tier needs it and this is not already a worker.
 
-    With several nodes, torchrun's environment variable PET_RDZV_ENDPOINT contains the address of the rendezvous.
-
     Returns:
         Whether the command was run; if not, this process must run it.
 
     Raises:
-        Preempted: the processes were asked to stop, and have printed a message.
-        UserError: one of them was killed, or a network interface that the environment names does not exist.
+        UserError: one of the processes failed.
     """
     if engine.parallel != "ddp" or (LAUNCHER in os.environ and "RANK" in os.environ):
         return False
-    _check_interfaces(engine)
-    # In this process, not a child: a signal to the stage reaches torchrun, which passes it on.
-    from torch.distributed import run as torchrun
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.elastic.rendezvous import RendezvousError
-
-    passed_on = ",".join(number.name for number in (*SIGNALS, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() sets the threads; unset, torchrun prints a warning
-    # Options as variables, since an older torchrun does not have them as arguments.
-    os.environ.setdefault("PET_SIGNALS_TO_HANDLE", passed_on)
-    os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(LEAVE_S))
-    os.environ[LAUNCHER] = str(os.getpid())
-    # Without the address, torchrun would wait for five minutes on a machine whose own name cannot be resolved.
-    meeting = [] if MEETING in os.environ else ["--standalone", "--local-addr=127.0.0.1"]
-    options = [*meeting, f"--nproc-per-node={count_processes(engine)}"]
-    sys.stdout.flush()
-    try:
-        with tempfile.TemporaryDirectory(prefix="faze-torchrun-") as logs:  # its own folder would remain
-            torchrun.run(torchrun.parse_args([*options, f"--log-dir={logs}", "-m", "faze", *command]))
-            ignore_signals()
-    except SignalException as received:
-        if received.sigval not in SIGNALS:
-            sys.exit(128 + received.sigval)
-        raise Preempted("") from None
-    except ChildFailedError as failed:
-        _exit_as_children(failed.failures)
-    except RendezvousError as lost:
-        raise UserError(
-            f"another node has ended, or {MEETING} cannot be reached ({lost}); run the same command again"
-        ) from None
-    finally:
-        del os.environ[LAUNCHER]
+    options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={count_processes(engine)}"]
+    environment = os.environ | {LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1"}  # join() sets the threads
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "faze", *command]
+    if subprocess.run(torchrun, env=environment, check=False).returncode:
+        raise UserError("a process of this training failed; see its output above. The same command resumes")
     return True
-
-
-def _check_interfaces(engine: Engine) -> None:
-    """Check that the network interfaces that the processes must use, according to the environment, exist."""
-    present = [name for _, name in socket.if_nameindex()]
-    rules = {"GLOO_SOCKET_IFNAME": str.__eq__}  # gloo is also used on GPUs, for votes
-    if pick_device(engine.device).type == "cuda":
-        rules["NCCL_SOCKET_IFNAME"] = str.startswith  # its names are prefixes; others begin with ^ or =, or have a port
-    for variable, fits in rules.items():
-        value = os.environ.get(variable, "")
-        wanted = [name for name in value.split(",") if name and not set(value) & set("^=:")]
-        if missing := [name for name in wanted if not any(fits(interface, name) for interface in present)]:
-            raise UserError(
-                f"{variable}={value}: this machine has no network interface {missing[0]}, only {', '.join(present)}: "
-                "correct or unset this variable"
-            )
-
-
-def _exit_as_children(failures: Mapping[int, Any]) -> None:
-    """Exit with the code of the failed processes. Report a killed process, which could not print an error itself."""
-    codes = {rank: failure.exitcode for rank, failure in failures.items()}
-    # Torchrun lists the process that failed first before those that it then ended with SIGTERM.
-    if next(iter(codes.values())) == PREEMPTED:
-        raise Preempted("")
-    killed = {rank: signal.Signals(-code).name for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
-    for rank, name in sorted(killed.items()):
-        raise UserError(f"process {rank} was killed by {name}; run the same command again to resume")
-    sys.exit(1)
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
@@ -230,62 +139,19 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
-    _check_interfaces(engine)
-    with _ending_with_others(), _process_group(device) as world:
-        torch.set_num_threads(threads)
-        yield world
-
-
-@contextlib.contextmanager
-def _process_group(device: torch.device) -> Iterator[World]:
+    end_with_parent()
     cuda = device.type == "cuda"
-    try:
-        # With the device, NCCL connects now instead of during the first step.
-        dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
-        ended = False
-        try:
-            yield World(dist.get_rank(), dist.get_world_size(), device)
-            ended = True
-        finally:
-            # A process that fails must not wait in NCCL for others that wait for it. Once it ends, torchrun ends them.
-            if ended or not cuda:
-                drop_captured()
-                dist.destroy_process_group()
-    except RuntimeError as error:
-        if any(message in str(error) for message in PEER_GONE):
-            raise UserError(
-                "another process of this training has ended; run the same command again to resume"
-            ) from None
-        raise
+    # With the device, NCCL connects now instead of during the first step.
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
+    torch.set_num_threads(threads)
+    yield World(dist.get_rank(), dist.get_world_size(), device)
+    drop_captured()
+    dist.destroy_process_group()
 
 
-@contextlib.contextmanager
-def _ending_with_others() -> Iterator[None]:
-    """End this process when torchrun ends: workers have their own process groups, so they survive if it is killed.
-
-    Also end it after a signal that the main thread does not handle, for example because that thread is waiting for a
-    dead process.
-    """
-    parent, done = int(os.environ.get(LAUNCHER) or os.getppid()), threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.2):
-            if os.getppid() != parent:
-                os._exit(1)
-            if overdue := signals.overdue():
-                code, message = overdue
-                if os.environ["RANK"] == "0":
-                    print(f"{sys.argv[0]}: {message}", file=sys.stderr, flush=True)
-                os._exit(code)
-
-    with SignalWatch() as signals:
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends: torchrun's workers would survive a killed torchrun."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 # --- model and batch ------------------------------------------------------------------------------------------------

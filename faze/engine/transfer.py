@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from faze.base.errors import UserError
-from faze.base.preemption import ignore_in_worker
 from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 
@@ -68,7 +67,7 @@ class Transfer:
         """Read the items with these indices in order; there may be infinitely many. Items stay on the host."""
         if not self.workers and not self.pin:  # a loader would add 0.1 ms to each batch
             return map(dataset.__getitem__, numbers)
-        options = {"num_workers": self.workers, "pin_memory": self.pin, "worker_init_fn": ignore_in_worker}
+        options = {"num_workers": self.workers, "pin_memory": self.pin}
         timeout = SILENT_S if self.workers else 0
         return _received(iter(DataLoader(dataset, batch_size=None, sampler=numbers, timeout=timeout, **options)))
 

@@ -8,56 +8,30 @@ over the pairs of one person, in degrees. Angles between directions are computed
 | error | angle between the requested and the estimated direction (ST-ED, section 4.2: against the label) |
 | to_real | angle between the directions estimated in the real strip b and in the redirected strip (as in GazeNeRF) |
 | gain, bias | least squares: turned = gain x requested + bias, with one gain for both axes and a bias for each |
-| gain_real, gain_rendered | gain of the estimator, from fitting estimate = gain x label + bias to these controls |
+| gain_real | gain of the estimator, from fitting estimate = gain x label + bias to real strips |
 
 `requested` is the change from the labels of strip a to those of strip b; `turned` is the change in the estimate between
 strip a, decoded without turning, and the redirected strip. Both changes are in pitch and yaw.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from faze.base.errors import UserError
 from faze.base.geometry import angular_error, pitchyaw_difference, vector_from_pitchyaw
-from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_table
 
 REDIRECTED = "redirected"
-CONTROLS = ("real", "rendered", "not_turned")
-GAIN_CONTROLS = ("real", "rendered")
+CONTROLS = ("real", "not_turned")
 FACTORS = ("gaze", "head")
 SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
-BINS_DEG = (0.0, 10.0, 20.0, 30.0, 180.0)
 ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
 VARIANT_NUMBERS = (*(f"{factor}_{number}_deg" for factor in FACTORS for number in ("error", "to_real")), *SIMILARITIES)
 GAINS = tuple(f"{factor}_gain{of}" for factor in FACTORS for of in ("", "_real"))  # of the network, of the estimator
 TURN_NUMBERS = tuple(
-    f"{factor}_{number}"
-    for factor in FACTORS
-    for number in ("gain", "bias_pitch_deg", "bias_yaw_deg", *(f"gain_{control}" for control in GAIN_CONTROLS))
+    f"{factor}_{number}" for factor in FACTORS for number in ("gain", "bias_pitch_deg", "bias_yaw_deg", "gain_real")
 )
 
 _KEYS = ["dataset", "person", "pair"]
-
-
-def read_pairs(path: Path) -> pd.DataFrame:
-    """Read the pairs of a run.
-
-    Raises:
-        UserError: the file cannot be read, lacks a column, or contains angles that are not finite.
-    """
-    angles = [column for kind in ("own", "wanted", "seen") for factor in FACTORS for column in _columns(kind, factor)]
-    columns = dict.fromkeys(("dataset", "person", "variant"), TEXT) | {"pair": WHOLE}
-    rows = read_table(
-        path, columns | dict.fromkeys((*angles, *SIMILARITIES), NUMBER), "delete it and run redirect again"
-    )
-    if rows.duplicated([*_KEYS, "variant"]).any():
-        raise UserError(f"{path}: contains a pair of a person twice; delete it and run redirect again")
-    if not np.isfinite(rows[angles].to_numpy()).all():
-        raise UserError(f"{path}: contains an angle that is not finite; see the log of redirect")
-    return rows
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -87,45 +61,9 @@ def turning(pairs: pd.DataFrame) -> pd.DataFrame:
             gain = found[f"{factor}_gain"] = _gain(requested, turned)
             bias = turned.mean(0) - gain * requested.mean(0)
             found |= {f"{factor}_bias_pitch_deg": bias[0], f"{factor}_bias_yaw_deg": bias[1]}
-            for control in GAIN_CONTROLS:
-                some = by.get(control, of_person[:0])
-                found[f"{factor}_gain_{control}"] = _gain(*(_angles(some, kind, factor) for kind in ("wanted", "seen")))
+            found[f"{factor}_gain_real"] = _gain(*(_angles(by["real"], kind, factor) for kind in ("wanted", "seen")))
         rows.append(found)
     return pd.DataFrame(rows)
-
-
-def by_angle(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Average errors in bins of the requested angle, weighting people equally.
-
-    Returns:
-        Columns dataset, factor, from_deg, to_deg, variant, error_deg, turned_deg (in the requested direction),
-        asked_deg (the mean requested angle), people, pairs.
-    """
-    errors, keys = _errors(pairs), ["dataset", "variant", "bin"]
-    parts = []
-    for factor in FACTORS:
-        wanted = _change(pairs, pairs, "own", "wanted", factor)
-        turned = _change(_of_variant(pairs, "not_turned"), pairs, "seen", "seen", factor)
-        length = np.linalg.norm(wanted, axis=1)
-        along = np.divide((wanted * turned).sum(1), length, out=np.full(len(pairs), np.nan), where=length > 0)
-        asked = _angle(_directions(pairs, "own", factor), _directions(pairs, "wanted", factor))
-        cells = pairs[["dataset", "person", "variant"]].assign(
-            bin=np.searchsorted(BINS_DEG, asked, side="right") - 1,
-            error_deg=errors[f"{factor}_error_deg"],
-            turned_deg=along,
-            asked_deg=asked,
-            pairs=1,
-        )
-        people = cells.groupby([*keys, "person"], sort=False)
-        means = people[["error_deg", "turned_deg", "asked_deg"]].mean().groupby(level=keys, sort=False).mean()
-        counts = people["pairs"].sum().groupby(level=keys, sort=False).agg(people="size", pairs="sum")
-        part, edges = means.join(counts).reset_index().assign(factor=factor), np.array(BINS_DEG)
-        parts.append(part.assign(from_deg=edges[part["bin"]], to_deg=edges[part["bin"] + 1]).drop(columns="bin"))
-    order = list(dict.fromkeys(pairs["dataset"]))
-    by = ["dataset", "factor", "variant", "from_deg"]
-    return pd.concat(parts, ignore_index=True).sort_values(
-        by, key=lambda column: column.map(order.index) if column.name == "dataset" else column
-    )
 
 
 def _errors(pairs: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
@@ -167,8 +105,6 @@ def _change(before: pd.DataFrame, after: pd.DataFrame, kind: str, then: str, fac
 
 def _gain(requested: NDArray, turned: NDArray) -> float:
     """Fit turned = gain x requested + bias, both (N, 2); return the gain, nan if it is undetermined."""
-    if not len(requested):
-        return np.nan
     centred = requested - requested.mean(0)
     squares = np.square(centred).sum()
     return float((centred * (turned - turned.mean(0))).sum() / squares) if squares > 0 else np.nan

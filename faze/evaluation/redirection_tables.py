@@ -3,23 +3,18 @@
 Means are over test people (and seeds, with intervals); each tier is compared with the baseline.
 """
 
-from collections.abc import Container, Sequence, Set
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from faze.base.errors import UserError
 from faze.config.parameters import Evaluate
-from faze.evaluation.parquet_file import NUMBER, TEXT, read_table
 from faze.evaluation.redirected_angles import (
     FACTORS,
     REDIRECTED,
     TURN_NUMBERS,
     VARIANT_NUMBERS,
-    by_angle,
     by_variant,
-    read_pairs,
     turning,
 )
 from faze.evaluation.runs import Ablation
@@ -35,20 +30,6 @@ MEANS = {
     "real_right": "real_right_person",
 }
 SPREADS = {"deviation": "spread", "real_deviation": "real_spread"}
-PAIR = ("dataset", "person", "pair", "variant")  # columns that are equal in every run of an ablation
-
-
-def read_people(path: Path) -> pd.DataFrame:
-    """Read redirection.parquet, which has one row per person.
-
-    Raises:
-        UserError: the file cannot be read, lacks a column, or contains a number that is not finite.
-    """
-    columns = {"dataset": TEXT, "person": TEXT} | dict.fromkeys(("strips", *MEANS, *SPREADS), NUMBER)
-    rows = read_table(path, columns, "delete it and run redirect again")
-    if not np.isfinite(rows[[*MEANS, *SPREADS]].to_numpy(np.float64)).all():
-        raise UserError(f"{path}: contains a number that is not finite; see the log of redirect")
-    return rows
 
 
 def redirection(ablation: Ablation) -> pd.DataFrame:
@@ -60,7 +41,7 @@ def redirection(ablation: Ablation) -> pd.DataFrame:
     """
     found = []
     for tier, seed in ablation.all_runs():
-        rows = read_people(ablation.paths.redirection(tier, seed))
+        rows = pd.read_parquet(ablation.paths.redirection(tier, seed))
         for dataset in [dataset for dataset in ablation.datasets if dataset in set(rows["dataset"])]:
             people = rows[rows["dataset"] == dataset]
             row = {"tier": tier, "seed": seed, "dataset": dataset}
@@ -70,54 +51,32 @@ def redirection(ablation: Ablation) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def redirected_tables(ablation: Ablation, evaluate: Evaluate, given: Container[str] = ()) -> dict[str, pd.DataFrame]:
+def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:
     """Compute the tables of redirection errors and of how far gaze and head turned.
 
     Args:
         ablation: its first tier is the baseline.
         evaluate: margin and confidence.
-        given: tiers with given weights, as for `tables.changes`.
 
     Returns:
         redirected_people: a row per run, person and variant; turned_people: a row per run and person;
         redirected, turned: means over people and seeds with intervals, per tier, data set (and variant);
-        redirected_by_angle: means over seeds, per tier, data set, factor, bin of the requested angle, and variant;
         redirection_changes: each tier compared with the baseline, like `tables.changes`, with the factor instead of the
         learner.
-
-    Raises:
-        UserError: runs differ in people or pairs.
     """
-    variants, turns, angles, first = [], [], [], None
+    variants, turns = [], []
     for tier, seed in ablation.all_runs():
-        path, run = ablation.paths.redirected_pairs(tier, seed), {"tier": tier, "seed": seed}
-        pairs = read_pairs(path)
-        first = _check_same_pairs(pairs, first, path)
-        variants.append(by_variant(pairs).assign(**run))
-        turns.append(turning(pairs).assign(**run))
-        angles.append(by_angle(pairs).assign(**run))
+        pairs = pd.read_parquet(ablation.paths.redirected_pairs(tier, seed))
+        variants.append(by_variant(pairs).assign(tier=tier, seed=seed))
+        turns.append(turning(pairs).assign(tier=tier, seed=seed))
     people, turned = pd.concat(variants, ignore_index=True), pd.concat(turns, ignore_index=True)
-    cells = ["tier", "dataset", "factor", "from_deg", "to_deg", "variant"]
     return {
         "redirected_people": people,
         "turned_people": turned,
         "redirected": _means(people, ["tier", "dataset", "variant"], VARIANT_NUMBERS, evaluate),
         "turned": _means(turned, ["tier", "dataset"], TURN_NUMBERS, evaluate),
-        "redirected_by_angle": pd.concat(angles).groupby(cells, sort=False).mean(numeric_only=True).reset_index(),
-        "redirection_changes": _changes(people, ablation, evaluate, given),
+        "redirection_changes": _changes(people, ablation, evaluate),
     }
-
-
-def _check_same_pairs(pairs: pd.DataFrame, first: Set[tuple[object, ...]] | None, path: Path) -> Set[tuple]:
-    """Refuse a run whose people or pairs differ from those of the first run, since comparisons are paired."""
-    found = set(zip(*(pairs[key] for key in PAIR), strict=True))
-    if first is not None and (other := first ^ found):
-        dataset, person, *_ = min(other)
-        raise UserError(
-            f"{path}: the pairs of person {person} of {dataset} differ from those of the first run; run redirect again "
-            "for all runs"
-        )
-    return found
 
 
 def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
@@ -138,9 +97,9 @@ def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate
     return pd.DataFrame(found)
 
 
-def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate, given: Container[str]) -> pd.DataFrame:
+def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
     """Compare each tier's redirection errors with the baseline's, by the same rules as angular errors."""
     redirected = people[people["variant"] == REDIRECTED]
     each = [redirected.assign(learner=factor, k=0, error_deg=redirected[f"{factor}_error_deg"]) for factor in FACTORS]
-    found = changes(pd.concat(each, ignore_index=True), ablation, evaluate, given)
+    found = changes(pd.concat(each, ignore_index=True), ablation, evaluate)
     return found.rename(columns={"learner": "factor"})

@@ -1,4 +1,4 @@
-"""Confidence intervals, equivalence tests and the power of a design, for errors of several people and seeds.
+"""Confidence intervals and equivalence tests for errors of several people and seeds.
 
 Seeds and people are crossed factors: the model of every seed is tested on the same people. Shapes: S seeds, P people,
 B resamples. Arrays of errors and of paired differences have shape (..., S, P) and are in degrees.
@@ -10,26 +10,16 @@ B resamples. Arrays of errors and of paired differences have shape (..., S, P) a
 - `pool_noise` estimates the noise variance from all tiers of an ablation, because the three seeds of one tier are too
   few.
 - `holm` adjusts p-values for multiple tests.
-- `design_power` simulates how often `compare` shows equivalence if there is no change.
 """
 
-import bisect
-import dataclasses
 import functools
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats calls the same functions, but takes a second to import
 
 SEEDS_FOR_A_TIER = 3  # with fewer seeds, a result describes only these checkpoints
-POWER = 0.8  # desired power of a design
-MOST_SEEDS, MOST_PEOPLE = 100, 1000  # upper limits of the search for a sufficient design
-DESIGN = ["dataset", "learner", "k", "seeds", "people", "tiers", "trainings", "power", "margin_deg", "seeds_needed"]
-DESIGN += ["people_needed"]
-_SIMULATIONS = 4000  # the standard error of a power is at most 0.008
 
 
 @dataclass(frozen=True)
@@ -255,127 +245,3 @@ def crossed_error(
     spread = of_seeds**2 / (seeds - 1) + of_people**2 / (people - 1) + interaction**2 / ((seeds - 1) * (people - 1))
     dof = np.divide(tiers * total**2, spread, out=np.full(total.shape, people - 1.0), where=spread > 0)
     return np.sqrt(total / (seeds * people)), np.maximum(dof, 1.0)
-
-
-@dataclass(frozen=True)
-class VarianceComponents:
-    """Variances of the paired differences of a tier that changes nothing, degrees².
-
-    Attributes:
-        seeds: between seeds, of the mean over all people.
-        people: between people, of the mean over all seeds.
-        residual: between the seeds of one person, beyond the two above.
-    """
-
-    seeds: float
-    people: float
-    residual: float
-
-    @classmethod
-    def of_differences(cls, differences: NDArray) -> Self:
-        """Estimate the components from the (S, P) differences of a tier, with at least two seeds; clip them at 0."""
-        seeds, people = differences.shape
-        of_seeds, of_people, residual = map(float, mean_squares(differences))
-        return cls(max(0.0, (of_seeds - residual) / people), max(0.0, (of_people - residual) / seeds), residual)
-
-    @classmethod
-    def of_trainings(cls, errors: NDArray) -> Self:
-        """Estimate the components from (T, P) errors of training runs that differ by chance alone.
-
-        A difference is between two runs, so the error level of a person cancels out.
-        """
-        of_trainings = cls.of_differences(errors)
-        return cls(2 * of_trainings.seeds, 0.0, 2 * of_trainings.residual)
-
-
-@dataclass(frozen=True)
-class DesignPower:
-    """The power of a design, and what is needed for a power of POWER.
-
-    Attributes:
-        power: probability that the design shows equivalence if there is no change.
-        margin_deg: smallest margin with sufficient power.
-        seeds_needed: seeds that suffice with the same people; MOST_SEEDS + 1 means that more are needed.
-        people_needed: people that suffice with the same seeds; MOST_PEOPLE + 1 means that more are needed, or that no
-            number suffices.
-    """
-
-    power: float
-    margin_deg: float
-    seeds_needed: int
-    people_needed: int
-
-
-def design_table(
-    persons: pd.DataFrame, conditions: pd.DataFrame, seeds: int, *, tiers: int, margin: float, alpha: float
-) -> pd.DataFrame:
-    """Compute the power for each condition, from training runs of the baseline that differ by chance alone.
-
-    Args:
-        persons: errors of every test person in these runs: tier, seed, dataset, person, learner, k, error_deg.
-        conditions: dataset, learner and k of the comparisons behind a verdict.
-        seeds: number of seeds of the ablation; below SEEDS_FOR_A_TIER, which is too few for a verdict, SEEDS_FOR_A_TIER
-            is used.
-        tiers: number of trained tiers besides the baseline, from which the noise variance is pooled.
-        margin: margin of equivalence, degrees.
-        alpha: level of both one-sided tests.
-
-    Returns:
-        One row per condition with the fields of DesignPower; no row for a single run or a single person.
-    """
-    rows = []
-    for condition in conditions.drop_duplicates().to_dict("records"):
-        of_condition = persons[(persons[list(condition)] == pd.Series(condition)).all(axis=1)]
-        errors = of_condition.pivot(index=["tier", "seed"], columns="person", values="error_deg").to_numpy()
-        if min(errors.shape) < 2:
-            continue
-        design = {"seeds": max(seeds, SEEDS_FOR_A_TIER), "people": errors.shape[1], "tiers": max(tiers, 1)}
-        found = design_power(VarianceComponents.of_trainings(errors), **design, margin=margin, alpha=alpha)
-        rows.append(condition | design | {"trainings": errors.shape[0]} | dataclasses.asdict(found))
-    return pd.DataFrame(rows, columns=DESIGN)
-
-
-def design_power(
-    variances: VarianceComponents, seeds: int, people: int, *, tiers: int, margin: float, alpha: float
-) -> DesignPower:
-    """Compute the power of a design, and the design needed for a power of POWER.
-
-    Args:
-        variances: components of the variance of differences.
-        seeds: number of seeds, at least SEEDS_FOR_A_TIER.
-        people: number of people, at least two.
-        tiers: number of tiers from which the noise variance is pooled (`pool_noise`).
-        margin: margin of equivalence, degrees.
-        alpha: level of both one-sided tests.
-    """
-    limits = functools.partial(_simulate_limits, variances, tiers=tiers, alpha=alpha)
-
-    def suffices(seeds: int, people: int) -> bool:
-        return (limits(seeds, people) < margin).mean() >= POWER
-
-    found, seed_numbers, person_numbers = limits(seeds, people), range(3, MOST_SEEDS + 1), range(2, MOST_PEOPLE + 1)
-    return DesignPower(
-        power=float((found < margin).mean()),
-        margin_deg=float(np.quantile(found, POWER)),
-        seeds_needed=3 + bisect.bisect_left(seed_numbers, True, key=lambda number: suffices(number, people)),
-        people_needed=2 + bisect.bisect_left(person_numbers, True, key=lambda number: suffices(seeds, number)),
-    )
-
-
-def _simulate_limits(
-    variances: VarianceComponents, seeds: int, people: int, *, tiers: int, alpha: float
-) -> NDArray[np.float64]:
-    """Simulate the largest absolute value in the interval of the equivalence test, (simulations,) degrees.
-
-    The mean and its mean squares are drawn independently and go through the same computation of the standard error as
-    in the test (Searle, Casella and McCulloch 1992, section 4.3). Formulas that assume known degrees of freedom
-    overestimate the power with three seeds several times over. Equivalence is shown if the value is below the margin.
-    """
-    rng = np.random.default_rng(0)
-    expected = variances.residual + np.array([people * variances.seeds, seeds * variances.people, 0.0])
-    dof = tiers * np.array([seeds - 1, people - 1, (seeds - 1) * (people - 1)])
-    squares = expected[:, None] * rng.chisquare(dof[:, None], (3, _SIMULATIONS)) / dof[:, None]
-    variance = variances.seeds / seeds + variances.people / people + variances.residual / (seeds * people)
-    means = np.sqrt(variance) * rng.normal(size=_SIMULATIONS)
-    error, error_dof = crossed_error(*squares, seeds, people, tiers)
-    return np.abs(means) + special.stdtrit(error_dof, 1 - alpha) * error

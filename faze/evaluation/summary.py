@@ -9,24 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from faze.base import files
-from faze.base.files import as_written, read_json
-from faze.base.logged_run import LoggedRun
-from faze.base.run_log import finite
+from faze.base.run_log import LoggedRun, finite
 from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, REDIRECTED, SIMILARITIES
-from faze.evaluation.runs import (
-    MEASURE_AGAIN,
-    Ablation,
-    read_learner_times,
-    read_left_out,
-    read_val_errors,
-    tier_switches,
-)
-from faze.evaluation.tables import other_benchmarks
-from faze.evaluation.wording import throttled
+from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors, tier_switches
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -54,18 +42,15 @@ def summarize(
     Args:
         ablation: the runs to summarise.
         tables: all tables of the evaluation, by name.
-        trainings: the run log of every run that trained.
-        benchmark: the measurements of the benchmark (`runs.read_benchmark`).
+        trainings: the run log of every run.
+        benchmark: the measurements of the benchmark.
         evaluate: margin and confidence.
     """
     seed, baseline = ablation.seeds[0], ablation.tiers[0]
     largest_k = int(tables["runs"]["k"].max())
-    trained = [tier for tier in ablation.tiers if (tier, seed) in trainings]
-    switches = tier_switches(ablation, benchmark, {tier: trainings[tier, seed] for tier in trained})
-    decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in trained[1:]}
+    switches = tier_switches(ablation, benchmark, {tier: trainings[tier, seed] for tier in ablation.tiers})
+    decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in ablation.tiers[1:]}
     tier_verdicts = {tier: verdict.overall(changes) for tier, changes in decisive.items()}
-    with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
-        stopped = throttled(benchmark)
     sentences = verdict.describe(tables, switches, ablation.controls, len(ablation.seeds), evaluate)
     return {
         "tiers": list(ablation.tiers),
@@ -81,23 +66,21 @@ def summarize(
             "fastest": verdict.best(tables["performance"], "speed_ratio"),
             "leanest": verdict.best(tables["performance"], "memory_ratio"),
             "error_word": verdict.overall(pd.concat(decisive.values())) if decisive else "",
-            "sentences": {"throttling": stopped} | sentences,
+            "sentences": sentences,
         },
         "tier_verdicts": tier_verdicts,
         "runs": [_run_metrics(tables, *run, ablation.learners[0], largest_k) for run in ablation.all_runs()],
         "switches": switches,
-        "same_steps": dict(tables["performance"][["tier", "same_as"]].itertuples(index=False)),
         "recommended_learners": recommended_learners(read_val_errors(ablation)),
         "learner_times": read_learner_times(ablation),
         "folds": trainings[baseline, seed].start["config"].get("fold.folds", 0),
         "pixel_sources": {dataset: store.pixel_source for dataset, store in _code_stores(ablation).items()},
         "left_out": left_out(ablation, tables["persons"]),
         "left_out_reasons": read_left_out(ablation),
-        "estimator": read_json(ablation.paths.estimator_errors, ("errors",), "run estimator again")["errors"],
+        "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
         "began": min(training.start["time"] for training in trainings.values()),
         "machine": benchmark.get("machine", {}),
         "roof": benchmark.get("roof", {}),
-        **other_benchmarks(ablation, benchmark),
         "training_machine": trainings[baseline, seed].start.get("machine", {}),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }
@@ -186,5 +169,6 @@ def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON, converting nan to null and NumPy numbers to plain Python numbers."""
-    plain = json.dumps(finite(content), allow_nan=False, default=operator.methodcaller("item"))
-    files.write_json(path, json.loads(plain))
+    path.write_text(
+        json.dumps(finite(content), allow_nan=False, default=operator.methodcaller("item")), encoding="utf-8"
+    )

@@ -6,13 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from faze.base.run_log import tier_changes
 from faze.config.parameters import Evaluate
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.tables import against
+from faze.evaluation.switches import tier_changes
 from faze.evaluation.wording import counted, join, p_value, peak, saving, signed, title_of
 
-SIMPLE = "offset"  # the learner with which all others are compared
 VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
 
 SINGLE = "No tier apart from {baseline} was trained, so no tier is judged (run.tiers)."
@@ -37,11 +35,6 @@ ERROR = {
     "not judged": "{subject} of {tier} is not judged with fewer than {required} seeds; largest change: {largest}.",
 }
 NOISE = "Noise alone changes the error of {baseline} by up to {changes}."
-DESIGN = (
-    "If a tier changes nothing, a design with {seeds} and {people} shows its equivalence within ±{margin:g}° with a "
-    "probability of {power:.0f} % in the least powerful comparison ({condition}). This is rough, since it is estimated "
-    "from {trainings}."
-)
 REDIRECTION = (
     "Redirected strips of {tier} miss the requested gaze by {redirected}, strips that are not turned by {not_turned}, "
     "and real strips by {real}, as estimated by an independent network."
@@ -182,21 +175,6 @@ def describe_noise(controls: pd.DataFrame, baseline: str) -> str:
     return NOISE.format(baseline=baseline, changes=join(changes)) if changes else ""
 
 
-def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
-    """Describe the power of the design for its least powerful comparison; return "" if it is unknown.
-
-    Args:
-        design: the table `design`.
-        margin_deg: margin of equivalence.
-    """
-    if design.empty:
-        return ""
-    hardest = design.loc[design["power"].idxmin()]
-    numbers = {"seeds": counted(hardest["seeds"], "seed"), "people": counted(hardest["people"], "person", "people")}
-    numbers |= {"trainings": counted(hardest["trainings"], "training run")}
-    return DESIGN.format(**numbers, margin=margin_deg, power=100 * hardest["power"], condition=_condition(hardest))
-
-
 def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, baseline: str, confidence: float) -> str:
     """Describe the gaze error of the baseline's redirected strips and of controls, and whether tiers change it.
 
@@ -218,16 +196,15 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, baseline: s
     return " ".join(sentences)
 
 
-def describe_learners(pairs: pd.DataFrame, k: int) -> str:
+def describe_learners(compared: pd.DataFrame, k: int) -> str:
     """Describe which learners are shown to be better than `offset`; return "" if there is nothing to compare.
 
     Args:
-        pairs: rows of one tier in the table `learners`.
+        compared: rows of one tier in the table `learners`.
         k: number of calibration samples.
     """
-    found = against(pairs[pairs["k"] == k], SIMPLE)
     better = []
-    for dataset, rows in found.groupby("dataset", sort=False):
+    for dataset, rows in compared[compared["k"] == k].groupby("dataset", sort=False):
         shown = rows[(rows["verdict"] == "different") & (rows["difference_deg"] < 0)]
         names = [f"`{row['learner']}` by {-row['difference_deg']:.2f}°" for _, row in shown.iterrows()]
         better.append(f"{join(names) if names else 'none'} on {title_of(dataset)}")
@@ -256,7 +233,7 @@ def describe(
     """Write sentences about the fastest tier, the one with the smallest memory, and the errors of all tiers.
 
     Args:
-        tables: performance, changes, design, redirected, redirection_changes and learners, by name.
+        tables: performance, changes, redirected, redirection_changes and learners, by name.
         switches: switches of each measured tier, the baseline first.
         controls: noise controls.
         seeds: number of seeds.
@@ -269,7 +246,7 @@ def describe(
     measured = tables["performance"].set_index("tier", drop=False)
     changes, confidence = tables["changes"], evaluate.confidence
     conditions = changes["decides"].astype(bool) & changes["tier"].isin(controls)
-    pairs, turned = tables["learners"], tables["redirection_changes"]
+    compared, turned = tables["learners"], tables["redirection_changes"]
     turned = turned[turned["tier"].isin(others)] if len(turned) else turned
     sentences = {
         "speed": "",
@@ -277,9 +254,8 @@ def describe(
         "error": SINGLE.format(baseline=baseline),
         "scope": "",
         "noise": describe_noise(changes[conditions], baseline),
-        "design": describe_design(tables["design"], evaluate.margin_deg),
         "redirection": describe_redirection(tables["redirected"], turned, baseline, confidence),
-        "learners": describe_learners(pairs[pairs["tier"] == baseline], pairs["k"].max()),
+        "learners": describe_learners(compared[compared["tier"] == baseline], compared["k"].max()),
         "switches": "",
     }
     if others:
@@ -287,8 +263,8 @@ def describe(
         of_tiers = changes[changes["tier"].isin(others) & changes["decides"].astype(bool)]
         sentences["speed"] = describe_speed(measured.loc[best(measured, "speed_ratio")], baseline)
         sentences["memory"] = describe_memory(measured.loc[best(measured, "memory_ratio")], measured.loc[baseline])
-        compared = describe_errors(of_tiers, "The gaze error", baseline, confidence)
-        sentences["error"] = compared or UNCOMPARED.format(baseline=baseline)
+        error = describe_errors(of_tiers, "The gaze error", baseline, confidence)
+        sentences["error"] = error or UNCOMPARED.format(baseline=baseline)
         sentences["scope"] = describe_scope(seeds)
         sentences["switches"] = describe_switches(changed)
     return sentences

@@ -55,27 +55,9 @@ def peak(row: Mapping[str, Any]) -> str:
     return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if several else "")
 
 
-def throttled(benchmark: Mapping[str, Any]) -> str:
-    """Warn that a CPU quota stopped the benchmark; return "" if it did not, or if that is unknown."""
-    counts = benchmark.get("cpu_throttling")
-    if not counts or not counts["throttled_periods"]:
-        return ""
-    quota = benchmark["machine"].get("cpu_quota")
-    share = f"{counts['throttled_periods']:,} of {counts['periods']:,} periods"
-    return (
-        f"The container's CPU quota{f' ({quota})' if quota else ''} throttled the benchmark in {share}, so its times "
-        "are longer than the machine's."
-    )
-
-
 def p_value(p: float) -> str:
     """Format a p-value with two significant digits."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-
-
-def plain(value: object) -> str:
-    """Replace special characters (`|`, backticks, brackets and control characters) with `?` for use in Markdown."""
-    return "".join(letter if letter.isprintable() and letter not in "`|<>[]" else "?" for letter in str(value))
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

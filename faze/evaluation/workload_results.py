@@ -1,5 +1,6 @@
 """The results of a workload's ablation: for each tier sameness, speed, memory and score, compared with the baseline."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from faze.base.files import read_json
-from faze.base.logged_run import LoggedRun, read_ended_run
 from faze.base.result_paths import ResultPaths
-from faze.base.run_log import tier_changes
-from faze.config.workloads import SCORE
+from faze.base.run_log import SCORE, LoggedRun, read_run
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
+from faze.evaluation.switches import tier_changes
 from faze.evaluation.wording import peaks_differ
 
 
@@ -25,7 +24,6 @@ class WorkloadResults:
     rows: Sequence[Mapping[str, Any]]  # one per measured tier, the baseline first
     curves: Mapping[str, list[list[tuple[int, float]]]]  # trained tier -> samples and score, for each seed
     noise: Mapping[str, float]  # noise control -> change of the score
-    left_out: Mapping[str, Any] | None  # the benchmark's leave-one-out rows, if measured
     scores: Mapping[tuple[str, int], float]  # tier or control, seed -> final score
     machine: Mapping[str, Any]
 
@@ -45,10 +43,10 @@ def read_results(
     Raises:
         UserError: a file is missing or incomplete.
     """
-    proofs = read_json(paths.benchmark.with_name("proofs.json"), tiers, "run the rule prove_workload again")
-    benchmark = read_json(paths.benchmark, ("tiers", "machine"), "run the rule benchmark again")
+    proofs = json.loads(paths.benchmark.with_name("proofs.json").read_text(encoding="utf-8"))
+    benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
     runs = [(tier, seed) for tier in tiers for seed in seeds] + [(control, seeds[0]) for control in controls]
-    curves = {run: _curve(read_ended_run(paths.run_log(*run))) for run in runs}
+    curves = {run: _curve(read_run(paths.run_log(*run))) for run in runs}
     scores = {run: curve[-1][1] for run, curve in curves.items()}
     measured = benchmark["tiers"]
     first, reference = tiers[0], next(iter(measured.values()))
@@ -80,7 +78,7 @@ def read_results(
         )
     noise = {control: scores[control, seeds[0]] - scores[first, seeds[0]] for control in controls}
     by_tier = {tier: [curves[tier, seed] for seed in seeds] for tier in tiers}
-    return WorkloadResults(rows, by_tier, noise, benchmark.get("leave_one_out"), scores, benchmark["machine"])
+    return WorkloadResults(rows, by_tier, noise, scores, benchmark["machine"])
 
 
 def _curve(run: LoggedRun) -> list[tuple[int, float]]:

@@ -32,7 +32,7 @@ typedef int32_t mask __attribute__((vector_size(4 * LANES), aligned(4)));
 #define AT(row) (*(vector *)((row) + h))
 
 typedef struct { int64_t F, H, relu, P; } sizes; /* P: H padded to whole vectors */
-typedef struct { float *w1, *b1, *w2, *b2; } net; /* (F, P), (P), (3, P), (3): a network; its gradient, its rates */
+typedef struct { float *w1, *b1, *w2, *b2; } net; /* (F, P), (P), (3, P), (3): a network; its gradient */
 typedef struct { float *w1, *b1, *w2, *b2; } tensors; /* of M networks */
 typedef struct { const float *code, *gaze; const int64_t *row, *count; int64_t n; } samples;
 
@@ -214,19 +214,16 @@ INLINED void add_hessian_product(sizes size, const net *sum, const net *w, const
     (void)share; \
     for (int64_t i = 0; i < s->count[m]; i++, x += size.F, g += 3)
 
-INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *rates,
-    int64_t steps)
+INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensors *weights, float rate, int64_t steps)
 {
     NET(w);
-    NET(rate);
     NET(sum);
-    load(size, &rate, rates, 0);
     for (int64_t m = 0; m < models; m++) {
         load(size, &w, weights, m);
         for (int64_t step = 0; step < steps; step++) {
             memset(sum_block, 0, sizeof sum_block);
             EACH_SAMPLE(m) add_gradient(size, &sum, &w, x, g, share, 0);
-            for (int i = 0; i < PARAMETERS; i++) w_block[i] -= rate_block[i] * sum_block[i];
+            for (int i = 0; i < PARAMETERS; i++) w_block[i] -= rate * sum_block[i];
         }
         store(size, weights, m, &w);
     }
@@ -286,11 +283,10 @@ INLINED void each_mean_angle(sizes size, int64_t models, const samples *s, const
     else \
         function((sizes){size->F, size->H, size->relu, padded}, models, s, weights, __VA_ARGS__)
 
-/* Move each of `models` networks by `steps` full-batch steps of SGD, each parameter at its own rate, (1, ...). */
-void sgd(const sizes *size, int64_t models, const samples *s, const tensors *weights, const tensors *rates,
-    int64_t steps)
+/* Move each of `models` networks by `steps` full-batch steps of SGD. */
+void sgd(const sizes *size, int64_t models, const samples *s, const tensors *weights, float rate, int64_t steps)
 {
-    WITH_SIZES(each_sgd, rates, steps);
+    WITH_SIZES(each_sgd, rate, steps);
 }
 
 /* Compute the gradient of each model's mean angle, and the angle itself, degrees. */

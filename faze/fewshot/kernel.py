@@ -11,18 +11,15 @@ Shapes: M models, D sets of n samples, F inputs, H hidden units.
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from faze.base.compiled import library
-from faze.fewshot.mlp import Activation, InitialNetwork, ModelSamples, SampleSets, Weights, gaze_vector, map_weights
+from faze.fewshot.mlp import Activation, ModelSamples, SampleSets, Weights, gaze_vector, map_weights
 from faze.model.losses import angle_deg
-
-T = TypeVar("T")
+from faze.native.compiled import library
 
 CACHE_BYTES = 2**20
 _DEGREES = 180.0 / torch.pi
@@ -39,12 +36,11 @@ class TorchKernel:
         self.models_per_chunk = max(1, CACHE_BYTES // (4 * (parameters + 4 * samples * hidden)))
 
     @torch.no_grad()
-    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
-        """Update the weights in place by full-batch SGD on the mean angle (degrees); rates (1, ...) by parameter."""
-        assert len(rates.hidden_bias) == 1
+    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rate: float) -> None:
+        """Update the weights in place by full-batch SGD on the mean angle (degrees)."""
         laid_out = _laid_out(samples)
         for _ in range(steps):
-            for parameter, rate, gradient in zip(weights, rates, self._gradient(weights, *laid_out), strict=True):
+            for parameter, gradient in zip(weights, self._gradient(weights, *laid_out), strict=True):
                 parameter.sub_(gradient.mul_(rate))
 
     @torch.no_grad()
@@ -130,10 +126,9 @@ class CompiledKernel:
     def __init__(self, code: ctypes.CDLL, inputs: int, hidden: int, activation: Activation) -> None:
         self._code, self._sizes = code, _Sizes(inputs, hidden, activation == "relu")
 
-    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
+    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rate: float) -> None:
         """See TorchKernel."""
-        assert len(rates.hidden_bias) == 1
-        self._call("sgd", samples, weights, rates, ctypes.c_int64(steps))
+        self._call("sgd", samples, weights, ctypes.c_float(rate), ctypes.c_int64(steps))
 
     def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
         """See TorchKernel."""
@@ -178,56 +173,46 @@ def kernel_for(weights: Weights, activation: Activation) -> Kernel:
     """Return the compiled kernel for float32 if there is one, else the torch kernel."""
     _, inputs, hidden = weights.hidden_weight.shape
     if weights.hidden_weight.dtype == torch.float32:
-        code = library("fewshot/kernel.c", "few-shot learning uses torch, which is several times slower")
+        code = library("fewshot/kernel.c")
         if code is not None:
             return CompiledKernel(code, inputs, hidden, activation)
     return TorchKernel(inputs, hidden, activation)
 
 
-def same_rates(lr: float, weights: Weights) -> Weights:
-    """Return rates (1, ...) that are the same for every parameter."""
-    return map_weights(lambda parameter: torch.full_like(parameter[:1], lr), weights)
-
-
 def adapt(
-    network: InitialNetwork,
+    initial: Weights,
+    activation: Activation,
     support: SampleSets,
+    query: ModelSamples,
     *,
-    steps: Sequence[int],
+    steps: int,
+    rate: float,
     threads: int,
-    query: ModelSamples | None = None,
-) -> Iterator[tuple[Tensor, Weights, list[Tensor]]]:
-    """Adapt one network to each of M calibrations, measuring the error along the way if there is a query.
+) -> Iterator[tuple[Tensor, Weights, Tensor]]:
+    """Adapt one network to each of M calibrations by SGD, and measure the errors before and after.
 
     Args:
-        network: the initial weights for every calibration, and the learning rates.
+        initial: the network from which every calibration starts (1, ...).
+        activation: that of the network.
         support: (M, n, ...), the samples of each calibration.
-        steps: step counts of SGD after which to measure, in ascending order; the last one ends the adaptation.
+        query: the samples on which the error of each calibration is measured.
+        steps: number of steps.
+        rate: learning rate, per degree.
         threads: number of chunks that are processed at once.
-        query: the samples on which the error after each calibration is measured.
 
     Yields:
-        Indices (m,) of a chunk's calibrations in order, their adapted networks, and the mean angles (m,), in float64
-        degrees, after each of the step counts.
+        Indices (m,) of a chunk's calibrations in order, their adapted networks, and the mean angles (m, 2), in float64
+        degrees, before the first and after the last step.
     """
-    kernel, samples = kernel_for(network.weights, network.activation), support.one_per_model()
+    kernel, samples = kernel_for(initial, activation), support.one_per_model()
 
-    def work(chunk: Tensor) -> tuple[Tensor, Weights, list[Tensor]]:
-        weights, done, errors = network.weights.take(torch.zeros_like(chunk)), 0, []
-        of_support, of_query = samples.of_models(chunk), query.of_models(chunk) if query else None
-        for step in steps:
-            kernel.sgd_(weights, of_support, steps=step - done, rates=network.rates)
-            done = step
-            if of_query:
-                errors.append(kernel.mean_angle_deg(weights, of_query))
-        return chunk, weights, errors
+    def work(chunk: Tensor) -> tuple[Tensor, Weights, Tensor]:
+        weights, of_query = initial.take(torch.zeros_like(chunk)), query.of_models(chunk)
+        before = kernel.mean_angle_deg(weights, of_query)
+        kernel.sgd_(weights, samples.of_models(chunk), steps=steps, rate=rate)
+        return chunk, weights, torch.stack([before, kernel.mean_angle_deg(weights, of_query)], dim=1)
 
-    yield from in_chunks(work, len(support.code), kernel, threads)
-
-
-def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads: int) -> Iterator[T]:
-    """Call `work` on threads with the indices of each chunk of models, and yield the results in order."""
-    chunks = torch.arange(models).split(kernel.models_per_chunk)
+    chunks = torch.arange(len(support.code)).split(kernel.models_per_chunk)
     # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     with single_threaded_operations(), pool:

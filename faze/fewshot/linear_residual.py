@@ -1,31 +1,86 @@
-"""Linear models of a person's residual; faze.fewshot.residual_model explains the training.
+"""Learners that correct gaze_hat with a linear model of the person's residual, label - gaze_hat.
+
+Pitch and yaw are modelled independently, in degrees: residual = f(entry) + noise, where f is linear in a few features,
+and its weights are normally distributed over people. The prior of f is estimated from train people, and conditioned on
+the k samples of a person. The network was trained on the train people, so they differ less from one another than other
+people do. Therefore three factors (for the variances of f's constant, of the rest of f, and of the noise) are fitted by
+maximum likelihood on val people.
+
+The noise has Student's t distribution, whose degrees of freedom `dof` are estimated as well. Its tails are heavier than
+those of a normal distribution, so a sample that differs from the others has less weight.
 
 Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from faze.base.geometry import pitchyaw_from_vector
+from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.fewshot.interface import ClosedForm, MetaTraining
+from faze.fewshot.learner_file import Learned, plain
+from faze.fewshot.likelihood import likely_dof, likely_factors, negative_log_likelihood, some_entries
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_model import Gaussian, ResidualModel, State, check_features, residual_deg
+
+_LEAST_RMS = 1e-8  # that is divided by
+_REWEIGHTINGS, _SETTLED = 30, 1e-3  # of samples at most; a relative change of every variance that ends them
+_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, the least variance
+State = Mapping[str, NDArray[np.float64]]
 
 
-class LinearResidual(ResidualModel):
-    """A residual model whose f is linear in a few features; its weights are normally distributed over people.
+def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+    """Compute the residual, label minus gaze_hat, of some entries in pitch and yaw: (n, 2) degrees."""
+    truth, estimate = (pitchyaw_from_vector(vectors[entries]) for vectors in (person.gaze, person.gaze_hat))
+    return np.degrees(pitchyaw_difference(truth, estimate))
+
+
+class Gaussian(NamedTuple):
+    """The predictive distribution of residuals."""
+
+    mean: NDArray[np.float64]  # (n, 2) degrees
+    variance: NDArray[np.float64]  # (n, 2) square degrees, noise included
+
+
+class LinearResidual(ClosedForm):
+    """A learner whose features a subclass defines.
 
     The mean and the covariance of the weights, and the noise, are estimated by expectation maximisation; the posterior
     is in closed form (Bishop, Pattern Recognition and Machine Learning, sections 3.3 and 9.3).
     """
 
+    learns_from_tasks = True
     around_identity = False  # people's mean weights are zero, and weights are independent
 
     @abstractmethod
     def features(self, seen: Seen) -> NDArray[np.float64]:
         """Compute the features (2, n, d) for each axis; the first is the constant 1."""
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Estimate the prior from train people, and the factors for unseen people from val people."""
+        prior = self.learn_prior(training.train)
+        surprise = [self._left_out(prior, training.train)]
+        if training.val:
+            prior = self.scaled(prior, self._factors(prior, training.val))
+            surprise.append(self._left_out(prior, training.val))
+        prior["dof"] = np.array([likely_dof(np.concatenate(surprise))])
+        state = {name: torch.from_numpy(np.asarray(value)) for name, value in prior.items()}
+        return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
+
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
+        """Compute the person's posterior."""
+        prior = {name: value.numpy() for name, value in learned.state.items()}
+        own = self._posterior(prior, person.seen(support), residual_deg(person, support))
+        return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
+
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+        """Add the posterior mean of the residual to gaze_hat."""
+        own = {name: value.numpy() for name, value in correction.items()}
+        return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + np.radians(self.predict(own, seen).mean))
 
     def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
         """Estimate the mean, the covariance and the noise by expectation maximisation."""
@@ -75,10 +130,62 @@ class LinearResidual(ResidualModel):
         covariance = prior["covariance"] * stretch[:, None] * stretch
         return dict(prior) | {"covariance": covariance, "noise": factors[2] * prior["noise"]}
 
+    def _posterior(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Compute the posterior from residuals (k, 2) whose noise has a t distribution, by expectation maximisation.
+
+        A t distribution is a mixture of normal ones, so every sample has its own variance, a common factor for both
+        axes. It is large for samples that the others do not explain (Lange, Little and Taylor, Robust Statistical
+        Modeling Using the t Distribution, J. Am. Stat. Assoc. 84, 1989).
+        """
+        common, dof = prior["noise"], float(prior["dof"][0])
+        factor = np.ones(len(residual))
+        for _ in range(_REWEIGHTINGS):
+            own = self.condition(prior, seen, residual, common[:, None] * factor)
+            believed, before = self.predict(own, seen), factor
+            square = np.sum((np.square(residual - believed.mean) + believed.variance) / common - 1, axis=1)  # (k,)
+            factor = (dof - 2 + square) / (dof + 2)
+            if np.allclose(factor, before, rtol=_SETTLED, atol=0):
+                break
+        return self.condition(prior, seen, residual, common[:, None] * factor)
+
+    def _left_out(self, prior: State, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
+        """Compute residuals (n, 2) of some entries, each standardised by its prediction from the person's others.
+
+        For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
+        """
+        found = []
+        for person, entries in zip(people, some_entries(people), strict=True):
+            seen = person.seen(entries)
+            spread = self.covariance(prior, seen) + prior["noise"][:, None, None] * np.eye(len(entries))
+            precision = np.linalg.inv(spread)  # (2, n, n)
+            surprise = (residual_deg(person, entries) - self.predict(prior, seen).mean).T[..., None]
+            found.append((precision @ surprise)[..., 0] / np.sqrt(np.diagonal(precision, axis1=1, axis2=2)))
+        standard = np.concatenate(found, axis=1).T
+        return standard / np.maximum(np.sqrt(np.mean(standard**2, axis=0)), _LEAST_RMS)
+
+    def _factors(self, prior: State, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
+        """Find the maximum-likelihood factors (3,) for `scaled`, on people who did not contribute to the prior."""
+        rows = some_entries(people)
+        residual = np.stack([residual_deg(person, r) for person, r in zip(people, rows, strict=True)])  # (P, n, 2)
+        sight = [person.seen(r) for person, r in zip(people, rows, strict=True)]
+        mean = np.stack([self.predict(prior, seen).mean for seen in sight])
+        surprise = torch.from_numpy(np.swapaxes(residual - mean, 1, 2).copy())  # (P, 2, n)
+        parts = []  # covariances of the constant alone, of the rest alone, of both
+        for factors in ([1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]):
+            part = self.scaled(prior, np.array(factors))
+            parts.append(torch.from_numpy(np.stack([self.covariance(part, seen) for seen in sight])))
+        constant, rest, both = parts
+        noise = torch.from_numpy(prior["noise"])[:, None, None] * torch.eye(surprise.shape[-1], dtype=torch.float64)
+
+        def unlikelihood(factors: Tensor) -> Tensor:
+            a, b, c = factors
+            spread = a * constant + b * rest + (a * b).sqrt() * (both - constant - rest) + c * noise
+            return negative_log_likelihood(spread, surprise)
+
+        return likely_factors(unlikelihood, 3)
+
     def _design(self, state: State, seen: Seen) -> NDArray[np.float64]:
-        features = self.features(seen)
-        check_features(features.shape[-1], state["center"].shape[-1])
-        return (features - state["center"][:, None]) / state["scale"][:, None]
+        return (self.features(seen) - state["center"][:, None]) / state["scale"][:, None]
 
 
 def learn_weights(
@@ -129,9 +236,6 @@ def _kept_share(mean: NDArray[np.float64], covariance: NDArray[np.float64], peop
         return 0.0
     distance = max(float(mean @ np.linalg.solve(covariance, mean)), _LEAST)
     return max(0.0, 1 - (d - 2) / ((people - d + 2) * distance))
-
-
-_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, the least variance
 
 
 class Affine(LinearResidual):

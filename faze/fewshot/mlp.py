@@ -19,7 +19,7 @@ Activation = Literal["selu", "relu"]  # of meta-learners; of the trained gaze he
 
 
 class Weights(NamedTuple):
-    """Parameters of M networks, or values of the same shapes, such as gradients or rates."""
+    """Parameters of M networks, or values of the same shapes, such as gradients."""
 
     hidden_weight: Tensor  # (M, F, H)
     hidden_bias: Tensor  # (M, 1, H)
@@ -36,29 +36,17 @@ def map_weights(function: Callable[..., Tensor], *weights: Sequence[Tensor]) -> 
     return Weights(*(function(*parameters) for parameters in zip(*weights, strict=True)))
 
 
-class InitialNetwork(NamedTuple):
-    """The single network from which every calibration starts."""
-
-    weights: Weights  # (1, ...)
-    rates: Weights  # of SGD, for each parameter (1, ...), per degree
-    activation: Activation
-
-
 @dataclass(frozen=True)
 class InitialNetworks:
     """The networks from which calibrations start, one for each k."""
 
     shots: Sequence[int]
     weights: Weights  # one network for each entry of shots
-    scales: Weights | None = None  # of adapt_lr, for each parameter; None: 1
     activation: Activation = "selu"
 
-    def of_k(self, k: int, adapt_lr: float) -> InitialNetwork:
-        """Return the network for one k and its adaptation rates."""
-        only = torch.tensor([self.shots.index(k)])
-        weights = self.weights.take(only)
-        scales = map_weights(torch.ones_like, weights) if self.scales is None else self.scales.take(only)
-        return InitialNetwork(weights, map_weights(lambda scale: adapt_lr * scale, scales), self.activation)
+    def of_k(self, k: int) -> Weights:
+        """Return the network for one k, M = 1."""
+        return self.weights.take(torch.tensor([self.shots.index(k)]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.geometry import mean_angle_deg, pitchyaw_from_vector, vector_from_pitchyaw, wrapped
+from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.data.store.codes import CodeStore
 from faze.fewshot.mlp import ModelSamples, SampleSets
@@ -46,18 +46,6 @@ class PersonCodes:
         return f"person {self.name} of {self.dataset}"
 
 
-def open_codes(path: Path, default_split: str = "train") -> CodeStore:
-    """Open a store of codes with at least one person.
-
-    Raises:
-        UserError: the file contains no people, or is not a store of codes.
-    """
-    codes = CodeStore(path, default_split)
-    if not codes.persons():
-        raise UserError(f"{path}: contains no people: encode a data set that has some")
-    return codes
-
-
 def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tuple[list[PersonCodes], list[str]]:
     """Read the people of one split who have enough entries.
 
@@ -86,8 +74,10 @@ def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
     """Return the named person of a file, or the only person if none is named.
 
     Raises:
-        UserError: the file does not contain the person, or contains several and none is named.
+        UserError: the file does not contain the person, or contains none or several and none is named.
     """
+    if not names:
+        raise UserError(f"{path}: contains no people")
     if name is None and len(names) > 1:
         raise UserError(f"{path}: contains {len(names)} people, {names[0]} to {names[-1]}: choose one with --person")
     if name is not None and name not in names:
@@ -144,34 +134,18 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
 
     Args:
         people: people with at least settings.query_entries + the largest k entries each.
-        settings: shots, query_entries, and the kind and seed of the draws.
+        settings: shots, query_entries, and the seed of the draws.
         repeats: draws per person and k.
     """
     drawn = []
     for k in settings.shots:
         for person in people:
             pool = len(person.code) - settings.query_entries
-            cells = _grid_cells(person.gaze[:pool], k) if settings.draws == "grid" else None
             for repeat in range(repeats):
                 key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()
                 rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
-                support = [rng.choice(cell) for cell in cells] if cells else rng.choice(pool, size=k, replace=False)
-                drawn.append(Calibration(person, repeat, np.asarray(support)))
+                drawn.append(Calibration(person, repeat, rng.choice(pool, size=k, replace=False)))
     return drawn
-
-
-def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
-    """Divide (N, 3) directions, N >= k, into k cells: about sqrt(k) columns by yaw, each divided into rows by pitch."""
-    pitch, yaw = pitchyaw_from_vector(gaze).T
-    yaw = wrapped(yaw - pitchyaw_from_vector(gaze.mean(axis=0))[1])
-    rows = [len(column) for column in np.array_split(np.arange(k), round(k**0.5))]
-    # Each column has samples in proportion to its rows, so that no cell is empty.
-    columns = np.split(np.argsort(yaw, kind="stable"), len(gaze) * np.cumsum(rows)[:-1] // k)
-    return [
-        cell
-        for column, count in zip(columns, rows, strict=True)
-        for cell in np.array_split(column[np.argsort(pitch[column], kind="stable")], count)
-    ]
 
 
 def support_of(calibrations: Sequence[Calibration]) -> SampleSets:

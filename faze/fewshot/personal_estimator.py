@@ -11,16 +11,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ConfigDict
 from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
-from faze.fewshot.fine_tuning import fine_tune
-from faze.fewshot.interface import Adaptation, ClosedForm
+from faze.fewshot.interface import ClosedForm
+from faze.fewshot.kernel import adapt
 from faze.fewshot.learner_file import Learned, load_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import Weights, gaze_of
-from faze.fewshot.person_codes import Calibration, PersonCodes, Seen
+from faze.fewshot.person_codes import Calibration, PersonCodes, Seen, support_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class PersonalEstimator:
         person, dataset: the person and their data set.
         shots: k.
         support: entries of the store used for calibration.
-        settings: settings of the adaptation: steps and lr (which meta_sgd scales); empty for closed forms.
+        settings: settings of the adaptation: steps and lr; empty for closed forms.
         state: for a closed form, the input of its `estimate`; for `offset`, offset_rad (2,), the pitch and yaw to be
             subtracted from the trained gaze head's estimate. For a learner that takes steps, the adapted network:
             hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32. The gaze is
@@ -43,6 +44,8 @@ class PersonalEstimator:
         error_deg, unadapted_deg: mean errors after and before calibration, in degrees; None without a query.
         checkpoint: hash of the network that made the codes (CodeStore.checkpoint); "" if unknown.
     """
+
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
 
     learner: str
     person: str
@@ -109,16 +112,21 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
     if isinstance(learner, ClosedForm):
         return PersonalEstimator(*about, {}, learner.fit(person, entries, learned))
-    adaptation = Adaptation([Calibration(person, 0, entries)], learned.fewshot)
-    steps = learner.steps(learned, learned.fewshot)[len(entries)]
-    [(_, adapted, _)] = fine_tune(learned.networks, adaptation, {len(entries): [steps]})
+    initial, samples = learned.networks.of_k(len(entries)), support_of([Calibration(person, 0, entries)])
+    if (inputs := initial.hidden_weight.shape[1]) != (found := person.code.shape[1]):
+        raise UserError(
+            f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
+        )
+    steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
+    how = {"steps": steps, "rate": rate, "threads": 1}
+    [(_, adapted, _)] = adapt(initial, learned.activation, samples, samples.one_per_model(), **how)
     state = {name: value[0] for name, value in adapted._asdict().items()}
     state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
     if not all(value.isfinite().all() for value in state.values()):
         raise UserError(
             f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr and run meta_train again"
         )
-    settings = {"steps": steps, "lr": learned.fewshot.adapt_lr}
+    settings = {"steps": steps, "lr": rate}
     return PersonalEstimator(*about, settings, state, learned.activation)
 
 
@@ -133,3 +141,22 @@ def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np
         error_deg=mean_angle_deg(gaze, person.gaze[query]),
         unadapted_deg=mean_angle_deg(person.gaze_hat[query], person.gaze[query]),
     )
+
+
+def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
+    """Split the entries: the first k are for calibration; the rest, or the last ones, are for measurement.
+
+    Raises:
+        UserError: the person has too few entries.
+    """
+    count = len(person.code)
+    if query_entries is not None and query_entries < 0:
+        raise UserError(f"--query-entries {query_entries} is negative")
+    wanted = shots + (query_entries or 0)
+    if count < wanted:
+        query = f" + --query-entries {query_entries}" if query_entries else ""
+        raise UserError(
+            f"{person} has {count} entries, fewer than --shots {shots}{query}: use fewer shots or more samples"
+        )
+    first = shots if query_entries is None else count - query_entries
+    return list(range(shots)), np.arange(first, count)

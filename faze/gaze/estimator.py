@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
-from faze.config.shipped import SHIPPED, network_path
-from faze.config.stage_config import camera_of
 from faze.config.validation import read_config
 from faze.data.landmarks import NO_FACE, pose_of
 from faze.data.landmarks.detector import FaceDetector, open_faces
@@ -31,6 +29,7 @@ from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.weights import load_model, network_hash
+from faze.weights import SHIPPED, network_path
 
 LANDMARKER = Path("face_landmarker.task")  # used if it is in the working directory
 REMEDY = (
@@ -111,7 +110,7 @@ class GazeEstimator:
         with contextlib.ExitStack() as stack:
             opening = open_faces(Path(landmarker) if landmarker else None, faces, REMEDY)
             detect = stack.enter_context(opening) if faces else _no_faces
-            parts = (for_inference(dted), network_hash(dted), dted.camera or camera_of(read_config([])), detect)
+            parts = (for_inference(dted), network_hash(dted), dted.camera or read_config().preprocess.camera(), detect)
             return cls(*parts, known, lens or Lens(), stack.pop_all())
 
     def close(self) -> None:

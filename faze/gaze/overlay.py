@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.geometry import vector_from_pitchyaw
 from faze.data.readers.manifest_camera import Camera
 from faze.gaze.estimator import FaceGaze
 from faze.gaze.sources import DEFAULT_FPS, Lens
@@ -23,16 +22,13 @@ MOST_FPS = 60.0  # the frames of faster cameras are thinned out
 LONGEST_S = 10.0  # for which a frame stays visible, whatever the timestamps of a damaged video
 
 
-def draw(
-    image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str], smoothed: Sequence[NDArray | None] = ()
-) -> NDArray[np.uint8]:
+def draw(image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str]) -> NDArray[np.uint8]:
     """Return a copy of a BGR frame with the gaze of each face, or the reason why there is none.
 
     Args:
         image: (H, W, 3).
         lens: the lens of the frame.
         found: the faces; the strip and the angles are those of the first.
-        smoothed: pitch and yaw (2,) of each face, rad, to draw instead; () to draw the gaze itself.
     """
     picture = image.copy()
     faces = [face for face in found if not isinstance(face, str)]
@@ -42,20 +38,17 @@ def draw(
     width = round(STRIP_SHARE * image.shape[1])
     height = round(width * faces[0].strip.shape[0] / faces[0].strip.shape[1])
     picture[:height, :width] = cv2.resize(faces[0].strip[:, :, ::-1], (width, height), interpolation=cv2.INTER_AREA)
-    angles = [face.pitchyaw for face in faces]
-    if smoothed:
-        angles = [pitchyaw for pitchyaw in smoothed if pitchyaw is not None]
-    for face, pitchyaw in zip(faces, angles, strict=True):
-        _draw_arrow(picture, lens.of(image), face, -vector_from_pitchyaw(pitchyaw))
-    pitch, yaw = np.degrees(angles[0])
+    for face in faces:
+        _draw_arrow(picture, lens.of(image), face)
+    pitch, yaw = np.degrees(faces[0].pitchyaw)
     _write(picture, f"pitch {pitch:+.1f}, yaw {yaw:+.1f} degrees", ARROW_BGR)
     return picture
 
 
-def _draw_arrow(picture: NDArray[np.uint8], camera: Camera, face: FaceGaze, direction: NDArray[np.float64]) -> None:
+def _draw_arrow(picture: NDArray[np.uint8], camera: Camera, face: FaceGaze) -> None:
     zero, thickness = np.zeros(3), max(1, round(3 * picture.shape[0] / 720))
     [[start]] = cv2.projectPoints(face.origin_mm[None], zero, zero, *camera)[0]
-    along = camera[0][[0, 1], [0, 1]] / face.origin_mm[2] * ARROW_MM * direction[:2]
+    along = camera[0][[0, 1], [0, 1]] / face.origin_mm[2] * ARROW_MM * face.direction[:2]
     start, end = (tuple(map(int, point.round())) for point in (start, start + along))
     cv2.arrowedLine(picture, start, end, ARROW_BGR, thickness, cv2.LINE_AA, tipLength=0.2)
 

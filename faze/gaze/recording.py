@@ -4,6 +4,8 @@ Held-out targets measure the calibration: frames of one target resemble each oth
 that was used would be too small.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +21,12 @@ from faze.data.readers import Frame, Reject, check_principal_point
 from faze.data.readers.manifest import Manifest
 from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame
 from faze.evaluation.statistics import Comparison, compare
-from faze.evaluation.wording import counted
+from faze.evaluation.wording import counted, signed
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze.estimator import FaceGaze, GazeEstimator
 
+MOST_LISTED = 20  # rejected frames
 EVERY = 3  # one of three successive targets is held out, each time in another position, also in a grid
 POSITIONS = (2, 0, 1)
 SAME_MM, SAME_DEG = 1.0, 1.0  # distances up to which two targets or directions count as one
@@ -167,3 +170,23 @@ def measure_held_out(recording: Recording, found: PersonalEstimator) -> HeldOut:
 
 def _of_targets(values: NDArray[np.float64], target: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.array([values[target == number].mean() for number in np.unique(target)])
+
+
+def describe_frames(recording: Recording, found: PersonalEstimator, measured: HeldOut) -> Iterator[str]:
+    """Describe the frames, the samples and the errors, line by line."""
+    count = len(recording.files)
+    yield f"{count} of {count + len(recording.rejects)} frames can be used"
+    yield from (f"  rejected: {reject}" for reject in recording.rejects[:MOST_LISTED])
+    yield f"{found.learner} on {found.shots} samples: {', '.join(recording.files[entry] for entry in found.support)}"
+    yield f"mean error on {counted(measured.targets, 'held-out target')}, with its 95 % interval over targets:"
+    for when, error, mm in (
+        ("before", measured.before, measured.before_mm),
+        ("after", measured.after, measured.after_mm),
+    ):
+        at_target = "" if math.isnan(mm) else f", {mm:.0f} mm at the target"
+        ends = "" if math.isnan(error.low) else f" ({max(error.low, 0):.2f} to {error.high:.2f})"
+        yield f"  {when}: {error.difference:.2f} degrees{ends}{at_target}"
+    change = measured.change
+    ends = "" if math.isnan(change.low) else f" ({signed(change.low)} to {signed(change.high)})"
+    shown = "" if change.high < 0 or change.difference >= 0 else "; not shown to be an improvement"
+    yield f"  change: {signed(change.difference)} degrees{ends}{shown}"

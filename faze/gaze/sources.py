@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.normalization.images import MOST_PIXELS, read_image
+from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Reject, check_principal_point
 from faze.data.readers.manifest import SUFFIXES as MANIFESTS
@@ -202,8 +202,6 @@ def _check_video(path: Path) -> Source:
     video.release()
     if not opened or width * height <= 0:
         raise UserError(f"{path}: is neither an image nor a video that OpenCV can read; is the file complete?")
-    if width * height > MOST_PIXELS:
-        raise UserError(f"{path}: {width} x {height} px is too large; scale the video down")
     return Source(path, max(0, int(frames)), fps if fps >= 1 else 0.0)
 
 

@@ -24,10 +24,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from faze.base.compiled import library
 from faze.model.densenet import DenseBlock, DenseNetDecoder, DenseNetEncoder
 from faze.model.dted import DTED
 from faze.model.norm_act import EPSILON, SLOPE
+from faze.native.compiled import library
 
 PIXELS = 2**15  # pixels of the images that are processed at a time
 
@@ -82,7 +82,7 @@ def for_inference(dted: DTED) -> DTED:
     fast.autocast = contextlib.nullcontext
     if dted.fc_enc.weight.device.type != "cpu" or dted.dtype != torch.float32:
         return fast
-    code = library("model/inference.c", "DT-ED is computed with torch, more slowly")
+    code = library("model/inference.c")
     if code is None:
         return fast
     code.scratch_floats.restype = code.plane_floats.restype = ctypes.c_int64

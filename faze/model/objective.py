@@ -32,7 +32,7 @@ class Objective(nn.Module):
         self.dted = dted
         self.loss = loss
         self.angle, self.euclidean = losses.CodeAngle(), losses.CodeEuclidean()
-        reached = loss.reached(dted.model.backprop_gaze)
+        reached = reached_parts(loss, dted.model.backprop_gaze)
         for name, parameter in dted.named_parameters():
             parameter.requires_grad_(reached[part_of(name)])
 
@@ -90,3 +90,11 @@ class Objective(nn.Module):
             "all_equal": lambda: losses.all_equal(codes, angle),
         }
         return {name: term() for name, term in terms.items() if getattr(self.loss, name)}
+
+
+def reached_parts(loss: Loss, backprop_gaze: bool) -> dict[str, bool]:
+    """Return whether any term reaches each part; with backprop_gaze, the gaze terms reach the encoder."""
+    gaze = bool(loss.gaze_angle or loss.gaze_mse)
+    embedding = bool(loss.embedding_consistency or loss.triplet_angular or loss.triplet_euclidean or loss.all_equal)
+    decoder = bool(loss.reconstruction_l1)
+    return {"encoder": decoder or embedding or (gaze and backprop_gaze), "decoder": decoder, "gaze_head": gaze}

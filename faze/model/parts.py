@@ -1,6 +1,5 @@
 """The parts of DT-ED that a training can start from given weights, freeze, or train at rates of their own."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,10 +7,11 @@ import torch
 from torch import nn
 
 from faze.base.errors import UserError
-from faze.config.parameters import PARTS, Model, NormalizedCamera
+from faze.config.parameters import Model, NormalizedCamera
 from faze.model.dted import DTED, part_of
 from faze.model.weights import differences, load_model
 
+PARTS = ("encoder", "decoder", "gaze_head")  # with learning rates of their own
 _BLOCKS = {"encoder.initial": "encoder.block1", "decoder.last": "decoder.block{blocks}"}
 
 
@@ -45,7 +45,7 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
     if found.camera and not trained and found.camera != camera:
         differ = ", ".join(differences("preprocess", found.camera, camera))
         raise UserError(f"{path}: was trained with strips of another virtual camera: {differ}; {remedy}")
-    wanted = dataclasses.replace(model, backprop_gaze=found.model.backprop_gaze)  # which changes only the training
+    wanted = model.model_copy(update={"backprop_gaze": found.model.backprop_gaze})  # which changes only the training
     if found.model == wanted:
         return found
     with torch.device("meta"):

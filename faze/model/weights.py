@@ -5,19 +5,18 @@ virtual camera of its strips, ...}. The remaining entries, such as the optimiser
 read when training resumes. The keys and shapes of the weights are those of the published checkpoint.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.config.check import build, check_mapping, fields_of
 from faze.config.parameters import Model, NormalizedCamera
 from faze.model.dted import DTED, part_of
-from faze.model.torch_file import is_format, read_mapping, write_mapping
+from faze.model.torch_file import read_mapping, write_mapping
 
 FORMAT = 1
 MOST_FAULTS = 100  # in a message; a network has 51 tensors
@@ -31,19 +30,20 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
             in it.
     """
     content = read_mapping(path, map_location)
-    if not is_format(content, FORMAT):
+    if content.get("format") != FORMAT:
         raise UserError(
             f"{path}: not a faze checkpoint of format {FORMAT}; to import a published one, run: faze import-checkpoint"
         )
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
             raise UserError(f"{path}: contains no {key}; train again")
-    sections = {"model_config": Model} | ({"camera": NormalizedCamera} if "camera" in content else {})
-    faults = [fault for key, kind in sections.items() for fault in check_mapping(key, content[key], fields_of(kind))]
-    if faults:
-        raise UserError("\n".join(f"{path}: {fault}" for fault in faults))
-    dted = _fill(path, content["model"], build(Model, content["model_config"])).to(map_location).eval()
-    dted.camera = build(NormalizedCamera, content["camera"]) if "camera" in content else None
+    try:
+        model = Model(**content["model_config"])
+        camera = NormalizedCamera(**content["camera"]) if "camera" in content else None
+    except (ValidationError, TypeError) as error:
+        raise UserError(f"{path}: {error}") from None
+    dted = _fill(path, content["model"], model).to(map_location).eval()
+    dted.camera = camera
     return dted
 
 
@@ -75,31 +75,15 @@ def network_hash(dted: DTED) -> str:
     return digest.hexdigest()[:16]
 
 
-def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float32) -> None:
-    """Write a checkpoint that contains only weights: every stage can use it, but training cannot resume from it.
-
-    Raises:
-        UserError: a weight exceeds the range of the dtype.
-    """
-    write_mapping(path, {"format": FORMAT, "model": rounded(path, dted.state_dict(), dtype)} | description(dted))
+def save_weights(path: Path | str, dted: DTED) -> None:
+    """Write a checkpoint that contains only weights: every stage can use it, but training cannot resume from it."""
+    write_mapping(path, {"format": FORMAT, "model": dict(dted.state_dict())} | description(dted))
 
 
 def description(dted: DTED) -> dict[str, dict[str, object]]:
     """Return the entries of a checkpoint that describe the network."""
-    camera = {"camera": dataclasses.asdict(dted.camera)} if dted.camera else {}
-    return {"model_config": dataclasses.asdict(dted.model)} | camera
-
-
-def rounded(path: Path | str, state: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Convert the floating-point tensors of a state dictionary that is to be written to a path.
-
-    Raises:
-        UserError: a value exceeds the range of the dtype.
-    """
-    found = {key: value.to(dtype) if value.is_floating_point() else value for key, value in state.items()}
-    if beyond := [key for key, value in found.items() if not value.isfinite().all()]:
-        raise UserError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
-    return found
+    camera = {"camera": dted.camera.model_dump()} if dted.camera else {}
+    return {"model_config": dted.model.model_dump()} | camera
 
 
 def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
@@ -134,10 +118,10 @@ def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
 
 def differences(section: str, found: Model | NormalizedCamera, wanted: Model | NormalizedCamera) -> list[str]:
     """Describe each value of a checkpoint that differs from that in a section of the configuration."""
-    theirs = dataclasses.asdict(found)
+    theirs = found.model_dump()
     return [
         f"{section}.{key} is {theirs[key]} in the checkpoint, not {value}"
-        for key, value in dataclasses.asdict(wanted).items()
+        for key, value in wanted.model_dump().items()
         if theirs[key] != value
     ]
 

@@ -4,6 +4,4 @@ pairs       which strips are redirected to which
 estimator a separate network that estimates gaze and head pose of a strip, and its training
 evaluator   the redirected strips and their measurements
 walk        latent walks: a strip decoded along a range of angles
-atlas       a strip decoded on a grid of angles
-drawing     walks as contact sheets and videos
 """

@@ -11,10 +11,9 @@ Shapes: B or N strips of H x W pixels, C channels.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +28,8 @@ from faze.data.network_input import to_network
 from faze.data.pairs import PeopleStrips
 from faze.data.store.strips import StripStore
 from faze.model.losses import angle_deg
-from faze.model.torch_file import is_format, read_mapping, write_mapping
+from faze.model.torch_file import read_mapping, write_mapping
 
-FORMAT = 1
 GRID = (2, 8)  # resolution at which the position of features in the strip is kept
 WARMUP = 0.05  # share of the training in which the learning rate rises; then it falls along a half cosine
 COLOR_SCALE = 0.2  # largest relative change of a colour
@@ -89,15 +87,6 @@ class TrainedEstimator:
     network: GazeHeadEstimator  # in evaluation mode
     trained_on: Collection[str]  # digest of each person (`StripStore.person_digest`)
 
-    def check_size(self, path: Path, height: int, width: int) -> None:
-        """Raise UserError unless the network's strips have the size, in px, on which the estimator was trained."""
-        if self.network.size != (height, width):
-            own = "{} x {}".format(*self.network.size)
-            raise UserError(
-                f"{path}: the estimator is for strips of {own} px, but the network's are {height} x {width}: run the "
-                "rule estimator again"
-            )
-
     def check_unseen(self, path: Path, strips: StripStore, people: Collection[str]) -> None:
         """Raise UserError if the estimator was trained on any of these people, even under another name."""
         if seen := [person for person in people if strips.person_digest(person) in self.trained_on]:
@@ -111,7 +100,7 @@ def save_estimator(path: Path, trained: TrainedEstimator) -> None:
     """Write an estimator and the people on whom it was trained."""
     network = trained.network
     content = {
-        "format": FORMAT,
+        "format": 1,
         "estimator": {key: value.cpu() for key, value in network.state_dict().items()},
         "channels": network.channels,
         "size": list(network.size),
@@ -121,34 +110,10 @@ def save_estimator(path: Path, trained: TrainedEstimator) -> None:
 
 
 def load_estimator(path: Path, device: torch.device | str = "cpu") -> TrainedEstimator:
-    """Read an estimator and put it in evaluation mode.
-
-    Raises:
-        UserError: the file is missing, corrupt, or not an estimator.
-    """
+    """Read an estimator and put it in evaluation mode."""
     content = read_mapping(path, device)
-    if not is_format(content, FORMAT) or "estimator" not in content:
-        raise UserError(f"{path}: not a faze estimator of format {FORMAT}; run the rule estimator again")
-    try:
-        return _fill(content, device)
-    except (KeyError, TypeError, RuntimeError, ValueError, AttributeError, OverflowError) as error:
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise UserError(f"{path}: the estimator is corrupt ({reason}); run the rule estimator again") from None
-
-
-def _fill(content: Mapping[str, Any], device: torch.device | str) -> TrainedEstimator:
-    height, width = content["size"]
-    if not all(isinstance(number, int) and number > 0 for number in (height, width, content["channels"])):
-        raise ValueError("invalid sizes")
-    if not all(isinstance(digest, str) for digest in content["trained_on"]):
-        raise ValueError("invalid trained_on")
-    with torch.device("meta"):  # sizes in the file allocate nothing until its tensors have them
-        network = GazeHeadEstimator(content["channels"], (height, width))
-    dtypes = {key: value.dtype for key, value in network.state_dict().items()}
-    state = {key: value.to(dtypes.get(key, value.dtype)) for key, value in content["estimator"].items()}
-    if not all(value.isfinite().all() for value in state.values()):
-        raise ValueError("it contains nan or infinity")
-    network.load_state_dict(state, assign=True)
+    network = GazeHeadEstimator(content["channels"], tuple(content["size"]))
+    network.load_state_dict(content["estimator"])
     return TrainedEstimator(network.to(device).eval(), content["trained_on"])
 
 

@@ -60,35 +60,27 @@ def redirect(dted: DTED, image: Tensor, labels: NDArray, targets: NDArray[np.int
 
 
 def evaluate_person(
-    estimator: GazeHeadEstimator,
-    images: Mapping[str, Tensor],
-    labels: NDArray,
-    targets: NDArray[np.int64],
-    rendered: NDArray[np.int64],
+    estimator: GazeHeadEstimator, images: Mapping[str, Tensor], labels: NDArray, targets: NDArray[np.int64]
 ) -> pd.DataFrame:
     """Measure all variants of a person's strips.
 
     Args:
-        estimator: an estimator in evaluation mode.
-        images: variant -> (N, 3, H, W) in about [-1, 1]; `rendered` may be missing or contain fewer images.
+        estimator: trained estimator.
+        images: VARIANTS -> (N, 3, H, W), one image per pair.
         labels: labels of the person's strips, (N, 4) radians.
         targets: (N,) index of each strip b.
-        rendered: indices of the pairs that `images["rendered"]` shows.
 
     Returns:
         A row per variant and pair.
     """
-    tables = []
-    for variant in (variant for variant in VARIANTS if variant in images):
-        pairs = rendered if variant == "rendered" else np.arange(len(labels))
-        table = pd.DataFrame({"pair": pairs, "variant": variant})
-        seen = estimate(estimator, images[variant])
-        wanted = labels[targets[pairs]].astype(np.float64)
-        table[[*OWN, *WANTED, *SEEN]] = np.column_stack([labels[pairs], wanted, seen])
+    wanted, tables = labels[targets].astype(np.float64), []
+    for variant in VARIANTS:
+        table = pd.DataFrame({"pair": np.arange(len(labels)), "variant": variant})
+        table[[*OWN, *WANTED, *SEEN]] = np.column_stack([labels, wanted, estimate(estimator, images[variant])])
         if variant == "real":
             tables.append(table.assign(**dict.fromkeys(METRICS, np.nan)))
         else:
-            found = similarity(images[variant], images["real"][pairs])
+            found = similarity(images[variant], images["real"])
             tables.append(table.assign(**{name: value.cpu().numpy() for name, value in found.items()}))
     return pd.concat(tables, ignore_index=True)
 

@@ -1,14 +1,12 @@
 """Pairs of a person's strips: strip a is redirected to the gaze and head pose of strip b.
 
-Every strip of a person is strip a of one pair. Redirected strips are compared with controls; the control `rendered`
-exists only for rendered people:
+Every strip of a person is strip a of one pair. Redirected strips are compared with controls:
 
 | variant | image |
 |---|---|
 | redirected | strip a, with gaze and head codes rotated from its own labels to those of b, as in training |
 | not_turned | strip a, encoded and decoded without rotation: the error of doing nothing |
 | real | strip b itself: the estimator's own error |
-| rendered | the person, rendered with gaze and head pose from b and everything else from a: a perfect redirection |
 
 Shapes: N pairs of one person.
 """
@@ -17,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_STRIPS = 2  # of a person: one is redirected to the other
-VARIANTS = ("real", "rendered", "not_turned", "redirected")
+VARIANTS = ("real", "not_turned", "redirected")
 
 
 def chosen(entries: int, most: int) -> NDArray[np.int64]:

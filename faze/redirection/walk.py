@@ -19,12 +19,19 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import whole_folder
 from faze.base.geometry import rotation_from_pitchyaw
+from faze.base.progress import Progress
+from faze.config.parameters import Walk
 from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import StripStore
+from faze.engine.precision import exact
+from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.model.dted import DTED, Codes
+from faze.model.inference import for_inference
 from faze.redirection.estimator import GazeHeadEstimator, estimate
 
+SHEET, ANGLES = "contact_sheet.png", "angles.csv"
 Picture = NDArray[np.uint8]  # (..., H, W, 3) RGB
 
 # Name of a walk -> (the code that turns, the index of its angle in (pitch, yaw)).
@@ -253,3 +260,50 @@ def _write(canvas: Picture, text: str, top: int, left: int, *, bold: bool = Fals
 def _degrees(angle_deg: float) -> str:
     rounded = round(angle_deg)
     return f"{rounded:+d}\N{DEGREE SIGN}" if rounded else "0\N{DEGREE SIGN}"
+
+
+def choose_people(pairs: Path, count: int) -> dict[str, list[str]]:
+    """Choose people from each data set by the baseline's error in redirected gaze."""
+    people = by_variant(pd.read_parquet(pairs))
+    people = people[people["variant"] == REDIRECTED].set_index("person")
+    return {
+        dataset: spread_people(rows["gaze_error_deg"], count) for dataset, rows in people.groupby("dataset", sort=False)
+    }
+
+
+def write_walks(
+    dted: DTED,
+    estimator: GazeHeadEstimator,
+    stores: Sequence[Path],
+    people: dict[str, list[str]],
+    walk: Walk,
+    out: Path,
+) -> None:
+    """Write a video of each person's walks, a sheet of all walks, and the requested and estimated angles."""
+    progress = Progress("walk", sum(map(len, people.values())), "people")
+    walks: list[PersonWalk] = []
+    with whole_folder(out) as folder, exact(dted):
+        fast = for_inference(dted)
+        for path in stores:
+            with StripStore(path) as strips:
+                for person in people.get(strips.dataset, []):
+                    how = {"range_deg": walk.range_deg, "steps": walk.frames}
+                    walks.append(walk_person(fast, estimator, strips, person, **how))
+                    write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
+                    progress(len(walks))
+        write_picture(folder / SHEET, contact_sheet(walks))
+        angles(walks).to_csv(folder / ANGLES, index=False, float_format="%.4f")
+
+
+def angles(walks: Sequence[PersonWalk]) -> pd.DataFrame:
+    """Tabulate the requested and estimated angles of each walk."""
+    return pd.concat(
+        pd.DataFrame(
+            {
+                **{"dataset": walk.dataset, "person": walk.person, "walk": name},
+                **{"asked_deg": walk.angles_deg, "seen_deg": seen},
+            }
+        )
+        for walk in walks
+        for name, seen in walk.seen_deg.items()
+    )

@@ -12,9 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from faze.evaluation import UNADAPTED
-from faze.evaluation.redirected_angles import REDIRECTED
-from faze.evaluation.tables import against
-from faze.evaluation.verdict import SIMPLE
+from faze.evaluation.tables import SIMPLE
 from faze.evaluation.wording import title_of
 from faze.report.results import Results
 from faze.report.style import BAND, INK, MARKERS, MUTED, ON_LINES, REFERENCE, WIDTH, learner_colors, panels
@@ -26,12 +24,6 @@ PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze af
 PANELS_PER_ROW = 4
 MOST_TICKS = {"large": 19, "small": 7}
 CLIP = 1.6  # upper end of the error axis, in multiples of the largest unadapted error
-# Controls of redirection -> label and line style; those of the first tier are shown.
-CONTROLS = {
-    "not_turned": ("not turned", (0, (1, 1.5))),
-    "rendered": ("rendered target", (0, (3, 1.5, 1, 1.5))),
-    "real": ("real strip", "-"),
-}
 DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 
@@ -252,36 +244,16 @@ def _limit_errors(axes: Axes, results: Results) -> None:
 
 
 def draw_learners(results: Results) -> Figure:
-    """Plot each learner's paired difference from `offset` and from the first learner, with intervals."""
-    references = [r for r in dict.fromkeys([SIMPLE, results.learners[0]]) if r in results.learners]
-    references = references[: len(results.learners) - 1]  # two learners have only one difference
-    pairs = results.tables["learners"]
-    pairs = pairs[pairs["tier"] == results.tiers[0]]
-    height = 0.8 + 3.2 * len(references)
-    figure, grid = panels(WIDTH, height, len(references), len(results.datasets), sharex="col", sharey="row")
-    for row, reference in zip(grid, references, strict=True):
-        _draw_differences(row, results, against(pairs, reference), reference)
-    for above, below in itertools.pairwise(grid):
-        for upper, lower in zip(above, below, strict=True):
-            upper.set_xlabel("")
-            lower.set_title("", loc="left")
+    """Plot each learner's paired difference from `offset`, with intervals, in one panel per data set."""
+    table = results.tables["learners"]
+    table = table[table["tier"] == results.tiers[0]]
+    others = [learner for learner in results.learners if learner != SIMPLE]
     colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
-    handles = [
-        *(Line2D([], [], color=colors[name], marker=markers[name], label=name) for name in results.learners),
-        Patch(color=BAND, label=f"margin ±{results.learner_margin_deg:g}°"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=8)
-    return figure
-
-
-def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame, reference: str) -> None:
-    """Plot the differences of all other learners from the reference, in one panel per data set."""
-    others = [learner for learner in results.learners if learner != reference]
-    colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
+    figure, [row] = panels(WIDTH, 4.0, 1, len(results.datasets), sharex="col", sharey="row")
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.axhspan(-results.learner_margin_deg, results.learner_margin_deg, color=BAND, zorder=0)
         axes.axhline(0, color=MUTED, linewidth=1)
-        of_dataset = pairs[pairs["dataset"] == dataset]
+        of_dataset = table[table["dataset"] == dataset]
         between = np.diff(np.unique(of_dataset["k"])).min(initial=1) / (len(others) + 2)
         for position, learner in enumerate(others):
             curve = of_dataset[of_dataset["learner"] == learner].sort_values("k")
@@ -292,16 +264,20 @@ def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame
             axes.plot(x, curve["difference_deg"], color=colors[learner], linewidth=0.9, alpha=0.5)
         _label_shots(axes, of_dataset["k"].drop_duplicates().sort_values(), title_of(dataset), "large")
         axes.set_xlim(of_dataset["k"].min() - 0.7, of_dataset["k"].max() + 0.7)
-    row[0].set_ylabel(f"error − error of {reference}, degrees")
+    row[0].set_ylabel(f"error − error of {SIMPLE}, degrees")
     near = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9, "color": MUTED, "bbox": ON_LINES}
-    row[0].annotate(f"↑ worse than {reference}", (0, 1), (6, -4), va="top", **near)
-    row[0].annotate(f"↓ better than {reference}", (0, 0), (6, 4), va="bottom", **near)
-    _limit_differences(row[0], pairs, results.learner_margin_deg)
+    row[0].annotate(f"↑ worse than {SIMPLE}", (0, 1), (6, -4), va="top", **near)
+    row[0].annotate(f"↓ better than {SIMPLE}", (0, 0), (6, 4), va="bottom", **near)
+    _limit_differences(row[0], table, results.learner_margin_deg)
+    handles = [Line2D([], [], color=colors[name], marker=markers[name], label=name) for name in others]
+    handles.append(Patch(color=BAND, label=f"margin ±{results.learner_margin_deg:g}°"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=8)
+    return figure
 
 
-def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:
+def _limit_differences(axes: Axes, table: pd.DataFrame, margin_deg: float) -> None:
     """Set the axis limits so that margin and annotations fit; far larger differences are cut off."""
-    ends = pairs[["low_deg", "high_deg", "difference_deg"]]
+    ends = table[["low_deg", "high_deg", "difference_deg"]]
     low, high = min(ends.min().min(), -margin_deg), max(ends.max().max(), margin_deg)
     typical = 6 * max(np.nanmedian(ends.abs()), margin_deg, 1e-3)
     low, high = max(low, -typical), min(high, typical)
@@ -324,44 +300,6 @@ def thinned(numbers: Sequence[int], most: int) -> list[int]:
 
 def _marker_size(points: int) -> float:
     return 6.0 if points <= 8 else 4.0
-
-
-def draw_redirection(results: Results) -> Figure:
-    """Plot the error and the turned angle of gaze and head against the requested angle, per data set."""
-    table = results.tables["redirected_by_angle"]
-    columns = [(dataset, factor) for dataset in results.datasets for factor in ("gaze", "head")]
-    figure, [errors, turns] = panels(WIDTH, 6.4, 2, len(columns), sharex="col", sharey="row")
-    ends = dict.fromkeys([results.tiers[0], results.tiers[-1]])
-    colors = results.colors
-    for (dataset, factor), error, turn in zip(columns, errors, turns, strict=True):
-        some = table[(table["dataset"] == dataset) & (table["factor"] == factor)]
-        first = some[some["tier"] == results.tiers[0]]
-        for variant, (label, dashes) in CONTROLS.items():
-            _line(error, first[first["variant"] == variant], "error_deg", MUTED, dashes, label)
-        for tier in ends:
-            redirected = some[(some["tier"] == tier) & (some["variant"] == REDIRECTED)]
-            _line(error, redirected, "error_deg", colors[tier], "-", tier, "o")
-            _line(turn, redirected, "turned_deg", colors[tier], "-", tier, "o")
-        most = float(some["asked_deg"].max())
-        turn.plot([0, most], [0, most], **DASHED)
-        error.set_title(f"{title_of(dataset)}: {factor}")
-        for axes in (error, turn):
-            axes.grid(axis="y")
-        turn.set(xlabel="requested, degrees", xlim=(0, None))
-    errors[0].set(ylabel="error, degrees", ylim=(0, None))
-    turns[0].set(ylabel="turned, degrees")
-    turns[0].annotate("dashed: as requested", (0.04, 0.92), xycoords="axes fraction", fontsize=9, color=INK)
-    return _with_legend(figure, errors[0])
-
-
-def _line(
-    axes: Axes, rows: pd.DataFrame, what: str, color: str, dashes: object, label: str, marker: str | None = None
-) -> None:
-    if len(rows):
-        rows = rows.sort_values("from_deg")
-        axes.plot(
-            rows["asked_deg"], rows[what], marker=marker, color=color, linestyle=dashes, linewidth=1.6, label=label
-        )
 
 
 def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:

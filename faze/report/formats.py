@@ -57,12 +57,6 @@ def template_filter(form: Callable[..., str]) -> Callable[..., str]:
 
 
 @template_filter
-def angle(value: float) -> str:
-    """Format an angle, such as −12.4°."""
-    return f"{'−' * (value < 0)}{abs(value):.1f}°"
-
-
-@template_filter
 def change(value: float) -> str:
     """Format a change such as +0.083°, with three digits so that small changes do not appear as 0."""
     return f"{signed(value, 3)}°"
@@ -114,12 +108,6 @@ def elapsed(seconds: float) -> str:
 def count(value: float) -> str:
     """Format a count, such as 12,345."""
     return f"{int(value):,}"
-
-
-@template_filter
-def needed(number: int, most: int) -> str:
-    """Format a required number, such as 12, or "more than 100" if no number up to that limit suffices."""
-    return f"{number:,}" if number <= most else f"more than {most:,}"
 
 
 def marked(text: str) -> Markup:

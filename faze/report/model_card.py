@@ -1,15 +1,15 @@
 """The Markdown model card of a trained checkpoint: data, errors, redirected strips, limits and recipe."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from faze.config.shipped import SHIPPED
 from faze.data.store.layout import RENDERED, UNKNOWN_SOURCE
 from faze.evaluation import UNADAPTED
-from faze.evaluation.wording import join, markdown_table, plain, title_of
+from faze.evaluation.wording import join, markdown_table, title_of
+from faze.weights import SHIPPED
 
 LICENCES = {
     "GazeCapture": "GazeCapture is for research only",
@@ -40,17 +40,17 @@ def write_card(
         files: names of the learner files next to the checkpoint.
         real_people: Markdown about errors on real people that were measured elsewhere; "" if there are none.
     """
-    config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
-    tier, seed, begun = plain(start["tier"]), start["seed"], config.get("train.start")
+    config, machine = start["config"], start["machine"]
+    tier, seed, begun = start["tier"], start["seed"], config.get("train.start")
     commit = f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
-    origin = f"It was trained with faze {commit}" + (f", starting from `{plain(begun)}`" if begun else "")
+    origin = f"It was trained with faze {commit}" + (f", starting from `{begun}`" if begun else "")
     if config.get("train.pairs") == 0:
-        origin = f"Its weights are those of `{plain(begun)}`; it was only evaluated with faze {commit}"
+        origin = f"Its weights are those of `{begun}`; it was only evaluated with faze {commit}"
     trained_on = people.loc[people["split"] != "test", "dataset"]  # by the learners, and presumably by the network
     of_network = UNKNOWN_SOURCE if begun not in (None, SHIPPED) else start.get("pixel_source", UNKNOWN_SOURCE)
     training_sources = {of_network, *(pixel_sources[name] for name in trained_on)}
     parts = [
-        f"# Model card: DT-ED of `{plain(start['name'])}`, tier `{tier}`, seed {seed}",
+        f"# Model card: DT-ED of `{start['name']}`, tier `{tier}`, seed {seed}",
         "This network estimates the gaze direction from an image of both eyes (a strip) and redirects the strip to "
         "another gaze and head pose. Few-shot learners adapt it to a person. "
         f"{origin}. It follows FAZE (Park et al., ICCV 2019, arXiv:1905.01941).",
@@ -89,21 +89,9 @@ def write_card(
         "## Limits",
         "\n".join(f"- {limit}" for limit in _limits(pixel_sources, config, training_sources, real_people)),
         "## Recipe",
-        "\n".join(f"    {plain(k)}: {json.dumps(value)}" for k, value in config.items() if k.split(".")[0] in SECTIONS),
+        "\n".join(f"    {k}: {json.dumps(value)}" for k, value in config.items() if k.split(".")[0] in SECTIONS),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def count_people(inspected: Mapping[str, Iterable[tuple[str, int]]]) -> pd.DataFrame:
-    """Count the people and strips in each split.
-
-    Args:
-        inspected: data set -> (split, strips) of each person.
-    """
-    rows = [(dataset, *person) for dataset, people in inspected.items() for person in people]
-    table = pd.DataFrame(rows, columns=["dataset", "split", "strips"])
-    groups = table.groupby(["dataset", "split"], sort=False)["strips"]
-    return groups.agg(people="size", strips="sum").reset_index()
 
 
 def _describe_pixels(source: str) -> str:
@@ -111,7 +99,7 @@ def _describe_pixels(source: str) -> str:
         return "rendered by faze; the images do not depict real people (docs/explanation/people.md)."
     if source == UNKNOWN_SOURCE:
         return "images of unknown origin. The licence of their owner also applies to derived works."
-    return f"photographs from {plain(source)}. Its licence also applies to derived works."
+    return f"photographs from {source}. Its licence also applies to derived works."
 
 
 def _errors(errors: pd.DataFrame) -> str:
@@ -149,5 +137,5 @@ def _describe_licence(sources: Collection[str]) -> str:
         return "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only."
     if UNKNOWN_SOURCE in sources:
         return "Licence: unknown, since the origin of the images used for training is unknown."
-    known = [LICENCES.get(source, f"that of {plain(source)}") for source in sorted(sources) if source != RENDERED]
+    known = [LICENCES.get(source, f"that of {source}") for source in sorted(sources) if source != RENDERED]
     return f"Licence: that of the training data. {join(known)}."

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from faze.base.run_log import tier_changes
 from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import FACTORS, REDIRECTED, SIMILARITIES
-from faze.evaluation.statistics import MOST_PEOPLE, MOST_SEEDS, SEEDS_FOR_A_TIER
-from faze.evaluation.tables import crossings
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
+from faze.evaluation.switches import tier_changes
 from faze.report import formats
-from faze.report.figures import CONTROLS, TALK, thinned
+from faze.report.figures import TALK, thinned
 from faze.report.results import Results
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "graph")  # of a step, if measured
@@ -25,6 +24,10 @@ NOT_ON_CPUS = {
     "autotune": "cuDNN, whose algorithms it times, runs on GPUs only",
 }
 MOST_SHOTS = 7  # columns of the table of errors against k
+CONTROLS = {
+    "not_turned": "not turned",
+    "real": "real strip",
+}  # of redirection -> label; those of the first tier are shown
 
 Rows = list[dict[str, Any]]
 
@@ -37,7 +40,6 @@ def render(
     results: Results,
     figures: Mapping[str, str],
     walks: Sequence[Mapping[str, Any]],
-    atlas: Mapping[str, Any],
     data: Sequence[Mapping[str, Any]],
 ) -> str:
     """Render the page as HTML.
@@ -49,9 +51,10 @@ def render(
         results: tables of the evaluation.
         figures: data URI of each figure.
         walks: from `media.collect_walks`.
-        atlas: from `media.collect_atlas`.
-        data: from `dataset_page.read_page`, for each data set.
+        data: from `data_counts.describe_data`, for each data set.
     """
+    learner_rows = results.tables["learners"]
+    learner_rows = learner_rows[(learner_rows["tier"] == results.tiers[0]) & (learner_rows["k"] == results.largest_k)]
     performance, machine = results.tables["performance"], summary["machine"] or summary["training_machine"]
     return formats.load_template("report.html.j2").render(
         title=title,
@@ -60,7 +63,6 @@ def render(
         results=results,
         figures=figures,
         walks=walks,
-        atlas=atlas,
         data=data,
         paired_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # bootstrap intervals are over seeds from two on
         colors=results.colors,
@@ -72,20 +74,15 @@ def render(
         talk=TALK,
         absent={} if "gpus" in machine else {t: why for t, why in NOT_ON_CPUS.items() if t not in results.measured},
         rows=tier_rows(summary, results),
-        given_rows=given_rows(results),
         shots=shot_rows(results),
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
-        learner_rows=learner_rows(results),
+        learner_rows=learner_rows.to_dict("records"),
         pixel_checks=pixel_check_rows(results),
         person_variance=results.tables["person_variance"].to_dict("records"),
-        coverage=coverage_rows(results),
         redirection=redirection_rows(results),
         turned=turned_rows(results),
         similarity=similarity_rows(results),
         changes=results.tables["changes"].astype({"verdict": object}).fillna({"verdict": ""}).to_dict("records"),
-        design=results.tables["design"].to_dict("records"),
-        most_seeds=MOST_SEEDS,
-        most_people=MOST_PEOPLE,
         # One in so many comparisons of equal tiers has ranges that do not overlap.
         one_in=lambda rounds: math.comb(2 * rounds, rounds) // 2,
         times=time_rows(results),
@@ -104,18 +101,11 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
             "speed": performance.loc[tier].to_dict(),
             "on": changes[tier][0],
             "switches": changes[tier][1],
-            "same_as": summary["same_steps"][tier],
             "errors": _error_cells(results, tier) if tier in results.tiers else [],
             "verdict": summary["tier_verdicts"].get(tier, ""),
         }
         for tier in results.measured
     ]
-
-
-def given_rows(results: Results) -> Rows:
-    """Return the rows of the tiers with given weights: the checkpoint and the errors."""
-    given = results.given_weights.items()
-    return [{"tier": tier, "weights": path, "errors": _error_cells(results, tier)} for tier, path in given]
 
 
 def conditions(results: Results) -> list[tuple[str, str, int]]:
@@ -136,7 +126,7 @@ def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int)
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
     """Return the tier table with full precision, for other programs."""
-    table = results.tables["performance"].set_index("tier").reindex([*results.measured, *results.given_weights])
+    table = results.tables["performance"].set_index("tier").reindex(results.measured)
     for dataset, learner, k in conditions(results):
         name = f"{dataset}_k{k}"
         table[f"{name}_deg"] = results.cell("tiers", dataset, learner, k)["mean_deg"]
@@ -156,21 +146,6 @@ def shot_rows(results: Results) -> Rows:
     return [
         {"dataset": dataset, "learner": learner, "cells": curve[curve["k"].isin(shown)].to_dict("records")}
         for (dataset, learner), curve in curves.items()
-    ]
-
-
-def learner_rows(results: Results) -> Rows:
-    """Return the baseline's pairs of learners at the largest k, and the k between which their curves cross."""
-    pairs = results.tables["learners"]
-    pairs = pairs[pairs["tier"] == results.tiers[0]]
-    crossed = {
-        (dataset, c.learner, c.other): f"k = {c.below} to {c.above}" + ("" if c.shown else ", not shown")
-        for dataset in results.datasets
-        for c in crossings(pairs[pairs["dataset"] == dataset])
-    }
-    return [
-        row | {"crosses": crossed.get((row["dataset"], row["learner"], row["other"]), formats.DASH)}
-        for row in pairs[pairs["k"] == results.largest_k].to_dict("records")
     ]
 
 
@@ -218,26 +193,23 @@ def turned_rows(results: Results) -> Rows:
         return found
 
     of_tiers = [{"tier": tier, "variant": REDIRECTED} for tier in results.tiers]
-    of_controls = [{"label": label, "variant": variant} for variant, (label, _) in CONTROLS.items()]
-    rows = [
+    of_controls = [{"label": label, "variant": variant} for variant, label in CONTROLS.items()]
+    return [
         row | {"cells": [cell(row.get("tier", results.tiers[0]), row["variant"], d) for d in results.datasets]}
         for row in [*of_tiers, *of_controls]
     ]
-    return [row for row in rows if any(cell["gaze"] for cell in row["cells"])]  # real people cannot be rendered
 
 
 def similarity_rows(results: Results) -> Rows:
     """Return the similarity of redirected strips and controls to their target strips, for the first tier."""
     numbers, tier = _numbers(results, "redirected"), results.tiers[0]
-    labels = {variant: label for variant, (label, _) in CONTROLS.items() if variant != "real"}
-    rows = [
+    return [
         {
             "label": label,
             "cells": [[numbers.get((tier, d, v, name)) for name in SIMILARITIES] for d in results.datasets],
         }
-        for v, label in ({REDIRECTED: "redirected"} | labels).items()
+        for v, label in {REDIRECTED: "redirected", "not_turned": CONTROLS["not_turned"]}.items()
     ]
-    return [row for row in rows if any(cell[0] for cell in row["cells"])]
 
 
 def _numbers(results: Results, table: str) -> dict[tuple[str, ...], dict[str, float]]:
@@ -245,16 +217,6 @@ def _numbers(results: Results, table: str) -> dict[tuple[str, ...], dict[str, fl
     rows = results.tables[table]
     keys = [key for key in ("tier", "dataset", "variant", "number") if key in rows]
     return rows.set_index(keys)[["mean", "low", "high"]].to_dict("index")
-
-
-def coverage_rows(results: Results) -> Rows:
-    """Return the coverage at each nominal level for each data set, learner and up to MOST_SHOTS values of k."""
-    table = results.tables["coverage"]
-    keys, shown = ["dataset", "learner", "k"], thinned(sorted(table["k"].unique()), MOST_SHOTS)
-    return [
-        dict(zip(keys, key, strict=True)) | {"regions": dict(zip(rows["nominal"], rows["coverage"], strict=True))}
-        for key, rows in table[table["k"].isin(shown)].groupby(keys, sort=False)
-    ]
 
 
 def time_rows(results: Results) -> Rows:

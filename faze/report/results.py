@@ -1,6 +1,6 @@
 """The tables of an evaluation, read for the figures and the page."""
 
-import zlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,24 +8,21 @@ from typing import Any
 
 import pandas as pd
 
-from faze.base.errors import UserError
-from faze.base.files import as_written, read_json
 from faze.base.result_paths import ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.data.store.layout import RENDERED
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, title_of
 
-TABLES = ("runs", "tiers", "persons", "changes", "design", "learners", "pixel_checks", "person_variance", "coverage")
-TABLES += ("redirection", "redirected", "turned", "redirected_by_angle", "redirection_changes", "performance")
-TABLES += ("training", "convergence")
+TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirection", "redirected")
+TABLES += ("turned", "redirection_changes", "performance", "training", "convergence")
 
 
 @dataclass(frozen=True)
 class Results:
     """The tables of an evaluation, and the order in which tiers, controls, learners and data sets are shown."""
 
-    tiers: Sequence[str]  # trained, or evaluated with given weights
+    tiers: Sequence[str]  # that were trained
     controls: Sequence[str]
     learners: Sequence[str]
     datasets: Sequence[str]
@@ -34,7 +31,6 @@ class Results:
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
     pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strips`)
-    given_weights: Mapping[str, str]  # of tiers that were not trained: their checkpoints
 
     @property
     def measured(self) -> list[str]:
@@ -71,61 +67,28 @@ class Results:
 
 
 def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
-    """Read the summary and the tables of an evaluation.
-
-    Raises:
-        UserError: a file is missing or damaged.
-    """
-    for name in (*(f"{table}.csv" for table in TABLES), "summary.json"):
-        if not (paths.evaluation / name).is_file():
-            raise UserError(f"{paths.evaluation / name} is missing: run evaluate first")
-    path, again = paths.evaluation / "summary.json", "run evaluate again"
-    summary = read_json(path, ("tiers", "learners", "seeds", "paper_width"), again)
-    with as_written(path, again):
-        tables = {
-            table: read_csv(paths.evaluation / f"{table}.csv", again, summary["checksums"].get(table))
-            for table in TABLES
-        }
-        return summary, Results(
-            tiers=summary["tiers"],
-            controls=summary["controls"],
-            learners=summary["learners"],
-            datasets=list(dict.fromkeys(tables["tiers"]["dataset"])),
-            largest_k=summary["largest_k"],
-            margin_deg=summary["margin_deg"],
-            learner_margin_deg=summary["learner_margin_deg"],
-            tables=tables,
-            pixel_sources=summary["pixel_sources"],
-            given_weights=summary["given_weights"],
-        )
+    """Read the summary and the tables of an evaluation."""
+    summary = json.loads((paths.evaluation / "summary.json").read_text(encoding="utf-8"))
+    tables = {table: read_csv(paths.evaluation / f"{table}.csv") for table in TABLES}
+    return summary, Results(
+        tiers=summary["tiers"],
+        controls=summary["controls"],
+        learners=summary["learners"],
+        datasets=list(dict.fromkeys(tables["tiers"]["dataset"])),
+        largest_k=summary["largest_k"],
+        margin_deg=summary["margin_deg"],
+        learner_margin_deg=summary["learner_margin_deg"],
+        tables=tables,
+        pixel_sources=summary["pixel_sources"],
+    )
 
 
-def read_csv(path: Path, remedy: str, checksum: int | None = None) -> pd.DataFrame:
-    """Read a table that a stage wrote.
-
-    Args:
-        path: path of the table.
-        remedy: how to recreate it, for the error message.
-        checksum: expected CRC-32.
-
-    Raises:
-        UserError: the table is damaged.
-    """
-    if checksum not in (None, zlib.crc32(path.read_bytes())):
-        raise UserError(f"{path}: is corrupt (checksum mismatch): delete {path.parent} and {remedy}")
-    try:
-        # A person may be called NA; missing values are empty.
-        return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
-    except (ValueError, OverflowError) as error:  # from the parser of pandas, also for bytes that are not text
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: is not a complete table ({reason}): {remedy}") from None
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read a table that a stage wrote. A person may be called NA; missing values are empty."""
+    return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
 
 
 def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
-    """Read the requested and estimated angles of the first and the last tier's walks, if the tables exist.
-
-    Raises:
-        UserError: a table is damaged.
-    """
-    files = {tier: paths.walks(tier, seed) / "angles.csv" for tier in dict.fromkeys([tiers[0], tiers[-1]])}
-    return {tier: read_csv(path, "run walk again") for tier, path in files.items() if path.is_file()}
+    """Read the requested and estimated angles of the first and the last tier's walks."""
+    ends = dict.fromkeys([tiers[0], tiers[-1]])
+    return {tier: read_csv(paths.walks(tier, seed) / "angles.csv") for tier in ends}

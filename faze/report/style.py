@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 WIDTH = 11.2  # of figures, inches
@@ -16,11 +15,6 @@ _LEARNERS = (
     *("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a"),
     *("#3f6212", "#0284c7", "#db2777", "#525252", "#ca8a04"),
 )
-_SPLITS = {"train": "#0072b2", "val": "#e69f00", "test": "#009e73"}
-# White for 0, then a single hue that darkens monotonically, so that a greyscale print is also correct.
-DENSITY_MAP = LinearSegmentedColormap.from_list(
-    "density", ("#e3eef8", "#8fc1e8", "#2f86c6", "#0b4f8a", "#06223f")
-).with_extremes(bad="white")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h", "p", "*")
 
 _RC = {
@@ -53,11 +47,6 @@ drawing = functools.partial(matplotlib.rc_context, _RC)  # context manager that 
 def learner_colors(learners: Sequence[str]) -> dict[str, str]:
     """Return the colour of each learner."""
     return {learner: _LEARNERS[i % len(_LEARNERS)] for i, learner in enumerate(learners)}
-
-
-def split_color(split: str) -> str:
-    """Return the colour of a split, or the colour for people without a split."""
-    return _SPLITS.get(split, "#5b7a99")
 
 
 def panels(width: float, height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[list[Axes]]]:

@@ -12,7 +12,7 @@ from faze.base.tier_colors import tier_colors
 from faze.evaluation.wording import counted, join
 from faze.evaluation.workload_results import WorkloadResults
 from faze.report.formats import load_template
-from faze.report.media import Embedder, save_figures
+from faze.report.media import save_figures
 from faze.report.style import INK, WIDTH, drawing, panels
 
 PAGE = ("index.html", "tiers.csv")  # files that identify the folder of such a page
@@ -32,7 +32,7 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
         figures = {"tiers": draw_tiers(results, about)}
         if results.curves:
             figures["training"] = draw_training(results, about["score"])
-    pictures = save_figures(figures, folder / "figures", Embedder())
+    pictures = save_figures(figures, folder / "figures")
     rows = [row | {"proof_lines": proof_lines(row["proof"])} for row in results.rows]
     columns = ("tier", "before", "same", "idle", "step_ms", "peak_gib", "memory_ratio", "memory_differs")
     table = pd.DataFrame([{key: row[key] for key in columns} | _flat(row) for row in results.rows])
@@ -47,7 +47,6 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
         leanest=max(leaner, key=lambda row: row["memory_ratio"], default=None),
         others=[row["tier"] for row in rows if not row["same"]],
         noise=results.noise,
-        left_out=results.left_out,
         machine=results.machine,
         seeds=len(next(iter(results.curves.values()))),
         level=level,

@@ -3,18 +3,15 @@
 The first store of codes belongs to the first store of strips, and so on.
 """
 
-from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.command_line import CONFIG, command, in_rows, needed, threads
-from faze.base.errors import UserError
-from faze.base.locks import output_lock
 from faze.base.progress import Progress
-from faze.config.stage_config import load
+from faze.config.stage_config import Resolved
 from faze.data.network_input import to_network
 from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.data.store.strips import StripStore
@@ -24,53 +21,32 @@ from faze.model.inference import for_inference
 from faze.model.weights import check_same_model, load_model, network_hash
 
 
-@command(
-    __doc__,
-    CONFIG,
-    needed("--checkpoint", "trained DT-ED"),
-    needed("--data", "stores of normalised strips", nargs="+"),
-    threads(),
-    needed("--out", "stores of codes to write, one per store of strips", nargs="+"),
-)
-def main(args: Namespace) -> None:
+def main(*, config: Resolved, checkpoint: Path, data: list[Path], threads: int, out: list[Path]) -> None:
     """Encode every person of every store."""
-    stores = in_rows(args, "data", "out")
-    torch.set_num_threads(args.threads)
-    config = load(args.config, "encode")
+    torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dted = load_model(args.checkpoint, device)
-    check_same_model(args.checkpoint, dted.model, config.model)
+    dted = load_model(checkpoint, device)
+    check_same_model(checkpoint, dted.model, config.model)
     head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
     fast = for_inference(dted)
-    for data, out in stores:
-        with output_lock(out), StripStore(data, fold=config.fold) as strips, exact(dted):
+    for path, written in zip(data, out, strict=True):
+        with StripStore(path, fold=config.fold) as strips, exact(dted):
             codes = encode_people(fast, strips, config.encode.batch)
-            write_codes(out, strips.dataset, codes, head, strips.pixel_source, network_hash(dted))
+            write_codes(written, strips.dataset, codes, head, strips.pixel_source, network_hash(dted))
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
-    """Encode every person; yield the person, the split, and the arrays by their names in the store of codes.
-
-    Raises:
-        UserError: a code is not finite, for example because training diverged.
-    """
+    """Encode every person; yield the person, the split, and the arrays by their names in the store of codes."""
     people = [person for person in strips.persons() if strips.count(person)]
     progress = Progress("encode", sum(map(strips.count, people)), "strips")
     done = 0
     for person in people:
-        strips.check([person])
         parts = []
         for first in range(0, strips.count(person), batch):
             parts.append(encode_strips(dted, strips.pixels(person, slice(first, first + batch))))
             done += len(parts[-1]["gaze_hat"])
             progress(done)
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        unusable = [name for name, array in arrays.items() if not np.isfinite(array).all()]
-        if unusable:
-            raise UserError(
-                f"{', '.join(unusable)} of person {person} are not finite because the training diverged: train again "
-                "with a lower train.base_lr"
-            )
         labels = strips.labels(person)
         yield person, strips.split(person), arrays | {"gaze": labels[:, :2], "head": labels[:, 2:]}
 

@@ -6,7 +6,6 @@ the run log are those of the first fold.
 
 import json
 import shutil
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,28 +14,18 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from faze.base.command_line import argument, command, needed
 from faze.base.files import whole_file
-from faze.base.locks import output_lock
 from faze.data.store.codes import CodeStore, write_codes
-from faze.evaluation.parquet_file import read_metadata
-from faze.evaluation.runs import AGAIN, LEFT_OUT, SECONDS, VAL
+from faze.evaluation.runs import LEFT_OUT, SECONDS, VAL, read_metadata
 from faze.fewshot.result_tables import write_tables
 
 
-@command(
-    __doc__,
-    needed("--folds", "folders of the folds, in order", nargs="+"),
-    argument("--files", nargs="+", required=True, help="names of the files to join, relative to each folder"),
-    needed("--out", "folder of the joined run"),
-)
-def main(args: Namespace) -> None:
+def main(*, run: Path, num_folds: int, files: list[str]) -> None:
     """Join each file: copy it, or concatenate the tables or the test people's codes."""
     joined = {".h5": join_codes, ".parquet": join_tables}
-    for name in args.files:
-        out, parts = args.out / name, [fold / name for fold in args.folds]
-        with output_lock(out):
-            joined.get(out.suffix, copy_first)(parts, out)
+    for name in files:
+        out, parts = run / name, [run / f"fold{number}" / name for number in range(num_folds)]
+        joined.get(out.suffix, copy_first)(parts, out)
 
 
 def copy_first(parts: Sequence[Path], out: Path) -> None:
@@ -59,7 +48,7 @@ def join_codes(parts: Sequence[Path], out: Path) -> None:
 
 def join_tables(parts: Sequence[Path], out: Path) -> None:
     """Concatenate the rows of tables of few-shot learning, and combine their metadata."""
-    about = [read_metadata(path, AGAIN)[1] for path in parts]
+    about = [read_metadata(path) for path in parts]
     write_tables((pq.read_table(path) for path in parts), out, combine(about))
 
 

@@ -4,32 +4,29 @@ Nothing is trained or timed before this rule has ended. A tier whose weights mov
 experiment.
 """
 
+import json
 import resource
-from argparse import Namespace
 from functools import partial
+from pathlib import Path
 
-from faze.base.cgroup import memory_bytes
-from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.errors import UserError
-from faze.base.files import whole_file, write_json
-from faze.base.locks import machine_shared, output_lock
+from faze.base.files import whole_file
+from faze.base.machine import machine_lock, memory_bytes
 from faze.benchmark.proof import prove_tiers
-from faze.config.stage_config import load
+from faze.config.stage_config import Resolved
 from faze.engine import machine
 from faze.engine.machine import lacks_memory
 from faze.training.workload_training import build_named, check_workload, load_workload
 
 
-@command(__doc__, CONFIG, threads("CPU threads for each tier"), needed("--out", "proofs.json to write"))
-def main(args: Namespace) -> None:
+def main(*, config: Resolved, threads: int, out: Path) -> None:
     """Check the workload and prove its tiers."""
-    config = load(args.config, "prove_workload")
     machine.check_torch()
-    with machine_shared(), output_lock(args.out):
+    with machine_lock(exclusive=False):
         check_fitting(config.workload)
-        proofs = prove_tiers(config.engines, partial(build_named, config.workload), args.threads)
-        with whole_file(args.out) as temporary:
-            write_json(temporary, proofs)
+        proofs = prove_tiers(config.engines, partial(build_named, config.workload), threads)
+    with whole_file(out) as temporary:
+        temporary.write_text(json.dumps(proofs), encoding="utf-8")
     for tier, proof in proofs.items():
         print(f"{tier}: {'another experiment: ' + proof['failed'] if 'failed' in proof else 'the same experiment'}")
 

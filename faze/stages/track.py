@@ -4,47 +4,47 @@ If the store does not respond, only this rule fails, after everything else has b
 same command again to retry.
 """
 
+import hashlib
 import json
-from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
-from faze.base.command_line import CONFIG, argument, command, needed
+from faze import tracking
 from faze.base.files import whole_file
-from faze.base.locks import output_lock
 from faze.base.result_paths import ResultPaths
-from faze.config.stage_config import load
-from faze.tracking.mirror import mirror_runs
-from faze.tracking.run_record import read_runs, read_sweep, run_places
-from faze.tracking.store import address, bare, open_store, share_view
+from faze.config.stage_config import Resolved
+from faze.data.store.strips import StripStore
 
 
-@command(
-    __doc__,
-    CONFIG,
-    needed("--results", "results/<name>, with every run evaluated"),
-    argument("--points", nargs="+", help="points of a sweep: mirror their training runs and the sweep's page instead"),
-    needed("--out", "tracked.json to write"),
-)
-def main(args: Namespace) -> None:
+def main(*, config: Resolved, results: Path, out: Path) -> None:
     """Mirror every run of the ablation and print the address of its chart view."""
-    config = load(args.config, "track")
-    with output_lock(args.out):
-        paths, run = ResultPaths(args.results), config.run
-        if args.points:
-            records = read_sweep(paths, run_places(args.points, run.seeds))
-        else:
-            records = read_runs(paths, run_places(run.tiers, run.seeds, run.controls))
-        store = open_store(config.tracking, results=args.results.resolve().parent)
-        runs = dict(zip((record.place.name for record in records), mirror_runs(store, records), strict=True))
-        share_view(store, config.name)
-        url = address(store, config.name)
-        tracked = {
-            "store": bare(store.uri),
-            "experiment": config.tracking.experiment,
-            "experiment_id": store.experiment_id,
-            "runs": runs,
-            "address": url,
-            "invitation": f"Compare the runs in MLflow: {'' if store.is_server else 'make ui, then '}{url}",
-        }
-        with whole_file(args.out) as out:
-            out.write_text(json.dumps(tracked, indent=2) + "\n", encoding="utf-8")
-    print(tracked["invitation"])
+    paths, runs, report = ResultPaths(results.resolve()), {}, "artifact `report/index.html`"
+    summary = json.loads((paths.evaluation / "summary.json").read_text(encoding="utf-8"))
+    places = tracking.places(config.run.tiers, config.run.seeds, config.run.controls)
+    store = tracking.Store(config.tracking, paths.root.parent)
+    data_sets = [read_data_set(name, paths.store(name)) for name in summary["pixel_sources"]]
+    for place in places:
+        key = (place.tier, place.seed)
+        found = next(run for run in summary["runs"] if (run["tier"], run["seed"]) == key)
+        files = {"run.jsonl": paths.run_log(*key)}
+        for folder in [paths.walks(*key)] + [paths.report] * (place == places[0]):
+            visible = [file for file in folder.rglob("[!.]*") if file.is_file()]
+            files |= {str(file.relative_to(folder.parent)): file for file in visible}
+        outcome = tracking.Outcome(found, report, files, data_sets, paths.checkpoint(*key))
+        runs[place.name] = store.mirror(paths.run_log(*key), place, outcome)
+        report = f"artifact `report/index.html` of run {places[0].name}"
+    address = store.share_view(config.name)
+    tracked = {"store": tracking.bare(store.uri), "experiment_id": store.experiment_id, "runs": runs}
+    with whole_file(out) as temporary:
+        temporary.write_text(json.dumps(tracked | {"address": address}, indent=2) + "\n", encoding="utf-8")
+    print(f"Compare the runs in MLflow: {'' if store.is_server else 'make ui, then '}{address}")
+
+
+def read_data_set(name: str, path: Path) -> Any:
+    """Describe a data set by its store of strips; the digest covers people, splits and labels."""
+    with StripStore(path) as strips:
+        digest = hashlib.sha256(repr(strips.identity("train", "val", "test")).encode()).hexdigest()[:16]
+        members = {"": strips.persons()} | {f"{split}_": strips.persons(split) for split in ("train", "val", "test")}
+        counts = {f"{split}people": len(people) for split, people in members.items() if people}
+        counts |= {f"{split}strips": sum(map(strips.count, people)) for split, people in members.items() if people}
+    return tracking.data_set(name, digest, path, counts)

@@ -1,30 +1,25 @@
-"""Rule `train_workload`: a workload -> checkpoint and run log of one tier and seed.
+"""Train a workload for one tier and seed, like the stage train."""
 
-Processes, resumption and signals are those of the rule `train`.
-"""
+import sys
+from pathlib import Path
 
-from argparse import Namespace
-
-from faze.base.command_line import CONFIG, OUTPUT_CACHE, command, needed
-from faze.config.stage_config import load
+from faze.base.machine import machine_lock
+from faze.config.stage_config import Resolved
 from faze.engine.machine import check_torch
-from faze.engine.parallel import join
-from faze.stages.train import launched, writing
+from faze.engine.parallel import join, launch
 from faze.training.workload_training import train_workload
 
 
-@command(
-    __doc__,
-    CONFIG,
-    needed("--out", "checkpoint.pt to write"),
-    needed("--run-log", "run.jsonl to write"),
-    OUTPUT_CACHE,
-)
-def main(args: Namespace) -> None:
-    """Train, or resume a killed run."""
-    config = load(args.config, "train_workload")
+def main(*, config: Resolved, out: Path, run_log: Path) -> None:
+    """Train, or resume.
+
+    Args:
+        out: checkpoint.pt to write
+        run_log: run.jsonl to write
+    """
     check_torch()
-    if launched(config.engine, args.out, stage="train_workload"):
-        return
-    with writing(args.out, args.run_log), join(config.engine, config.train.threads) as world:
-        train_workload(config, world, args.out, args.run_log, args.output_cache)
+    with machine_lock(exclusive=False):
+        if launch(config.engine, ["train_workload", *sys.argv[2:]]):
+            return
+        with join(config.engine, config.train.threads) as world:
+            train_workload(config, world, out, run_log)

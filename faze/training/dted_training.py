@@ -16,7 +16,6 @@ from faze import engine
 from faze.base import code_hash
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.parameters import Loss, Train
-from faze.config.shipped import network_path
 from faze.config.stage_config import Resolved
 from faze.data.network_input import to_network
 from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
@@ -37,6 +36,7 @@ from faze.training.feed import TrainingSetup, build_feed
 from faze.training.loop import Schedule, Training
 from faze.training.resume import WorkFolder
 from faze.training.run import RunIdentity, perturb_weight, run_training
+from faze.weights import network_path
 
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
@@ -209,11 +209,8 @@ def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[
 # --- the whole run ---------------------------------------------------------------------------------------------------
 
 
-def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, records: Path | None = None) -> None:
+def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path) -> None:
     """Train one tier with one seed, and write the checkpoint and run log.
-
-    Nothing is trained if the outputs are already complete (the orphan of a killed workflow may have written them while
-    this process waited), or if an identical run is recorded.
 
     Args:
         config: the stage's parameters.
@@ -221,7 +218,6 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         world: this process's position among those that train together.
         out: checkpoint to write.
         run_log: run log to write.
-        records: folder of the output cache; None to neither reuse nor record outputs.
     """
     setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
     step = build_step(setup)
@@ -232,26 +228,19 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     fingerprint = code_hash.fingerprint("faze.stages.train")
     with StripStore(data, fold=config.fold) as strips:
         content, pixel_source = strips.identity("train", "val"), strips.pixel_source
-        if world.rank == 0:
-            strips.check([*people.names, *validation.names])
-    dted = bare_model(step)
-    dted.camera = config.preprocess
+    dted, camera = bare_model(step), config.preprocess.camera()
+    dted.camera = camera
     started = ""
     if start := config.train.start and network_path(config.train.start):
-        given = load_start(start, config.model, config.preprocess, trained=config.train.pairs > 0)
+        given = load_start(start, config.model, camera, trained=config.train.pairs > 0)
         dted.load_state_dict(given.state_dict())
-        content = (*content, started := hashlib.sha256(start.read_bytes()).hexdigest())
+        started = hashlib.sha256(start.read_bytes()).hexdigest()
     if config.control == "rounding":
         perturb_weight(dted.encoder.initial.conv1.weight)
     work = WorkFolder(out.parent / "train.work", "-".join([config.hash, fingerprint, content[0], started]))
-    if work.has_ended(out, run_log, config.train.pairs):
-        if world.rank == 0:
-            work.remove()
-        return
     people, validation = cache_what_fits((people, validation), config.data.memory_gib, world.processes_here)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
     notes = [f"left out because of too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
     run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes), pixel_source)
-    training = build_training(setup, step, feed, validation)
-    run_training(training, run, content, work, (run_log, out), records)
+    run_training(build_training(setup, step, feed, validation), run, work, run_log, out)

@@ -1,4 +1,4 @@
-"""The training loop: learning rates, log lines, validation, checkpoints, and how a run is stopped.
+"""The training loop: learning rates, log lines, validation, checkpoints.
 
 Fit.run() is the loop. It does not branch on switches, processes, devices or workloads.
 """
@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from faze.base.errors import UserError
-from faze.base.preemption import Preempted, received_signal
 from faze.base.progress import Progress
 from faze.base.run_log import RunLog
-from faze.engine.parallel import Vote, World
+from faze.engine.parallel import World
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
 from faze.engine.transfer import Feed, Tensors
@@ -147,9 +146,6 @@ class Fit:
         """Train from a checkpoint's position to the end; leave the last checkpoint in the work folder.
 
         A training of no steps only validates.
-
-        Raises:
-            Preempted: a process was asked to stop; a checkpoint of the last step has been written.
         """
         training, schedule, world = self.training, self.training.schedule, self.training.world
         steps, first_step, step = schedule.steps, resume.step, training.step
@@ -161,18 +157,15 @@ class Fit:
             return
         done = first_step * schedule.batch
         progress = Progress("train", schedule.samples, schedule.unit, done=done) if self.log else lambda done: None
-        window, vote, began = LogWindow.resumed(resume.window, world), Vote(world), time.perf_counter()
+        window, began = LogWindow.resumed(resume.window, world), time.perf_counter()
         for number, ready in enumerate(training.feed(range(first_step, steps)), start=first_step):
             seen = number * schedule.batch
             step.set_learning_rates(training.rates(seen))
             window.add(step(ready, training.weights(seen)))
             window.seconds += time.perf_counter() - began
             self._report(number + 1, window)
-            leaves = number + 1 < steps and vote.any(received_signal() is not None)
-            if leaves or self._due(number + 1, schedule.checkpoint_every):
+            if self._due(number + 1, schedule.checkpoint_every):
                 self._save(number + 1, window)
-            if leaves:
-                self._leave(number + 1)
             progress((number + 1) * schedule.batch)
             began = time.perf_counter()
 
@@ -211,12 +204,3 @@ class Fit:
         if self.log:
             at = Resume(step, step * training.schedule.batch, self.log.size, state)
             self.work.save(training.module, training.step, at, training.about)
-
-    def _leave(self, step: int) -> None:
-        """Exit once the first process has written its checkpoint; only the first process prints a message."""
-        schedule = self.training.schedule
-        self.training.world.wait()
-        by = received_signal() or "a signal to another process"
-        done = f"{step * schedule.batch} of {schedule.samples} {schedule.unit}, saved in the checkpoint"
-        message = f"stopped by {by} after {done}; run the same command again to resume"
-        raise Preempted(message if self.log else "")

@@ -19,7 +19,7 @@ from torch import nn
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.run_log import is_whole, read_events
+from faze.base.run_log import read_events
 from faze.engine.step import Step
 from faze.model.torch_file import read_mapping, write_mapping
 from faze.model.weights import FORMAT
@@ -51,11 +51,6 @@ class WorkFolder:
     def log(self) -> Path:
         """The run log."""
         return self.path / "run.jsonl"
-
-    @property
-    def donor_log(self) -> Path:
-        """The run log of another run that is reused."""
-        return self.path / "donor.jsonl"
 
     def save(self, module: nn.Module, step: Step, at: Resume, about: Mapping[str, Any]) -> None:
         """Write weights, optimisers, scalers, position, random state and the entries of `about`, atomically.
@@ -112,12 +107,3 @@ class WorkFolder:
     def remove(self) -> None:
         """Remove the folder; its outputs are complete."""
         shutil.rmtree(self.path, ignore_errors=True)
-
-    def has_ended(self, out: Path, run_log: Path, pairs: int) -> bool:
-        """Return whether the outputs belong to this run; the orphan of a killed workflow may have written them."""
-        try:
-            state = read_mapping(out)
-        except UserError:
-            return False
-        same = state.get("identity") == self.identity and state.get("pairs", 0) >= pairs
-        return same and run_log.exists() and is_whole(run_log)

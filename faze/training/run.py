@@ -1,8 +1,4 @@
-"""One training run, from its first step to checkpoint and run log; a killed run resumes from its work folder.
-
-If a tier's switches have no effect on this machine, its run is identical to another tier's. Then that run's checkpoint
-and metrics are reused.
-"""
+"""One training run, from its first step to checkpoint and run log; a killed run resumes from its work folder."""
 
 import contextlib
 import sys
@@ -14,12 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from faze.base.output_cache import key_of, output_cache
-from faze.base.preemption import defer
-from faze.base.run_log import RunLog, acting, read_events
+from faze.base.run_log import RunLog
 from faze.config.stage_config import Resolved
 from faze.engine import machine
-from faze.engine.parallel import World
 from faze.engine.switches import Switch
 from faze.training.loop import Fit, Training
 from faze.training.resume import WorkFolder
@@ -39,17 +32,10 @@ class RunIdentity:
     pixel_source: str | None  # of the strips (`faze.data.store.strips`), if the training has any
     moved: str = ""  # what has changed since the training began, if it resumes
 
-    def key(self, world: World, data: Sequence[str]) -> str:
-        """Return a key that identical training runs share: it depends on effective switches, not on the tier's name."""
-        acted = {f"engine.{name}": value for name, value in acting(map(asdict, self.switches)).items()}
-        facts = machine.describe()
-        where = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDING_FACTS])
-        return key_of("train", dict(self.config.values) | acted, where, data, self.pixel_source)
-
     def changes_since(self, events: Sequence[Mapping[str, Any]]) -> str:
         """Describe how switches and machine differ from those in the events of a run log; return "" if they do not."""
         before = {event.get("switch"): event.get("acted") for event in events if event["event"] == "switch"}
-        now = acting(map(asdict, self.switches))
+        now = {switch.switch: switch.acted for switch in self.switches}
         if events:
             first, here = events[0].get("machine") or {}, machine.describe()
             before |= {fact: first[fact] or "none" for fact in ROUNDING_FACTS if fact in first}
@@ -89,44 +75,19 @@ class RunIdentity:
             log.event("note", text=note)
 
 
-def run_training(
-    training: Training,
-    run: RunIdentity,
-    data: Sequence[str],
-    work: WorkFolder,
-    outputs: tuple[Path, Path],
-    records: Path | None,
-) -> None:
-    """Train, or reuse an identical run, and write the checkpoint and run log. All processes call this.
-
-    Args:
-        training: the training.
-        run: its identity.
-        data: identity of its data.
-        work: its work folder.
-        outputs: run log and checkpoint to write.
-        records: folder of the output cache; None to neither reuse nor record outputs.
-    """
-    run_log, out = outputs
-    with contextlib.ExitStack() as stack:
-        reused, world = False, training.world
-        if world.rank == 0:
-            before = work.events()
-            run = replace(run, moved=run.changes_since(before))
-            if run.moved or any(event.get("moved") for event in before):
-                records = None  # a run on two machines equals none on either
-            copies = (work.donor_log, work.checkpoint)
-            reused = stack.enter_context(output_cache(records, run.key(world, data), outputs, copies))
-            defer()  # to the end: if it stopped between writing outputs and its end, Snakemake would delete them
-        reused = not world.least(int(not reused))
-        defer()  # on other ranks only now: while the first one waits for another run, they exit
-        if not reused:
-            fit(run, training, work)
-        elif world.rank == 0:
-            reuse_training(run, work)
-        world.wait()  # until the first process has written the work folder
-        if world.rank == 0:
-            work.publish(out, run_log)
+def run_training(training: Training, run: RunIdentity, work: WorkFolder, run_log: Path, out: Path) -> None:
+    """Train from the work folder's position to the end, and write run log and checkpoint. All processes call this."""
+    world = training.world
+    if world.rank == 0:
+        run = replace(run, moved=run.changes_since(work.events()))
+    resume = work.load(training.module, training.step)
+    with RunLog(work.log, keep_bytes=resume.log_bytes) if world.rank == 0 else contextlib.nullcontext() as log:
+        if log:
+            run.log_start(log, resume.pairs)
+        Fit(training, work, log).run(resume)
+    world.wait()  # until the first process has written the work folder
+    if world.rank == 0:
+        work.publish(out, run_log)
 
 
 @torch.no_grad()
@@ -139,24 +100,3 @@ def perturb_weight(weights: Tensor) -> None:
     """
     weight = weights[torch.unravel_index(weights.abs().argmax(), weights.shape)]
     weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
-
-
-def fit(run: RunIdentity, training: Training, work: WorkFolder) -> None:
-    """Train from the work folder's position to the end."""
-    resume = work.load(training.module, training.step)
-    first = training.world.rank == 0
-    with RunLog(work.log, keep_bytes=resume.log_bytes) if first else contextlib.nullcontext() as log:
-        if log:
-            run.log_start(log, resume.pairs)
-        Fit(training, work, log).run(resume)
-
-
-def reuse_training(run: RunIdentity, work: WorkFolder) -> None:
-    """Write the log of a run that reuses another: this run's head, then the metrics of the reused run."""
-    donor = read_events(work.donor_log)
-    with RunLog(work.log) as log:
-        run.log_start(log, 0)
-        log.event("reused_from", tier=donor[0]["tier"])
-        for event in donor:
-            if event["event"] in ("metrics", "resume"):
-                log.event(**event)  # with its original time

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 
-from faze.base.cgroup import usable_cores
+from faze.base.machine import usable_cores
 from faze.engine.parallel import World
 from faze.engine.transfer import Transfer, build_transfer
 

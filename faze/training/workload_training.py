@@ -5,6 +5,7 @@ The checks run before anything is trained. Each error is one sentence that names
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import inspect
 import math
@@ -20,9 +21,9 @@ from torch.utils.data import Dataset
 from faze import engine as step_engine
 from faze.base import code_hash
 from faze.base.errors import UserError
+from faze.base.run_log import SCORE
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
-from faze.config.workloads import BUILT_IN, SCORE, class_path
 from faze.engine.parallel import World
 from faze.engine.precision import Context, Precision, exact
 from faze.engine.switches import Switch
@@ -44,8 +45,8 @@ def load_workload(name: str) -> Workload:
     Raises:
         UserError: it cannot be imported or created, or is not a `Workload`.
     """
-    module, _, attribute = class_path(name).partition(":")
-    place = str(code_hash.ROOT if name in BUILT_IN else Path.cwd())
+    module, _, attribute = name.partition(":")
+    place = str(Path.cwd())
     if place not in sys.path:
         sys.path.insert(0, place)
     try:
@@ -252,24 +253,15 @@ def build_named(name: str, engine: Engine, world: World, batch_size: int | None 
     return build_workload_training(workload, engine, world, seed=0)
 
 
-def train_workload(config: Resolved, world: World, out: Path, run_log: Path, records: Path | None) -> None:
+def train_workload(config: Resolved, world: World, out: Path, run_log: Path) -> None:
     """Train one tier of a workload with one seed, like `faze.training.dted_training.train`."""
     workload = load_workload(config.workload)
     training = build_workload_training(workload, config.engine, world, config.seed)
     if config.control == "rounding":
         perturb_weight(next(training.module.parameters()))
-    code = workload_code(config.workload)
+    own = code_hash.sources(config.workload.partition(":")[0], Path.cwd())
     fingerprint = code_hash.fingerprint("faze.stages.train_workload")
-    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{code}")
-    if work.has_ended(out, run_log, training.schedule.samples):
-        if world.rank == 0:
-            work.remove()
-        return
-    run = RunIdentity(config, fingerprint, training.switches, training.feed.notes, None)
-    run_training(training, run, [code], work, (run_log, out), records)
-
-
-def workload_code(name: str) -> str:
-    """Return the hash of the file that defines a workload."""
-    module = sys.modules[class_path(name).partition(":")[0]]
-    return code_hash.module_hash(module.__file__)
+    code = hashlib.sha256("\n".join([fingerprint, *own]).encode()).hexdigest()[:12]
+    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{code}")
+    run = RunIdentity(config, code, training.switches, training.feed.notes, None)
+    run_training(training, run, work, run_log, out)

@@ -1,125 +1,94 @@
-"""Outputs are complete or absent."""
+"""Outputs are complete or absent, whatever ends their writer; files of strangers are refused in one sentence."""
 
+import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from faze.base.errors import UserError
-from faze.base.files import check_replaceable, read_json, whole_file, whole_folder, write_json
+from faze.base.files import read_text, whole_file, whole_folder
+
+WRITE = """
+import sys, time
+from faze.base.files import {kind}
+
+with {kind}("{path}") as temporary:
+    {write}
+    print("written", flush=True)
+    time.sleep(600)
+"""
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_file_appears_at_the_end_with_its_suffix(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "a.csv"
+def write_file(path: Path, text: str = "new") -> None:
     with whole_file(path) as temporary:
-        assert temporary.suffix == ".csv"
-        temporary.write_text("x")
-        assert not path.exists()
-    assert path.read_text() == "x"
-    assert names(path.parent) == ["a.csv"]
+        temporary.write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("umask", "modes"), [(0o022, (0o644, 0o755)), (0o077, (0o600, 0o700)), (0o002, (0o664, 0o775))]
-)
-def test_outputs_have_the_permissions_that_the_umask_leaves(umask: int, modes: tuple, tmp_path: Path) -> None:
-    """Regression: strips, which are personal data, were readable by everybody."""
-    before = os.umask(umask)
-    try:
-        with whole_folder(tmp_path / "page") as folder, whole_file(tmp_path / "a.h5") as file:
-            file.write_text("x")
-            (folder / "index.html").touch()
-    finally:
-        os.umask(before)
-    found = [(tmp_path / name).stat().st_mode & 0o777 for name in ("a.h5", "page/index.html", "page")]
-    assert found == [modes[0], modes[0], modes[1]]
-
-
-def test_failed_writer_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("old")
-    with pytest.raises(OSError, match="disk full"), whole_file(path) as temporary:
-        temporary.write_text("half")
-        raise OSError("disk full")
-    assert path.read_text() == "old"
-    assert names(tmp_path) == ["a.csv"]
-
-
-def test_folder_replaces_the_old_one_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "walks"
-    path.mkdir()
-    (path / "stale.mp4").touch()
+def write_folder(path: Path, text: str = "new") -> None:
     with whole_folder(path) as temporary:
-        (temporary / "new.mp4").touch()
-        assert names(path) == ["stale.mp4"]
-    assert names(path) == ["new.mp4"]
-    assert names(tmp_path) == ["walks"]
+        (temporary / text).write_text(text)
 
 
-def test_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "walks"
-    path.mkdir()
-    (path / "old.mp4").touch()
-    with pytest.raises(ValueError, match="boom"), whole_folder(path) as temporary:
-        (temporary / "new.mp4").touch()
-        raise ValueError("boom")
-    assert names(path) == ["old.mp4"]
-    assert names(tmp_path) == ["walks"]
+def test_outputs_replace_former_ones_when_they_are_complete(tmp_path: Path) -> None:
+    write_file(tmp_path / "deep/er/file.txt", "old")
+    write_file(tmp_path / "deep/er/file.txt")
+    assert (tmp_path / "deep/er/file.txt").read_text() == "new"
+    write_folder(tmp_path / "folder", "old")
+    write_folder(tmp_path / "folder")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["new"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "folder"]
 
 
-def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path: Path, monkeypatch) -> None:
-    path, replace = tmp_path / "walks", Path.replace
-    path.mkdir()
-    (path / "old.mp4").touch()
-
-    def not_the_new_one(source: Path, target: Path) -> Path:
-        if target == path and (source / "new.mp4").exists():
-            raise OSError("boom")
-        return replace(source, target)
-
-    monkeypatch.setattr(Path, "replace", not_the_new_one)
-    with pytest.raises(OSError, match="boom"), whole_folder(path) as temporary:
-        (temporary / "new.mp4").touch()
-    assert names(path) == ["old.mp4"] and names(tmp_path) == ["walks"]
+@pytest.mark.parametrize(("context", "write"), [(whole_file, write_file), (whole_folder, write_folder)])
+def test_a_failing_writer_leaves_the_former_output(context, write, tmp_path: Path) -> None:
+    write(tmp_path / "output")
+    with pytest.raises(KeyError), context(tmp_path / "output"):
+        raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ["output"]
+    output = tmp_path / "output"
+    assert output.read_text() == "new" if output.is_file() else (output / "new").exists()
 
 
-def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
-    """Regression: only the first of the required file names was checked."""
-    check_replaceable(tmp_path / "absent", ["a", "b"])
-    check_replaceable(tmp_path, ["a", "b"])
-    (tmp_path / "a").touch()
-    with pytest.raises(UserError, match="exists, but does not contain a and b"):
-        check_replaceable(tmp_path, ["a", "b"])
-    with pytest.raises(UserError, match="exists"):
-        check_replaceable(tmp_path / "a", ["a"])
-    (tmp_path / "b").touch()
-    check_replaceable(tmp_path, ["a", "b"])
+@pytest.mark.parametrize(("kind", "write", "again"), [
+    ("whole_file", "temporary.write_text('half')", write_file),
+    ("whole_folder", "(temporary / 'half').write_text('half')", write_folder),
+])  # fmt: skip
+def test_what_a_killed_writer_left_goes_with_the_next_one(kind: str, write: str, again, tmp_path: Path) -> None:
+    output = tmp_path / "output.h5"
+    command = [sys.executable, "-c", WRITE.format(kind=kind, write=write, path=output)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        writer.stdout.readline()
+        writer.send_signal(signal.SIGKILL)
+    assert not output.exists() and len(list(tmp_path.iterdir())) == 1
+    again(output)
+    assert [path.name for path in tmp_path.iterdir()] == ["output.h5"]
 
 
-def test_the_folder_where_one_is_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: in the folder of a finished page, `--out .` lost both the old and the new page."""
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "a").touch()
-    monkeypatch.chdir(tmp_path / "page")
-    for folder in (Path(), tmp_path, Path("..") / "page"):
-        with pytest.raises(UserError, match="contains the current directory"):
-            check_replaceable(folder, [])
-    with whole_folder(Path()) as temporary:
-        (temporary / "b").touch()
-    assert names(tmp_path / "page") == ["b"] and names(tmp_path) == ["page"]
+def test_a_full_disk_names_the_output(tmp_path: Path) -> None:
+    path = tmp_path / "output.h5"
+    with pytest.raises(OSError) as failed, whole_file(path) as temporary:
+        temporary.write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert (failed.value.filename, failed.value.strerror) == (str(path), "No space left on device")
+    assert not list(tmp_path.iterdir())
 
 
-def test_json_that_was_changed_is_refused(tmp_path):
-    """Regression: numbers changed by a flipped bit were not noticed."""
-    path = tmp_path / "errors.json"
-    write_json(path, {"errors": [{"gaze_deg": 3.25, 1: (1, 2)}], "none": None})
-    assert read_json(path, ["errors"], "run it again") == {"errors": [{"gaze_deg": 3.25, "1": [1, 2]}], "none": None}
-    path.write_text(path.read_text().replace("3.25", "3.27"))
-    with pytest.raises(UserError, match="errors.json is corrupt .*run it again"):
-        read_json(path, ["errors"], "run it again")
-    path.write_text('{"errors": []}')  # as older versions wrote it
-    assert read_json(path, ["errors"], "run it again") == {"errors": []}
+@pytest.mark.parametrize(("content", "words"), [
+    (b"\xff\xfe\x00", "utf-8"),
+    (None, "No such file"),
+])  # fmt: skip
+def test_a_file_of_a_stranger_is_refused_in_one_sentence(content: bytes | None, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "manifest.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"manifest.csv: cannot be read \(.*{words}.*\): save it as UTF-8"):
+        read_text(path)
+
+
+def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("\ufeffä".encode())
+    assert read_text(tmp_path / "a.csv") == "ä"

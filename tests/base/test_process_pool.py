@@ -1,85 +1,58 @@
-"""Processes of a pool start quickly, inherit no open files, end with their parent, and cause few page faults."""
+"""Pools of worker processes: results in order, and no worker outlives a killed stage."""
 
-import fcntl
 import os
-import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-from faze.base.process_pool import worker_processes
-
-ROOT = Path(__file__).parents[2]
-
-
-def nothing() -> None:
-    """Initialise a process of a pool."""
-
-
-def page_faults() -> int:
-    """Count the page faults of this process while it allocates and frees four images of 4 MB twenty times."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        images = [np.empty(4 << 20, np.uint8) for _ in range(4)]
-        for image in images:
-            image[:] = 1
-        del images, image
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-@pytest.mark.skipif("glibc" not in os.confstr("CS_GNU_LIBC_VERSION"), reason="other C libraries have ways of their own")
-def test_freed_images_are_not_faulted_in_anew() -> None:
-    """Fails if glibc is not told to retain freed memory."""
-    with worker_processes(1, nothing) as pool:
-        pool.submit(page_faults).result()
-        kept = pool.submit(page_faults).result()
-    code = "import test_process_pool as t; t.page_faults(); print(t.page_faults())"
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
-    plain = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, check=True)
-    assert kept * 10 < int(plain.stdout)
-
-
-def test_a_process_does_not_hold_our_locks(tmp_path: Path) -> None:
-    """Otherwise, an orphan of a killed run would delay the next run. Regression: forked processes inherited locks."""
-    with (tmp_path / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with worker_processes(1, nothing) as pool:
-            pool.submit(nothing).result()
-            lock.close()  # ours is gone
-            with (tmp_path / "lock").open("w") as again:
-                fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def stop_forever() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_killed_process_is_one_sentence() -> None:
-    with pytest.raises(ChildProcessError, match="process was killed"), worker_processes(1, nothing) as pool:
-        pool.submit(stop_forever).result()
-
+from faze.data.process_pool import worker_processes
 
 SCRIPT = """
-from test_process_pool import loaded, nothing
-from faze.base.process_pool import load_ahead, worker_processes
+from test_process_pool import nothing, wait_forever
+from faze.data.process_pool import worker_processes
 
-load_ahead("faze.data.preparation.work")
-with worker_processes(1, nothing) as pool:
-    print(pool.submit(loaded).result())
+if __name__ == "__main__":
+    with worker_processes(1, nothing) as pool:
+        pool.submit(wait_forever).result()
 """
 
 
-def loaded() -> bool:
-    """Return whether the module to preload has been loaded, and no large module has."""
-    return "faze.data.preparation.work" in sys.modules and not {"torch", "scipy", "matplotlib"} & set(sys.modules)
+def nothing() -> None:
+    """Start a worker without any setting."""
 
 
-def test_modules_are_loaded_once_for_all_processes() -> None:
-    """Fails if processes are spawned."""
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env={"PYTHONPATH": path}, capture_output=True, check=False)
-    assert done.stdout == b"True\n", done.stderr
+def wait_forever() -> None:
+    Path("worker").write_text(f"{os.getpid()} {os.getppid()}\n")
+    time.sleep(600)
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_workers_run_in_order_in_processes_of_their_own() -> None:
+    with worker_processes(2, nothing) as pool:
+        assert list(pool.map(abs, range(-9, 0))) == list(range(9, 0, -1))
+        assert pool.submit(os.getpid).result() != os.getpid()
+
+
+def test_workers_and_their_server_end_with_a_killed_stage(tmp_path: Path) -> None:
+    (tmp_path / "stage.py").write_text(SCRIPT)
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parents[1])])
+    stage = subprocess.Popen([sys.executable, "stage.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path})
+    started = tmp_path / "worker"
+    patience = time.monotonic() + 60
+    while not (started.exists() and started.read_text().endswith("\n")) and time.monotonic() < patience:
+        time.sleep(0.05)
+    processes = [int(word) for word in started.read_text().split()]
+    stage.send_signal(signal.SIGKILL)
+    stage.wait()
+    while any(map(is_running, processes)) and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert not any(map(is_running, processes))

@@ -1,9 +1,4 @@
-"""Peak memory and energy. Stand-ins replace torch's CUDA allocator and the driver's NVML; no GPU has run these tests.
-
-Checked by breaking the code. Memory: a peak that includes the warm-up's workspaces or torch's late imports, that
-covers one device only, or that omits a captured graph or memory freed before. Energy: only the first board, a counter
-that wraps around, a package counted with its parts or with the whole platform. Throttling that is not reported.
-"""
+"""Peak memory and energy. Stand-ins replace torch's CUDA allocator and the driver's NVML."""
 
 import subprocess
 import sys
@@ -14,7 +9,7 @@ import pytest
 import torch
 
 from faze.benchmark import meters
-from faze.benchmark.meters import MemoryPeak, build_energy_meter, steps_lasting
+from faze.benchmark.meters import MemoryPeak, build_energy_meter
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
@@ -54,30 +49,11 @@ def test_peak_excludes_the_workspace_of_the_warm_up_and_reports_it(allocator: Fa
     assert peak.read() == {"peak_gib": 3.5, "reserved_gib": 7.0, "warmup_peak_gib": 7.5}
 
 
-def test_peak_is_the_sum_over_the_devices_of_data_parallel(allocator: FakeAllocator) -> None:
-    peak = MemoryPeak(GPU)
-    allocator.use(0, 2.0)
-    allocator.use(1, 1.5)
-    assert peak.read() == {"peak_gib": 5.0, "reserved_gib": 10.0}
-
-
 def test_peak_includes_the_pool_of_a_captured_graph(allocator: FakeAllocator) -> None:
     peak = MemoryPeak(GPU)
     allocator.segments.append({"segment_pool_id": (0, 1), "total_size": 5 * GIB, "allocated_size": GIB})
     peak.settle()
     assert peak.read()["peak_gib"] == 1.5 + 4.0
-
-
-def test_peak_of_a_cpu_includes_freed_memory_and_excludes_older_memory() -> None:
-    older = torch.ones(2**22)
-    peak = MemoryPeak(CPU)
-    torch.ones(2**24).sum()  # 64 MiB, freed at once
-    assert 0.06 < peak.read()["peak_gib"] < 0.2 and older.sum() > 0
-    torch.ones(2**25).sum()  # 128 MiB
-    peak.settle()
-    torch.ones(2**23).sum()
-    found = peak.read()
-    assert found["warmup_peak_gib"] > 0.12 > 0.08 > found["peak_gib"] > 0.02
 
 
 FRESH = {
@@ -199,10 +175,3 @@ def test_energy_of_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name, (_, _, counter) in counters.items():
         (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
     assert meter.since(before) == pytest.approx(0.75)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "least_s", "steps"), [(0.5, 2.0, 16), (3.0, 2.0, 4), (0.5, 0.0, 4), (0.3, 2.0, 27)]
-)
-def test_a_block_lasts_as_long_as_its_energy_needs(seconds: float, least_s: float, steps: int) -> None:
-    assert steps_lasting(least_s, 4, seconds) == steps

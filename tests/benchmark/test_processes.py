@@ -1,6 +1,5 @@
 """The benchmark's processes: how they start, answer, fail and end."""
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from probe_processes import probe
 from processes import family, living, until
 
 from faze.base.errors import UserError
-from faze.benchmark.processes import ForkServer, Job, TierProcesses, benchmark_processes, fork_servers
+from faze.benchmark.processes import ForkServer, Job, TierProcesses, benchmark_processes
 from faze.benchmark.tier_steps import tier_config
 from faze.config.parameters import Engine
 from faze.engine.parallel import rank_environments
@@ -25,7 +24,7 @@ PROBES = Path(probe_processes.__file__).parent
 
 
 def engine(**changes: object) -> Engine:
-    return dataclasses.replace(tier_config([], "baseline")[1], **changes)
+    return tier_config([], "baseline")[1].model_copy(update=changes)
 
 
 @pytest.fixture(autouse=True)
@@ -71,23 +70,6 @@ def test_no_process_outlives_its_server() -> None:
         time.sleep(0.2)
         began = time.monotonic()
     assert time.monotonic() - began < 30 and not living({pid})
-
-
-def test_a_server_that_was_killed_is_reported_in_one_sentence() -> None:
-    with ForkServer({}) as server:
-        tier = TierProcesses("one", server.start(Job(probe)))
-        tier.receive_description()
-        os.kill(tier.ask("describe")[0]["parent"], signal.SIGKILL)
-        with pytest.raises(UserError, match="fork server"):
-            server.start(Job(probe))
-        tier.dismiss()
-
-
-def test_each_allocator_has_a_server() -> None:
-    jobs = {"roofline": Job(probe), "default": Job(probe, engine()), "keep": Job(probe, engine(allocator="keep"))}
-    with fork_servers(jobs.values()) as servers, benchmark_processes(servers, jobs) as tiers:
-        tunables = {tier.name: tier.ask("describe")[0]["GLIBC_TUNABLES"] for tier in tiers}
-    assert "glibc.malloc" in tunables["keep"] and tunables["default"] == tunables["roofline"] != tunables["keep"]
 
 
 def test_ranks_have_the_environment_of_torchrun() -> None:

@@ -2,40 +2,30 @@
 
 Checked by breaking the code: query entries in the support, weights or steps of another k, biases of the wrong shape
 in the file, the offset added instead of subtracted, a diverged network written, another learner's file used, the
-head's own activation and learnt rates ignored.
+head's own activation ignored.
 """
 
-import dataclasses
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from stage_runs import call_faze
 
-from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.commands import calibrate as stage
-from faze.config.check import build
-from faze.config.parameters import FewshotSection
-from faze.config.yaml_files import read_yaml
-from faze.data.store.codes import write_codes
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.config.validation import read_config
+from faze.data.store.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import random_weights
-from faze.fewshot.person_codes import Calibration, PersonCodes, open_codes, read_person
-from faze.fewshot.personal_estimator import PersonalEstimator, calibrate
+from faze.fewshot.person_codes import Calibration, PersonCodes, read_person
+from faze.fewshot.personal_estimator import PersonalEstimator
 
-ROOT = Path(__file__).resolve().parents[2]
-FEWSHOT = dataclasses.replace(
-    build(FewshotSection, read_yaml(ROOT / "config" / "config.yaml")["fewshot"]),
-    shots=(1, 4),
-    adapt_steps=50,
-    adapt_lr=1e-4,
-    record_steps=(20,),
-)
+SETTINGS = {"shots": (1, 4), "adapt_steps": 50, "adapt_lr": 1e-4}
+FEWSHOT = read_config().fewshot.model_copy(update=SETTINGS)
 
 
 def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20, nan: bool = False) -> Path:
@@ -58,11 +48,9 @@ def write_maml(path: Path, inputs: int = 6, learner: str = "maml", **changes: ob
     """Create two very different networks, for k = 1 and k = 4, with the learner's own settings."""
     both = [random_weights(1, inputs, 8, seed) for seed in (1, 2)]
     state = {name: torch.cat([getattr(w, name) for w in both]) for name in both[0]._fields}
-    if learner == "meta_sgd":
-        state |= {f"rate_scale_{name}": torch.full_like(p, 3.0) for name, p in state.items()}
     own = {"activation": "relu"} if learner == "none" else {}
-    settings = dataclasses.asdict(FEWSHOT) | {"shots": [1, 4]} | changes
-    save_fields(Learned(learner, [1, 4], settings, state, stop_steps=[20, 50], **own), path)
+    settings = FEWSHOT.model_dump() | {"shots": [1, 4]} | changes
+    save_fields(Learned(learner, [1, 4], settings, state, **own), path)
     return path
 
 
@@ -73,16 +61,13 @@ def run(tmp_path, monkeypatch) -> Callable[..., int]:
     write_maml(Path("maml.pt"))
 
     def call(*arguments: object, codes: str = "mine.h5") -> int:
-        monkeypatch.setattr(
-            sys, "argv", ["faze calibrate", *map(str, ("--codes", codes, "--out", "my.pt", *arguments))]
-        )
-        return stage.main()
+        return call_faze("calibrate", "--codes", codes, "--out", "my.pt", *arguments)
 
     return call
 
 
 def me(path: str = "mine.h5") -> PersonCodes:
-    return read_person(open_codes(Path(path)), "me")
+    return read_person(CodeStore(Path(path)), "me")
 
 
 def load_mine() -> PersonalEstimator:
@@ -95,7 +80,6 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     assert re.match(
         r"my.pt: me of mine, offset on 9 samples: 0\.\d\d degrees instead of [34]\.\d\d unadapted, on 11 ", said
     )
-    assert re.search(r"took \d+ ms to adapt, \d+ ms to read", said)
     held = torch.load("my.pt", weights_only=True)
     assert held["state"]["offset_rad"].tolist() == pytest.approx([np.radians(4), 0], abs=0.005)
     assert held["support"] == list(range(9)) and held["shots"] == 9 and held["query_entries"] == 11
@@ -106,29 +90,19 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     assert found.error_deg == pytest.approx(expected) and expected < 0.6
 
 
-@pytest.mark.parametrize(
-    ("learner", "k", "stopping", "steps"),
-    [
-        ("maml", 1, "fixed", 50),
-        ("maml", 4, "fixed", 50),
-        ("maml", 1, "validation", 20),
-        ("maml", 4, "validation", 50),
-        ("meta_sgd", 4, "fixed", 50),
-        ("none", 4, "fixed", 50),
-    ],
-)
-def test_adapted_weights_are_those_that_adapt_measures(run, learner, k, stopping, steps):
+@pytest.mark.parametrize(("learner", "k"), [("maml", 1), ("maml", 4), ("none", 4)])
+def test_adapted_weights_are_those_that_adapt_measures(run, learner, k):
     """All entries after the first k are query entries, so the learner itself measures on the same entries."""
-    write_maml(Path("maml.pt"), learner=learner, stopping=stopping)
+    write_maml(Path("maml.pt"), learner=learner)
     assert run("--shots", k, "--learner-file", "maml.pt") == 0
-    settings = dataclasses.replace(FEWSHOT, query_entries=20 - k, stopping=stopping)
+    settings = FEWSHOT.model_copy(update={"query_entries": 20 - k})
     draws = [Calibration(me(), 0, np.arange(k))]
-    learned = load_learned("maml.pt", learner, [k])
+    learned = load_learned("maml.pt")
     errors = LEARNERS[learner].errors(learned, Adaptation(draws, settings))
     found = load_mine()
     assert found.error_deg == pytest.approx(errors.adapted_deg[0], abs=1e-3)
     assert abs(errors.adapted_deg[0] - errors.start_deg[0]) > 0.1
-    assert found.settings == {"steps": steps, "lr": 1e-4} and found.learner == learner
+    assert found.settings == {"steps": 50, "lr": 1e-4} and found.learner == learner
 
 
 def test_the_file_is_applied_as_its_docstring_says(run):
@@ -153,17 +127,10 @@ def test_every_sample_may_calibrate_and_then_nothing_measures(run, capsys):
     assert (found.support, found.query_entries) == (list(range(20)), 0)
 
 
-def test_a_person_is_picked(run, tmp_path):
-    write_person(tmp_path / "two.h5", names=("me", "you"))
-    assert run("--shots", 3, "--person", "you", codes="two.h5") == 0
-    assert load_mine().person == "you"
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--shots", 21), "person me of mine has 20 entries, fewer than --shots 21"),
-        (("--shots", 15, "--query-entries", 6), "has 20 entries, fewer than --shots 15 + --query-entries 6"),
         (
             ("--shots", 3, "--learner-file", "maml.pt"),
             r"--shots 3: maml.pt was trained for k = 1, 4",
@@ -173,12 +140,11 @@ def test_a_person_is_picked(run, tmp_path):
         (("--shots", 4, "--learner-file", "mine.h5"), "mine.h5: "),
         (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
         (("--shots", 4, "--person", "you"), "mine.h5: contains no person you, only me"),
-        (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 is also the path of `codes`"),
-        (("--shots", 4, "--out", "./none/../mine.h5"), "mine.h5 is also the path of `codes`"),
         (("--shots", 4, "--codes", "two.h5"), "two.h5: contains 2 people, me to you"),
         (("--shots", 4, "--codes", "none.h5"), "none.h5: no such file"),
         (("--shots", 4, "--codes", "nan.h5"), "z_gaze of 1 of 20 entries is not finite"),
         (("--shots", 4, "--learner-file", "wide.pt"), "has gaze codes of size 6"),
+        (("--shots", 4, "--learner-file", "other.pt"), "does not know: of_others"),
         (("--shots", 4, "--learner-file", "wild.pt"), "adaptation of person me of mine with k = 4 diverged"),
     ],
 )
@@ -186,6 +152,7 @@ def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys, arg
     write_person(Path("two.h5"), names=("me", "you"))
     write_person(Path("nan.h5"), nan=True)
     write_maml(Path("wide.pt"), inputs=9)
+    write_maml(Path("other.pt"), learner="of_others")
     write_maml(Path("wild.pt"), adapt_lr=1e30)
     assert run(*arguments) == 1
     said = capsys.readouterr().err.strip()
@@ -194,41 +161,18 @@ def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys, arg
     assert not Path("my.pt").exists()
 
 
-def test_a_learner_file_of_offset_serves_every_k(tmp_path):
-    write_person(tmp_path / "mine.h5")
-    person = me(str(tmp_path / "mine.h5"))
-    alone = calibrate(person, range(2, 9), None)
-    by_file = calibrate(person, range(2, 9), Learned("offset", [1, 4], {}))
-    assert torch.equal(alone.state["offset_rad"], by_file.state["offset_rad"])
-    assert alone.support == by_file.support == list(range(2, 9)) and alone.shots == by_file.shots == 7
-
-
 def write_bayes(path: Path) -> Path:
     """Train on other people, whose gaze head makes the same errors as that of `me`."""
     write_person(Path("others.h5"), tuple(f"{i:02d}" for i in range(12)))
-    others = [read_person(open_codes(Path("others.h5")), f"{i:02d}") for i in range(12)]
-    settings = dataclasses.replace(FEWSHOT, query_entries=10)
+    others = [read_person(CodeStore(Path("others.h5")), f"{i:02d}") for i in range(12)]
+    settings = FEWSHOT.model_copy(update={"query_entries": 10})
     save_fields(LEARNERS["bayes"].meta_train(MetaTraining(others[:8], others[8:], settings, 0)), path)
     return path
 
 
-def test_a_closed_form_serves_any_k_and_says_what_to_look_at_next(run, capsys):
+def test_a_closed_form_serves_any_k(run, capsys):
     write_bayes(Path("bayes.pt"))
-    assert run("--shots", 7, "--learner-file", "bayes.pt", "--suggest") == 0
-    said = capsys.readouterr().out
-    assert "bayes on 7 samples: 0." in said
-    entry, pitch, yaw = map(int, re.search(r"next: entry (\d+) .* about ([+-]\d+)° .* ([+-]\d+)°", said).groups())
-    learned = load_learned("bayes.pt", "bayes", [])
-    assert [entry] == LEARNERS["bayes"].choose(learned, me().seen(slice(None)), 1, list(range(7))) and entry >= 7
-    assert np.degrees(pitchyaw_from_vector(me().gaze_hat[entry])) == pytest.approx((pitch, yaw), abs=0.5)
+    assert run("--shots", 7, "--learner-file", "bayes.pt") == 0
+    assert "bayes on 7 samples: 0." in capsys.readouterr().out
     found = load_mine()
     assert found.gaze(me().seen(slice(None))).shape == (20, 3) and not found.activation
-
-
-def test_who_cannot_tell_how_sure_it_is_suggests_nothing(run, capsys):
-    assert run("--shots", 7, "--suggest") == 1
-    assert "--learner-file of one of affine, bayes, gp" in capsys.readouterr().err
-    write_bayes(Path("bayes.pt"))
-    assert run("--shots", 20, "--learner-file", "bayes.pt", "--suggest") == 1
-    assert "has no entries besides the 20" in capsys.readouterr().err
-    assert not Path("my.pt").exists()

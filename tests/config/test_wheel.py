@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faze.base.compiled import KERNELS, LEVELS, library_name
+from faze.native.compiled import KERNELS, LEVELS, library_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]

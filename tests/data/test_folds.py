@@ -32,17 +32,16 @@ def path(tmp_path: Path) -> Path:
     [(0, "adg", "be", "cf"), (1, "be", "cf", "adg"), (2, "cf", "adg", "be")],
 )
 def test_people_are_in_the_folds_in_turn(path: Path, number: int, test: str, val: str, train: str) -> None:
-    with StripStore(path, fold=Fold(number, 3)) as strips:
+    with StripStore(path, fold=Fold(number=number, folds=3)) as strips:
         assert [strips.persons(split) for split in ("test", "val", "train")] == [list(test), list(val), list(train)]
         assert strips.persons() == list("abcdefg")
-        assert all(strips.verify(person) for person in strips.persons())  # although the stored split is another
 
 
 def test_a_fold_determines_who_is_trained_on(path: Path) -> None:
-    people, _ = load_people(path, "train", (8, 32), min_entries=1, fold=Fold(2, 7))
+    people, _ = load_people(path, "train", (8, 32), min_entries=1, fold=Fold(number=2, folds=7))
     assert people.names == ["a", "b", "e", "f", "g"]  # c is the test person, d the val person
 
 
 def test_more_folds_than_people_are_refused(path: Path) -> None:
     with pytest.raises(UserError, match=r"strips\.h5: 7 people cannot be in 8 folds: lower `folds`"):
-        StripStore(path, fold=Fold(0, 8))
+        StripStore(path, fold=Fold(number=0, folds=8))

@@ -17,19 +17,24 @@ import numpy as np
 import pytest
 from fake_mediapipe import with_open_eyes
 from numpy.typing import NDArray
-from truth import read_truth
+from test_preprocess import write_config
+from truth import annotated_labels
 
+from faze.__main__ import main
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.config.stage_config import resolve, to_lines
-from faze.config.yaml_files import merge, read_yaml
+from faze.config.parameters import Synthetic
+from faze.config.yaml_files import read_yaml
 from faze.data.landmarks import gazecapture as landmarks
 from faze.data.landmarks.gazecapture import annotate
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
+from faze.data.synthetic.people import cast, sample_frames
 from faze.stages import preprocess, synthesise
 
+ROOT = Path(__file__).resolve().parents[2]
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
+SYNTHETIC = {"frames_per_person": 6, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)
 ANNOTATION = ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaze_target")
 
 
@@ -39,14 +44,12 @@ def run(
     stage: object,
     changes: dict,
     *arguments: object,
-    dataset: str | None = None,
+    dataset: str = "",
 ) -> None:
     name = stage.__name__.rpartition(".")[2]
-    config = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
-    resolved = resolve(merge(config, changes), name, dataset=dataset)
-    (folder / f"{name}.yaml").write_text("\n".join(to_lines(resolved)))
-    patch.setattr(sys, "argv", [name, *map(str, ["--config", folder / f"{name}.yaml", *arguments])])
-    assert stage.main() == 0
+    config = write_config(folder, name, dataset, **changes)
+    patch.setattr(sys, "argv", ["faze", name, *map(str, ["--config", config, *arguments])])
+    assert main() == 0
 
 
 def preprocessed(
@@ -98,10 +101,8 @@ def write_json(folder: Path, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create people without annotation bias, so that the annotation equals the ground truth."""
     folder = tmp_path_factory.mktemp("synthetic")
-    changes = {"people": "simple", "bias_deg": 0.0, "frames_per_person": 6, "gazecapture_train_frames": None}
-    changes = {"synthetic": changes | dict.fromkeys(PEOPLE, 1)}
+    changes = {"synthetic": SYNTHETIC}
     outputs = ["--threads", 1, "--truth", folder / "truth.h5"]
     for name in ("mpiifacegaze", "gazecapture"):
         outputs += [f"--{name}", folder / name, f"--{name}-supplementary", folder / f"{name}.h5"]
@@ -110,14 +111,14 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def largest_error_deg(folder: Path, found: dict[str, tuple[list[str], NDArray]], rename: Callable = str) -> float:
+def largest_error_deg(found: dict[str, tuple[list[str], NDArray]], rename: Callable = str) -> float:
     """Return the largest error of normalised gaze over all people."""
-    truth, errors = read_truth(folder / "truth.h5"), []
+    synthetic, errors = Synthetic(**read_yaml(ROOT / "config" / "config.yaml")["synthetic"] | SYNTHETIC), []
+    everybody = {role.person_id: sample_frames(role, synthetic) for role in cast(synthetic)}
     for person, (names, labels) in found.items():
-        known = [name.decode() for name in truth[person]["file_name"]]
-        rows = [known.index(rename(name)) for name in names]
+        rows = [everybody[person].file_names.index(rename(name)) for name in names]
         assert sorted(rows) == list(range(6))
-        true = vector_from_pitchyaw(truth[person]["labels"][rows, :2])
+        true = vector_from_pitchyaw(annotated_labels(everybody[person])[rows, :2])
         errors.append(angular_error(vector_from_pitchyaw(labels[:, :2]), true))
     return float(np.degrees(np.max(errors)))
 
@@ -126,7 +127,7 @@ def largest_error_deg(folder: Path, found: dict[str, tuple[list[str], NDArray]],
 def test_mpiifacegaze_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path, supplementary: bool) -> None:
     annotation = synthetic / "mpiifacegaze.h5" if supplementary else None
     found = preprocessed(tmp_path, "mpiigaze", synthetic / "mpiifacegaze", annotation)
-    assert largest_error_deg(synthetic, found) < 0.001
+    assert largest_error_deg(found) < 0.001
 
 
 def test_the_original_mpiigaze_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path) -> None:
@@ -144,12 +145,12 @@ def test_the_original_mpiigaze_gives_the_generator_s_gaze(synthetic: Path, tmp_p
                 old[f"Data/Original/p00/{day}/{number:04d}.jpg"] = f"p00/{words[0]}"
                 file.write(" ".join([*["0"] * 24, *words[1:3], *words[24:27], *words[15:21], *["1"] * 6]) + "\n")
     found = preprocessed(tmp_path, "mpiigaze", tmp_path)
-    assert largest_error_deg(synthetic, found, old.__getitem__) < 0.001
+    assert largest_error_deg(found, old.__getitem__) < 0.001
 
 
 def test_gazecapture_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path) -> None:
     found = preprocessed(tmp_path, "gazecapture", synthetic / "gazecapture", synthetic / "gazecapture.h5")
-    assert len(found) == 3 and largest_error_deg(synthetic, found) < 0.001
+    assert len(found) == 3 and largest_error_deg(found) < 0.001
 
 
 @pytest.mark.parametrize(("camera", "limit_deg"), [("true", 0.02), ("estimated", 2.5)])
@@ -167,7 +168,7 @@ def test_gazecapture_s_own_files_with_exact_landmarks(
         points = iter(exact_landmarks(true))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))
     write_supplementary(tmp_path / "estimated.h5", entries.items())
-    error_deg = largest_error_deg(synthetic, preprocessed(tmp_path, "gazecapture", raw, tmp_path / "estimated.h5"))
+    error_deg = largest_error_deg(preprocessed(tmp_path, "gazecapture", raw, tmp_path / "estimated.h5"))
     print(f"gaze from exact landmarks with the {camera} camera: at most {error_deg:.4f} degrees off")
     assert error_deg < limit_deg
 

@@ -5,11 +5,8 @@ accepted as a face; landmarks were half a frame off; the origin was not written.
 """
 
 import dataclasses
-import errno
-import functools
 import itertools
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -22,21 +19,19 @@ from fake_mediapipe import with_open_eyes
 from numpy.typing import NDArray
 from one_frame import normalize_pose
 
+from faze.__main__ import main
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.landmarks import detector, estimate_head_pose, gazecapture, parts
-from faze.data.landmarks.detector import ENVIRONMENT, average_mirrored, open_detector, open_faces
+from faze.data.landmarks import detector, gazecapture
+from faze.data.landmarks.detector import ENVIRONMENT, open_detector, open_faces
 from faze.data.landmarks.gazecapture import annotate, estimate_camera
-from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, VERTICES, check_landmarks, estimate_pose
-from faze.data.normalization.images import read_image
+from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, check_landmarks, estimate_pose
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.preparation.shards import stamp_of
-from faze.data.readers import Frame, Reject
+from faze.data.readers import Frame
 from faze.data.readers.gazecapture import GazeCapture
-from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
+from faze.data.store.supplementary import Supplementary, write_supplementary
 from faze.data.synthetic.people import annotation_of, cast, write_person
-from faze.stages import landmarks as stage
 
 LENS = np.array([[573.0, 0, 239.5], [0, 590.0, 319.5], [0, 0, 1]])
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
@@ -59,13 +54,6 @@ def test_exact_landmarks_give_the_pose() -> None:
     rng = np.random.default_rng(0)
     for pose in (random_pose(rng) for _ in range(50)):
         np.testing.assert_allclose(estimate_pose(project(pose), LENS, STRAIGHT), pose, atol=1e-3)
-
-
-def test_the_lens_distortion_is_taken_into_account() -> None:
-    rng, distortion = np.random.default_rng(0), np.array([-0.2, 0.05, 0.001, -0.001, 0])
-    for pose in (random_pose(rng) for _ in range(50)):
-        found = estimate_pose(project(pose, LENS, distortion), LENS, distortion)
-        np.testing.assert_allclose(found, pose, atol=1e-3)
 
 
 def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,49 +116,6 @@ def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.Mo
         assert len(detect(image[:720, :720])) == 2 and len(searched) == 2  # faces are large
 
 
-@pytest.mark.parametrize(("most", "in_squares"), [(1, True), (2, True), (2, False)])
-def test_a_small_face_beside_a_large_one_is_looked_for_if_wanted(
-    monkeypatch: pytest.MonkeyPatch, most: int, in_squares: bool
-) -> None:
-    """Regression: a small face was found only without a large one, and lost if no square showed it."""
-    large = project(np.array([0, 0, 0, 0, 0, 350.0])) + [700, 0]
-    small = project(np.array([0, 0, 0, 0, 0, 600.0])) - [50, 0]
-    searched = itertools.count()
-
-    def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
-        mirrored = next(searched) % 2
-        left = 10 * int(rgb[0, -1 if mirrored else 0, 0])
-        seen = [large, small] if in_squares == (rgb.shape[1] == 720) else [large]
-        faces = [face - [left, 0] for face in seen]
-        faces = [face for face in faces if (face >= 0).all() and (face < rgb.shape[1]).all()]
-        return [(face * [-1, 1] + [rgb.shape[1] - 1, 0])[list(MIRRORED)] for face in faces] if mirrored else faces
-
-    image = np.zeros((720, 1280, 3), np.uint8)
-    image[:, :, 2] = np.arange(1280) // 10
-    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: find)
-    with open_faces(None, most, ENVIRONMENT, threads=1) as detect:
-        searched = itertools.count()
-        found = detect(image)
-        assert next(searched) == (2 if most == 1 else 8)
-    for expected, points in zip([large, small][:most], found, strict=True):
-        np.testing.assert_allclose(points, expected, atol=1e-6)
-
-
-def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:
-    """The pose is the one with the smallest reprojection error, found here from the true pose."""
-    rng = np.random.default_rng(1)
-    for pose in (random_pose(rng) for _ in range(50)):
-        seen = project(pose) + rng.normal(0, 1, (12, 2))
-        found = estimate_pose(seen, LENS, STRAIGHT)
-        guess = {"rvec": pose[:3].copy(), "tvec": pose[3:].copy(), "useExtrinsicGuess": True}
-        how = guess | {"flags": cv2.SOLVEPNP_ITERATIVE}
-        _, rotation, translation = cv2.solvePnP(FACE_MODEL_MM, seen[: len(FACE_MODEL_MM)], LENS, None, **how)
-        np.testing.assert_allclose(found, [*rotation.ravel(), *translation.ravel()], atol=2e-3)
-        turned = cv2.Rodrigues(found[:3])[0] @ cv2.Rodrigues(pose[:3])[0].T
-        assert np.degrees(np.linalg.norm(cv2.Rodrigues(turned)[0])) < 8
-        assert abs(found[5] / pose[5] - 1) < 0.06
-
-
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -231,30 +176,6 @@ def test_faces_that_are_not_visible_enough_are_refused(spoil, reason: str) -> No
         check_landmarks(points, (480, 640))
 
 
-def test_landmarks_of_the_mirrored_frame_are_averaged_unless_they_differ() -> None:
-    """Covered eyes are detected by them: MediaPipe guesses differently in the mirrored frame."""
-    points = project(np.array([0.1, 0.2, 0.1, 5, -10, 350.0]))
-    mirrored = ([479, 0] - points * [1, -1])[list(MIRRORED)]
-    np.testing.assert_allclose(average_mirrored(points, mirrored, 480), points)
-    np.testing.assert_allclose(average_mirrored(points, mirrored + 2, 480), points + [-1, 1])
-    nose = np.where(np.arange(12) < 4, 20.0, 0.0)[:, None]  # only the eyes must agree
-    np.testing.assert_allclose(average_mirrored(points, mirrored + nose, 480), points + nose * [-0.5, 0.5])
-    for wrong in (mirrored + 5, mirrored[list(MIRRORED)], mirrored * np.nan):
-        with pytest.raises(UnusableFrame, match="eyes are covered or unclear: in the mirrored frame"):
-            average_mirrored(points, wrong, 480)
-
-
-def test_a_frame_of_any_camera_has_a_head_pose_or_a_reason() -> None:
-    pose, distortion = np.array([0.1, 0.2, 0, 5, -10, 350.0]), np.array([-0.1, 0.02, 0, 0])
-    image = np.zeros((640, 480, 3), np.uint8)
-    seen = iter([project(pose, LENS, distortion), None, project(pose) - 400])
-    found = estimate_head_pose(image, LENS, distortion, lambda image: next(seen))
-    np.testing.assert_allclose(found, pose, atol=1e-3)
-    for reason in ("no face found", "the frame's edge cuts off the eyes or the nose"):
-        with pytest.raises(UnusableFrame, match=reason):
-            estimate_head_pose(image, LENS, distortion, lambda image: next(seen))
-
-
 def test_a_camera_is_known_by_its_device_whichever_way_it_is_held() -> None:
     np.testing.assert_allclose(estimate_camera("iPhone 6s", 480, 640), [573, 573, 239.5, 319.5])
     np.testing.assert_allclose(estimate_camera("iphone 6S", 640, 480), [573, 573, 319.5, 239.5])
@@ -270,7 +191,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     people = dict.fromkeys(
         ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people"), 1
     )
-    synthetic = dataclasses.replace(DEFAULT, people="simple", frames_per_person=6, bias_deg=0.0, **people)
+    synthetic = DEFAULT.model_copy(update={"frames_per_person": 6, **people})
     written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.layout == "gazecapture"]
     return root, annotation_of(written, "gazecapture")
 
@@ -279,17 +200,6 @@ def exact_landmarks(true: Supplementary) -> list[NDArray]:
     """Return the landmarks of each frame, (12, 2) px, projected through the true camera with its distortion."""
     cameras = (np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in true.camera_parameters)
     return [project(*row) for row in zip(true.head_pose, cameras, true.distortion_parameters, strict=True)]
-
-
-def known_landmarks(root: Path, annotation: dict[str, Supplementary]) -> dict[str, NDArray]:
-    """Return landmarks in the format of the fake MediaPipe package."""
-    known = {}
-    for true in annotation.values():
-        for name, points in zip(true.file_names, exact_landmarks(true), strict=True):
-            image = read_image(root / name)
-            shares = (points + 0.5) / [image.shape[1], image.shape[0]]
-            known[fake_mediapipe.key_of(image)] = np.column_stack([VERTICES, shares])
-    return known
 
 
 def gaze_errors_deg(raw: Path, estimated: Path, true: dict[str, Supplementary]) -> NDArray:
@@ -308,21 +218,8 @@ def gaze_errors_deg(raw: Path, estimated: Path, true: dict[str, Supplementary]) 
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["landmarks", *map(str, arguments)])
-    return stage.main()
-
-
-def test_exact_landmarks_on_rendered_frames_leave_the_error_of_the_camera_alone(
-    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Intrinsics are estimated without distortion; the true focal lengths, principal points and lenses differ."""
-    raw, true = rendered
-    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
-    assert run(monkeypatch, "--raw", raw, "--out", tmp_path / "estimated.h5", "--threads", 2) == 0
-    errors = gaze_errors_deg(raw, tmp_path / "estimated.h5", true)
-    print(f"gaze with estimated cameras: median {np.median(errors):.3f}, largest {errors.max():.3f} degrees")
-    assert len(errors) == 18 and 0.05 < np.median(errors) < 1.0 and errors.max() < 2.5
-    assert [path.name for path in tmp_path.iterdir() if "parts" in path.name] == []
+    monkeypatch.setattr(sys, "argv", ["faze", "landmarks", *map(str, arguments)])
+    return main()
 
 
 def test_exact_landmarks_and_camera_give_the_annotated_gaze(
@@ -352,40 +249,6 @@ def flat(tmp_path: Path) -> Path:
     return tmp_path / "raw"
 
 
-def read_back(raw: Path, entries: Supplementary) -> list[Frame | Reject]:
-    write_supplementary(raw.parent / "estimated.h5", [("00002", entries)])
-    return list(GazeCapture(raw, raw.parent / "estimated.h5").entries("00002"))
-
-
-def test_frames_without_a_pose_come_back_with_the_reason(flat: Path) -> None:
-    pose = np.array([0.1, 0.2, 0, 5, -10, 350.0])
-    found = iter([project(pose, np.array([[305, 0, 159.5], [0, 305, 119.5], [0, 0, 1.0]])), None])
-    frame, invalid, faceless = read_back(flat, annotate(flat, "00002", lambda image: next(found)))
-    assert isinstance(frame, Frame)
-    np.testing.assert_allclose([*frame.rotation_vector, *frame.translation_mm], pose, atol=1e-3)
-    np.testing.assert_allclose(frame.gaze_target_mm, [-10, 40, 0])
-    np.testing.assert_array_equal(frame.camera_matrix, [[305, 0, 159.5], [0, 305, 119.5], [0, 0, 1]])
-    np.testing.assert_array_equal(frame.distortion, np.zeros(5))
-    assert (frame.label_source, frame.on_screen, frame.device, frame.split) == ("estimated", True, "iPhone 5", "train")
-    assert invalid == Reject("00002", "00002/frames/00001.jpg", "screen.json: Orientation is 9, not one of 1 to 4")
-    assert faceless == Reject("00002", "00002/frames/00002.jpg", "no face found")
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "reason"),
-    [
-        ("info.json", {"Dataset": "train", "DeviceName": "iPhone 99"}, "the camera of device 'iPhone 99' is unknown"),
-        *((f"{name}.json", None, "dotInfo.json or screen.json: No such file") for name in ("dotInfo", "screen")),
-        ("frames.json", ["00000.jpg"], "not a list of 1 numbers"),
-    ],
-)
-def test_a_recording_without_labels_is_one_reject(flat: Path, file: str, content: object, reason: str) -> None:
-    path = flat / "00002" / file
-    path.unlink() if content is None else path.write_text(json.dumps(content))
-    (reject,) = read_back(flat, annotate(flat, "00002", lambda image: None))
-    assert (reject.person_id, reject.file_name) == ("00002", "") and reason in reject.reason
-
-
 def test_what_the_stage_lacks_is_one_sentence(
     flat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -401,39 +264,3 @@ def test_what_the_stage_lacks_is_one_sentence(
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", {}))
     assert "no frame of any recording has a head pose" in sentence("--raw", flat)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".out.h5.lock", "fake", "raw", "unused.h5"]
-
-
-def test_a_killed_run_goes_on_after_its_last_recording(
-    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Existing parts, one for each recording, are reused."""
-    raw, true = rendered
-    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
-
-    def files() -> dict[str, Path]:
-        return {person: tmp_path / f"{person}.{stamp_of(raw / person)}.h5" for person in sorted(true)}
-
-    marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), label_source="estimated")
-    done = files()
-    write_supplementary(done["00001"], [("00001", marked)])
-    parts.annotate_everybody(functools.partial(annotate, raw), done, None, 1)
-    assert (read_supplementary(done["00001"], "00001").gaze_target_mm == 1).all()
-    assert read_supplementary(done["60001"], "60001").label_source == "estimated"
-    os.utime(raw / "00001" / "info.json", (1, 1))  # fetched again
-    parts.annotate_everybody(functools.partial(annotate, raw), files(), None, 1)
-    assert (read_supplementary(files()["00001"], "00001").gaze_target_mm != 1).all()
-
-
-def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(
-    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Regression: the parts were removed even after an error."""
-
-    def no_space(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "estimated.h5"))
-
-    raw, true = rendered
-    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
-    monkeypatch.setattr(stage, "write_supplementary", no_space)  # here; the processes have their own
-    assert run(monkeypatch, "--raw", raw, "--out", tmp_path / "estimated.h5") == 1
-    assert len(list(tmp_path.glob("estimated.*.parts/*.h5"))) == len(true)

@@ -77,14 +77,3 @@ def test_no_lens_is_followed_by_a_polynomial_that_errs(strength: float) -> None:
     for row in range(40):
         wanted = opencvs_maps(matrices[row], distortions[row], poses[row])
         np.testing.assert_allclose(lookup.maps(row), wanted, atol=4e-3)
-
-
-def test_strips_of_one_row_or_column_have_maps_too() -> None:
-    matrices, distortions, poses = poses_and_cameras(2, 0.15, -0.3, 0.002, -0.003, 0.1)
-    for width_px, height_px in ((1, 1), (256, 1), (1, 64)):
-        camera = NormalizedCamera(1300, 600, width_px, height_px)
-        lookup = StripLookup(matrices, distortions, poses, camera)
-        maps = lookup.maps(1)
-        assert maps.shape == (2, height_px, width_px) and lookup.is_smooth.all()
-        wanted = opencvs_maps(matrices[1], distortions[1], poses[1], camera)
-        np.testing.assert_allclose(maps, wanted, atol=2e-3)

@@ -15,26 +15,23 @@ import pytest
 import raw_data
 from manifests import HEAD, LINE, TARGET, lines, write_images, write_table
 from one_frame import normalize_pose
-from scipy.io import loadmat, savemat
+from scipy.io import savemat
 
 from faze.base.errors import UserError
 from faze.config.parameters import NormalizedCamera, Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import (
-    INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
     gaze_origins_mm,
 )
 from faze.data.preparation.strip_maker import StripMaker
-from faze.data.readers import Frame, Reader, Reject, check_entries
+from faze.data.readers import Frame, Reader, Reject
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.manifest import Manifest, needs_landmarks
 from faze.data.readers.manifest_lines import ManifestLines
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from faze.data.readers.plausibility import find_impossible, find_unusual
+from faze.data.readers.plausibility import find_impossible
 from faze.data.readers.screen import read_screen
-from faze.data.store.supplementary import read_supplementary, write_supplementary
-from faze.stages import inspect as stage
 
 SCREEN = "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, 0]\n"
 CALIBRATED = """%YAML:1.0
@@ -86,7 +83,7 @@ def without(*names: str) -> dict[str, None]:
 def test_minimal_manifest(path: Path) -> None:
     write_table(path, lines())
     reader: Reader = Manifest(path, None)
-    assert (reader.persons(), reader.count("anna"), reader.folder("anna")) == (["anna"], 3, path.parent)
+    assert (reader.persons(), reader.count("anna")) == (["anna"], 3)
     for position, frame in enumerate(frames(path)):
         assert (frame.person_id, frame.split, frame.frame_index) == ("anna", "test", position)
         assert (frame.file_name, frame.image_path.is_file()) == (f"img/{position:04d}.jpg", True)
@@ -98,16 +95,6 @@ def test_minimal_manifest(path: Path) -> None:
         np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_14_MM)
         assert (frame.label_source, frame.on_screen) == ("annotated", None)
     assert pickle.loads(pickle.dumps(reader)).count("anna") == 3  # preprocess sends it to other processes
-
-
-def test_people_have_splits_and_face_models(path: Path) -> None:
-    rows = lines(1, split="train", face_model="mpiigaze") + lines(1, person="ben", split="VAL", face_model="")
-    rows[1]["image"] = "img/0001.jpg"
-    write_table(path, rows)
-    (anna,), (ben,) = frames(path), frames(path, "ben")
-    assert (anna.split, ben.split) == ("train", "val")
-    np.testing.assert_array_equal(anna.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
-    np.testing.assert_array_equal(ben.inner_eye_corners_mm, INNER_EYE_CORNERS_14_MM)
 
 
 @pytest.mark.parametrize("name", ["cam.yaml", "calib/cam.mat", "ros.yml"])
@@ -125,16 +112,6 @@ def test_camera_files(path: Path, name: str) -> None:
     for frame in frames(path):
         np.testing.assert_array_equal(frame.camera_matrix, raw_data.CAMERA_MATRIX)
         np.testing.assert_array_equal(frame.distortion, raw_data.DISTORTION)
-
-
-def test_opencv_writes_a_camera_that_is_read(path: Path) -> None:
-    file = cv2.FileStorage(str(path.parent / "cam.yaml"), cv2.FILE_STORAGE_WRITE)
-    file.write("cameraMatrix", raw_data.CAMERA_MATRIX)
-    file.write("distCoeffs", raw_data.DISTORTION)
-    file.release()
-    write_table(path, lines(camera="cam.yaml", **without(*manifests.CAMERA)))
-    np.testing.assert_array_equal(frames(path)[0].camera_matrix, raw_data.CAMERA_MATRIX)
-    np.testing.assert_array_equal(frames(path)[0].distortion, raw_data.DISTORTION)
 
 
 def test_field_of_view_gives_an_assumed_camera(path: Path) -> None:
@@ -171,23 +148,6 @@ def test_screen_converts_pixels(path: Path) -> None:
     assert [f.on_screen for f in found] == [True, True, True, False]
 
 
-def test_screen_that_leans_back_has_its_lower_edge_nearer_to_the_user(path: Path) -> None:
-    raw_data.write_file(path, SCREEN + "rotation_deg: [30, 0, 0]\n")
-    lower_left = read_screen(path).to_mm(np.array([[0.0, 1080]]))
-    np.testing.assert_allclose(lower_left, [[172.5, 10 + 194 * np.cos(np.pi / 6), 194 / 2]])
-    raw_data.write_file(path, SCREEN + "rotation_deg: [0, 90, 0]\n")  # its right edge, as the user sees it, is nearer
-    np.testing.assert_allclose(read_screen(path).to_mm(np.array([[1920.0, 0]])), [[172.5, 10, 345]], atol=1e-9)
-
-
-def test_looking_right_and_up_as_the_user_sees_it(path: Path) -> None:
-    """In faze, pitch is positive upwards, and yaw towards the user's right."""
-    raw_data.write_file(path.parent / "screen.yaml", SCREEN.replace("[172.5, 10, 0]", "[172.5, -97, 0]"))
-    head = HEAD | dict.fromkeys(("head_rx", "head_ry", "head_rz", "head_x_mm", "head_y_mm"), 0) | {"head_z_mm": 500}
-    write_table(path, lines(1, target_x_px=1500, target_y_px=100, **without(*TARGET), **{**head}))
-    pitch, yaw = label(frames(path)[0])[:2]
-    assert pitch > 0.1 and yaw > 0.1
-
-
 def label(frame: Frame) -> np.ndarray:
     return normalize_pose(
         frame.rotation_vector, frame.translation_mm, frame.inner_eye_corners_mm, frame.gaze_target_mm
@@ -207,13 +167,14 @@ def test_gaze_angles_are_returned_exactly(path: Path, unit: str) -> None:
 
 
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
-TINY = dataclasses.replace(
-    Synthetic(**VALUES | {"gazecapture_train_frames": None}),
-    mpiigaze_people=1,
-    gazecapture_train_people=1,
-    gazecapture_val_people=0,
-    gazecapture_test_people=1,
-    frames_per_person=3,
+TINY = Synthetic(**VALUES | {"gazecapture_train_frames": None}).model_copy(
+    update={
+        "mpiigaze_people": 1,
+        "gazecapture_train_people": 1,
+        "gazecapture_val_people": 0,
+        "gazecapture_test_people": 1,
+        "frames_per_person": 3,
+    }
 )
 
 
@@ -232,7 +193,10 @@ def others(root: Path) -> dict[str, Reader]:
 
 
 def strips_of(reader: Reader, person: str) -> tuple[np.ndarray, np.ndarray]:
-    maker, found = StripMaker(NormalizedCamera(1300.0, 600.0, 256, 64)), list(reader.entries(person))
+    maker, found = (
+        StripMaker(NormalizedCamera(focal_length_px=1300.0, distance_mm=600.0, width_px=256, height_px=64)),
+        list(reader.entries(person)),
+    )
     pixels, labels = np.zeros((len(found), 64, 256, 3), np.uint8), np.zeros((len(found), 4), np.float32)
     assert maker.make(found, pixels, labels) == [""] * len(found)
     return pixels, labels
@@ -277,50 +241,6 @@ def test_manifest_takes_the_poses_of_a_supplementary_annotation(rendered: Path) 
     assert {entry.label_source for p in reader.persons() for entry in reader.entries(p)} == {"supplementary"}
 
 
-def test_screen_of_rendered_people_is_that_of_their_calibration(rendered: Path) -> None:
-    """monitorPose.mat has another rotation: its z axis is that of the screen, not of the camera."""
-    folder = rendered / "mpiifacegaze/p00/Calibration"
-    sizes, pose = loadmat(folder / "screenSize.mat"), loadmat(folder / "monitorPose.mat")
-    rotation = cv2.Rodrigues(pose["rvecs"])[0] @ np.diag([-1.0, 1, -1])
-    y = np.arcsin(-rotation[2, 0])
-    x, z = np.arctan2(rotation[2, 1], rotation[2, 2]), np.arctan2(rotation[1, 0], rotation[0, 0])
-    keys = {"width_mm": "width_mm", "height_mm": "height_mm", "width_px": "width_pixel", "height_px": "height_pixel"}
-    text = "".join(f"{key}: {sizes[name].item()}\n" for key, name in keys.items())
-    text += f"top_left_mm: {pose['tvecs'].ravel().tolist()}\nrotation_deg: {np.degrees([x, y, z]).tolist()}\n"
-    raw_data.write_file(rendered / "screen.yaml", text)
-    for line in (rendered / "mpiifacegaze/p00/p00.txt").read_text().splitlines():
-        numbers = np.array(line.split()[1:27], np.float64)
-        found = read_screen(rendered / "screen.yaml").to_mm(numbers[None, :2])[0]
-        np.testing.assert_allclose(found, numbers[23:26], atol=1e-4)
-
-
-def test_lines_for_landmarks(path: Path, tmp_path: Path) -> None:
-    """`faze landmarks` gets everything about a line except the head pose, and the target once it knows the eyes."""
-    rows = lines(4, split="train", **without(*HEAD, *TARGET), gaze_pitch_rad=0.0, gaze_yaw_rad=0.0)
-    rows[3]["image"] = "../else.jpg"
-    found = ManifestLines(write_table(path, rows))
-    first, second, third, reject = found.unposed("anna")
-    assert isinstance(reject, Reject) and "line 5" in reject.reason and "path leads out" in reject.reason
-    assert (first.split, first.line, first.file_name) == ("train", 2, "img/0000.jpg") and first.target_mm is None
-    np.testing.assert_array_equal(first.target_from(np.array([1.0, 2, 600])), [1, 2, -400])
-    entries = raw_data.supplementary([line.file_name for line in (first, second)])
-    camera = np.tile([300.0, 301, 160, 118], (2, 1))
-    camera[1] += 1
-    entries = dataclasses.replace(entries, camera_parameters=camera, distortion_parameters=np.zeros((2, 5)))
-    entries = dataclasses.replace(entries, label_source="estimated")
-    write_supplementary(tmp_path / "s.h5", [("anna", entries)])
-    frame, *rejects = read(path, supplementary=tmp_path / "s.h5")
-    assert frame.label_source == "estimated"
-    words = ["estimated with another camera", "not in the supplementary annotation", "path leads out"]
-    assert all(word in entry.reason for word, entry in zip(words, rejects, strict=True))
-    assert read_supplementary(tmp_path / "s.h5", "anna").label_source == "estimated"
-    write_table(path, rows + [rows[0] | {"person": "ben", "image": "img/ben.jpg"}])
-    assert read(path, "ben", tmp_path / "s.h5")[0].file_name == ""
-    write_table(path, lines())
-    with pytest.raises(UserError, match=r"frames.csv: has head poses, and so has .*s.h5: remove"):
-        Manifest(path, tmp_path / "s.h5")
-
-
 def test_frames_are_in_the_order_of_session_and_time(path: Path) -> None:
     rows = lines()
     for row, (session, time_s) in zip(rows, [("b", 2), ("a", 0), ("b", 1)], strict=True):
@@ -346,17 +266,6 @@ def test_excel_in_german(path: Path) -> None:
     np.testing.assert_array_equal(found[2].gaze_target_mm, raw_data.TARGET_MM)
     path.write_text(plain.replace("-0,2", "-0.2", 1))
     assert "line 2, column" in refusal(path) and "one has a decimal comma and the other a point" in refusal(path)
-
-
-def test_quotes_blank_lines_and_names_that_are_not_utf8(path: Path) -> None:
-    write_table(path, lines())
-    content = path.read_bytes().replace(b"anna", b'"anna"').replace(b"img/0002", b"img/\xff2")
-    first, rest = content.split(b"\n", 1)
-    path.write_bytes(first.replace(b"image", b" Image ") + b"\n\n" + rest)
-    found = read(path)
-    assert [f.file_name for f in found] == ["img/0000.jpg", "img/0001.jpg", "img/\udcff2.jpg"]
-    path.write_bytes(path.read_bytes().replace(b"img/0001.jpg", b""))
-    assert reasons(path)[1] == "line 4, column image: is empty"  # as a spreadsheet counts, with the empty line 2
 
 
 @pytest.mark.parametrize("integers", [False, True])
@@ -466,29 +375,6 @@ def test_files_that_are_no_tables(path: Path, content: bytes, words: str) -> Non
             needs_landmarks(path)
 
 
-def test_form_of_the_lines(path: Path) -> None:
-    write_table(path, lines())
-    text = path.read_text()
-    header, first, *rest = text.splitlines()
-    path.write_text(header + "\n")
-    assert refusal(path).endswith("has a header, but no lines: add one line per frame")
-    path.write_text("\n".join([header, first + ",7", *rest]))
-    assert f"line 2: has {len(LINE) + 2} cells, but the header has {len(LINE) + 1}" in refusal(path)
-    path.write_text("\n".join([header, first, rest[0].rpartition(",")[0]]))
-    assert "line 3: has" in refusal(path)
-    path.write_text("\n".join([header + ",,", first + ",,note"]))
-    assert "line 2: a cell is in a column without a name" in refusal(path)
-    path.write_text("\n".join([header + ",fx_px", first + ",1"]))
-    assert "two columns are called 'fx_px'" in refusal(path)
-    path.write_text("\n".join([header, first.replace("anna", '"anna')]))
-    assert "line 2: unexpected end of data: check the quotes" in refusal(path)
-    path.write_bytes(text.replace("anna", "Jürgen").encode("latin-1"))
-    assert "line 2, column person: is not UTF-8: save the table as CSV in UTF-8" in refusal(path)
-    workbook = path.rename(path.with_suffix(".xlsx"))
-    assert "is a workbook of a spreadsheet: save its sheet as CSV" in refusal(workbook)
-    assert "there is no such file" in refusal(path)
-
-
 # Cells of the second line that make it a reject, and words of the reason.
 LINE_FAULTS = {
     "text": ({"fx_px": "wide"}, "line 3, column fx_px is 'wide', which is not a finite number"),
@@ -573,29 +459,6 @@ def test_faults_of_a_screen(path: Path, old: str, new: str, words: str) -> None:
     assert words in str(refused.value) and "screen.yaml" in str(refused.value)
 
 
-def test_columns_that_resemble_nothing_are_ignored(path: Path) -> None:
-    write_table(path, lines(comment="tired", camera_id=3, gender="x"))
-    assert ManifestLines(path).layout.ignored == ("comment", "camera_id", "gender")
-    assert len(frames(path)) == 3
-
-
-def test_image_listed_twice(path: Path) -> None:
-    rows = lines(2)
-    write_table(path, [*rows, rows[0] | {"image": "./img//0000.jpg"}])
-    *_, last = check_entries(read(path), exclude_off_screen=False)
-    assert last == Reject("anna", "img/0000.jpg", "listed twice")
-
-
-def test_missing_and_scaled_images_are_rejects_of_preprocess(path: Path) -> None:
-    write_table(path, lines())
-    (path.parent / "img/0000.jpg").unlink()
-    small = cv2.imencode(".jpg", np.zeros((120, 160, 3), np.uint8))[1].tobytes()
-    (path.parent / "img/0001.jpg").write_bytes(small)
-    maker, found = StripMaker(NormalizedCamera(1300.0, 600.0, 256, 64)), frames(path)
-    first, second, _ = maker.make(found, np.zeros((3, 64, 256, 3), np.uint8), np.zeros((3, 4), np.float32))
-    assert "cannot read the file" in first and "the 160 x 120 frame does not match its camera" in second
-
-
 def test_impossible_labels() -> None:
     labels = np.radians([[10, 20, 5, 10], [95, 0, 0, 0], [0, 100, 0, 0], [0, 0, 0, -170], [0, 60, 0, -60]])
     labels = np.concatenate([labels, [[np.nan, 0, 0, 0]]])
@@ -603,70 +466,6 @@ def test_impossible_labels() -> None:
     found = find_impossible(labels)
     assert not found[0] and all(word in reason for word, reason in zip(words, found, strict=True)), found
     assert find_impossible(np.empty((0, 4))) == []
-
-
-def test_unusual_labels() -> None:
-    rng = np.random.default_rng(0)
-    head = rng.normal(0, 10, (200, 2))
-    usual = np.radians(np.column_stack([head + rng.normal(0, 8, (200, 2)), head]))
-    assert find_unusual(usual) == [] and find_unusual(usual[:0]) == []
-    (found,) = find_unusual(usual * [1, -1, 1, 1])
-    assert "the yaw of gaze and head have opposite signs" in found
-    assert any("degrees from the camera" in words for words in find_unusual(usual + np.radians([0, 70, 0, 70])))
-    assert any("degrees from the head" in words for words in find_unusual(usual + np.radians([0, 25, 0, -25])))
-
-
-def inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, *arguments: object) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.argv", ["faze inspect", *map(str, arguments)])
-    code = stage.main()
-    return code, *capsys.readouterr()
-
-
-def test_inspect_describes_a_manifest(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    raw_data.write_file(path.parent / "screen.yaml", SCREEN)
-    rows = lines(3, **without(*TARGET), comment="")
-    for row, x in zip(rows, (100, 1800, 1930), strict=True):
-        row |= {"target_x_px": x, "target_y_px": 100}
-    code, text, errors = inspect(monkeypatch, capsys, write_table(path, rows))
-    assert (code, errors) == (0, "")
-    head, _, _, anna, _, verdict, _, ignored = text.splitlines()
-    assert head == "frames.csv: 1 person, 3 lines, 3 usable" and verdict == "No line is rejected."
-    cells = ["anna", "test", "3", "3", "f 300 px", "x 100 to 1930, y 100 to 100 px", "66.7 %"]
-    assert re.split("  +", anna) == cells and ignored == "Ignored columns: comment."
-
-
-def test_inspect_lists_faults_and_exits_with_1(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    rows = lines(6)
-    write_images(path.parent, 5)
-    rows[1]["fx_px"] = rows[2]["fx_px"] = ""
-    rows[4]["image"] = rows[0]["image"]
-    (path.parent / "img/0003.jpg").write_bytes(cv2.imencode(".jpg", np.zeros((120, 160, 3), np.uint8))[1].tobytes())
-    code, text, errors = inspect(monkeypatch, capsys, write_table(path, rows))
-    assert code == 1 and f"{path}: 5 of 6 lines cannot be used: correct or remove them" in errors
-    assert "  2 lines (3, 4): column fx_px is empty\n" in text
-    assert "  1 line (5): column image: the 160 x 120 frame does not match its camera" in text
-    assert "  1 line (6): column image: already in line 2\n" in text
-    assert "  1 line (7): column image: no such file\n" in text
-    write_table(path, lines(slpit="test"))
-    code, text, errors = inspect(monkeypatch, capsys, path)
-    assert (code, text) == (1, "") and "did you mean 'split'" in errors
-    assert inspect(monkeypatch, capsys, path, "--verify")[0] == 1
-
-
-def test_inspect_warns_and_knows_missing_poses(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    camera = {"hfov_deg": 60, **without(*manifests.CAMERA)}
-    code, text, _ = inspect(monkeypatch, capsys, write_table(path, lines(target_z_mm=-700, **without(*HEAD), **camera)))
-    assert code == 0 and "No head poses: `faze landmarks` estimates them." in text and "60° assumed" in text
-    assert "Warning: person anna: 3 targets are up to 700 mm behind the camera" in text
-    assert "unknown" in text
-    code, text, _ = inspect(monkeypatch, capsys, write_table(path, lines(target_x_mm=3000, target_z_mm=0)))
-    assert code == 0 and "Warning: person anna: the gaze is typically" in text
 
 
 def test_examples_of_the_page_are_read(tmp_path: Path) -> None:

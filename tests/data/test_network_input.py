@@ -43,13 +43,6 @@ def test_equalize_keeps_a_constant_picture(level):
     assert torch.equal(equalize(strip), strip)
 
 
-def test_every_strip_of_a_batch_is_equalised_by_itself():
-    strips = torch.randint(0, 256, (3, 64, 256, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    strips[1] //= 4
-    alone = torch.cat([to_network(strip[None], 32, 128) for strip in strips])
-    assert torch.equal(to_network(strips, 32, 128), alone)
-
-
 def test_shrink_rounds_the_mean_of_each_square():
     strip = torch.zeros(1, 2, 4, 3, dtype=torch.uint8)
     strip[0, :, :2, 0] = torch.tensor([[1, 2], [3, 4]])  # mean 2.5
@@ -106,8 +99,3 @@ def test_opencv_and_torch_make_the_same_input_of_random_strips(size, seed):
     strips = torch.from_numpy(rng.integers(low, np.maximum(high, low + 1), (9, 64, 256, 3)).astype(np.uint8))
     strips[0] = int(rng.integers(0, 256))
     assert torch.equal(to_network(strips, *size), to_network_torch(strips, *size))
-
-
-def test_strips_that_are_not_in_one_piece():
-    strips = torch.randint(0, 256, (4, 3, 64, 256), dtype=torch.uint8).permute(0, 2, 3, 1)[::2]
-    assert torch.equal(to_network(strips, 32, 128), to_network_torch(strips, 32, 128))

@@ -9,7 +9,7 @@ from trajectory import made_up_people
 
 from faze.base.errors import UserError
 from faze.data import pairs
-from faze.data.pairs import BatchShare, PairIndices, PeopleStrips, cache, cache_what_fits, load_people
+from faze.data.pairs import BatchShare, PairIndices, PeopleStrips, cache_what_fits, load_people
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 
 COUNTS = [5, 2, 9]
@@ -51,12 +51,6 @@ def test_each_entry_is_a_once_an_epoch_and_b_is_another_of_the_same_person(seed,
     assert all(one != other for one, other in zip(a, b, strict=True))
 
 
-def test_partners_are_uniform():
-    batch = PairIndices([4], BatchShare(1, 4000))[0]
-    shares = np.bincount(4 * batch["index_a"] + batch["index_b"], minlength=16).reshape(4, 4) / 1000
-    np.testing.assert_allclose(shares + np.eye(4) / 3, 1 / 3, atol=0.06)
-
-
 def test_order_depends_on_seed_and_epoch():
     orders = [epoch(0), epoch(1), epoch(0, seed=1), epoch(1, seed=1)]  # neither only one of both, nor their sum
     for number in range(3):
@@ -84,27 +78,6 @@ def test_batch_has_the_strips_and_labels_of_its_pairs():
         assert torch.equal(batch[f"gaze_{member}"], spelled[:, None] + torch.tensor([0, 0.25]))
         assert torch.equal(batch[f"head_{member}"], spelled[:, None] + torch.tensor([0.5, 0.75]))
     assert (batch["image_a"] != batch["image_b"]).flatten(1).all()
-
-
-def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
-    rng = np.random.default_rng(0)
-    labels = rng.normal(0, 0.2, (7, 4)).astype(np.float32)
-    strips = [
-        PersonStrips(name, "train", ["f"] * len(own), rng.integers(0, 256, (len(own), 64, 256, 3), np.uint8), own)
-        for name, own in (("a", labels[:2]), ("b", labels[2:3]), ("c", labels[3:]))
-    ]
-    path = tmp_path / "gazecapture.h5"
-    write_strips(path, "gazecapture", strips)
-    stored, left_out = load_people(path, "train", (32, 128), min_entries=2)
-    cached = cache(stored)
-    assert (cached.names, cached.counts, left_out) == (["a", "c"], [2, 4], ["b"])
-    assert cached.cached and not stored.cached
-    for step in range(3):
-        indices = PairIndices(stored.counts, BatchShare(1, 4))[step]
-        one, other = cached.gather_pairs(indices), stored.gather_pairs(indices)
-        assert len(one) == 7 and all(torch.equal(one[name], other[name]) for name in one)
-        wanted = torch.from_numpy(np.delete(labels, 2, axis=0)[indices["index_b"]])
-        assert torch.equal(torch.cat([one["gaze_b"], one["head_b"]], 1), wanted)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import raw_data
 from test_preprocess import ROOT, write_config
-
-from faze.data.store.strips import StripStore
 
 pytestmark = pytest.mark.kills
 
@@ -124,10 +121,3 @@ def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path
     for name in ("strips.h5", "rejects.csv"):
         assert (disturbed / name).read_bytes() == (undisturbed / name).read_bytes()
     assert {path.name for path in disturbed.iterdir()} == {path.name for path in undisturbed.iterdir()}
-    with StripStore(disturbed / "strips.h5") as ours, StripStore(undisturbed / "strips.h5") as theirs:
-        assert ours.persons() == theirs.persons() == ["p00", "p01"]
-        for person in ours.persons():
-            assert ours.verify(person)
-            assert ours.file_names(person) == theirs.file_names(person)
-            np.testing.assert_array_equal(ours.pixels(person), theirs.pixels(person))
-            np.testing.assert_array_equal(ours.labels(person), theirs.labels(person))

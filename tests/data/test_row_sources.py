@@ -6,13 +6,11 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
 
-from faze.data import pairs
-from faze.data.pairs import FileRows, StoreRows, TableRows, cache, load_people, stored_rows
+from faze.data.pairs import FileRows, cache, load_people, stored_rows
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 
 COUNTS = {"a": 7, "b": 5, "c": 9}
@@ -56,44 +54,11 @@ def test_rows_travel_to_other_processes(path, start):
     assert _read(pickle.loads(pickle.dumps(rows))) == _read(rows)
 
 
-def test_a_file_system_that_cannot_say_what_is_cached_is_read_all_the_same(path, monkeypatch):
-    real = os.preadv
-
-    def preadv(descriptor: int, buffers: list, offset: int, flags: int) -> int:
-        if flags:
-            raise OSError(95, "Operation not supported")
-        return real(descriptor, buffers, offset, flags)
-
-    monkeypatch.setattr(pairs.os, "preadv", preadv)
-    assert _read(stored_rows(StripStore(path), path, ["a"])) == int(everything(path, ["a"])[6].long().sum())
-
-
 def test_a_file_that_became_shorter_is_one_sentence(path):
     rows = stored_rows(StripStore(path), path, ["a", "b", "c"])
     os.truncate(path, int(rows.offsets[-1]) + 100)
     with pytest.raises(ValueError, match=r"strips\.h5: .*truncated"):
         rows.gather(torch.tensor([20]))
-
-
-@pytest.mark.parametrize("layout", [{"chunks": (1, 64, 256, 3)}, {"chunks": (4, 64, 256, 3), "compression": "lzf"}])
-def test_strips_in_chunks_come_through_hdf5(path, layout, tmp_path):
-    wanted, other = everything(path, ["a", "b"]), tmp_path / "released.h5"
-    with h5py.File(path) as source, h5py.File(other, "w") as file:
-        for person in ("a", "b"):
-            file.create_dataset(f"{person}/pixels", data=source[f"{person}/pixels"], **layout)
-            file.create_dataset(f"{person}/labels", data=source[f"{person}/labels"])
-    assert StripStore(other).location("a") is None
-    people, _ = load_people(other, "train", (64, 256), min_entries=2)
-    assert isinstance(people.rows, StoreRows)
-    assert torch.equal(people.gather(torch.tensor([11, 0, 6, 7])), wanted[[11, 0, 6, 7]])
-
-
-def test_location_is_the_position_of_the_bytes(path):
-    offset, size = StripStore(path).location("b")
-    assert size == 64 * 256 * 3
-    with path.open("rb") as file:
-        file.seek(offset + 2 * size)
-        assert file.read(size) == StripStore(path).pixels("b", 2).tobytes()
 
 
 def test_cached_people_come_from_their_table(path):
@@ -102,11 +67,3 @@ def test_cached_people_come_from_their_table(path):
     cached = cache(people)
     assert cached.cached
     assert torch.equal(cached.gather(torch.tensor([20, 3, 7])), everything(path, ["a", "b", "c"])[[20, 3, 7]])
-
-
-@pytest.mark.parametrize("shape", [(4, 8, 3), (1, 5, 3)])
-def test_gathered_rows_are_those_at_their_indices(shape):
-    """Rows are copied in words of eight bytes, or byte by byte if the row size is not a multiple of eight."""
-    table = torch.randint(0, 256, (9, *shape), dtype=torch.uint8)
-    indices = torch.tensor([8, 0, 0, 3])
-    assert torch.equal(TableRows(table).gather(indices), table[indices])

@@ -1,6 +1,5 @@
 """Stored data is read back bit for bit, released files can be opened, and invalid files are named."""
 
-import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from truth import read_truth
 
 from faze.data.pairs import stored_rows
 from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
@@ -19,7 +17,6 @@ from faze.data.store.supplementary import (
     read_supplementary,
     supplementary_persons,
     write_supplementary,
-    write_truth,
 )
 
 RANDOM = np.random.default_rng(0)
@@ -96,38 +93,6 @@ def test_strips_of_the_released_code_open(tmp_path: Path) -> None:
         np.testing.assert_array_equal(strips.pixels("p00", [2, 1]), pixels[[2, 1]])
 
 
-def send_strips(strips: StripStore, send: Callable[[NDArray], None]) -> None:
-    for _ in range(50):
-        send(strips.pixels("00003", [3, 1]))
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_strips_are_read_in_other_processes(path: Path, people: list[PersonStrips], method: str) -> None:
-    """A forked process inherits the store and reads at the same time as its parent; a spawned process receives it."""
-    context = multiprocessing.get_context(method)
-    with StripStore(path) as strips:
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=send_strips, args=(strips, sender.send))
-        process.start()
-        for _ in range(50):
-            np.testing.assert_array_equal(strips.pixels("00003", 0), people[0].pixels[0])
-            np.testing.assert_array_equal(receiver.recv(), people[0].pixels[[3, 1]])
-        process.join()
-        assert process.exitcode == 0
-
-
-def test_a_file_appears_only_whole(tmp_path: Path) -> None:
-    def one_and_then_a_fault() -> object:
-        yield person("00001", "train", 2)
-        raise ValueError("camera on fire")
-
-    with pytest.raises(ValueError, match="on fire"):
-        write_strips(tmp_path / "strips.h5", "gazecapture", one_and_then_a_fault())
-    with pytest.raises(ValueError, match="not written"):
-        write_strips(tmp_path / "strips.h5", "gazecapture", [])
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_codes_are_read_as_written(tmp_path: Path) -> None:
     written = {"p01": codes(3), "p00": codes(2)}
     write_codes(tmp_path / "codes.h5", "mpiigaze", ((name, "test", arrays) for name, arrays in written.items()))
@@ -196,16 +161,6 @@ def test_the_supplementary_annotation_is_read_as_written(tmp_path: Path) -> None
         np.testing.assert_array_equal(file["00001/head_pose"], written.head_pose)
 
 
-def test_truth_is_read_as_written(tmp_path: Path) -> None:
-    gaze = np.arange(6.0).reshape(2, 3)
-    write_truth(tmp_path / "truth.h5", [("p01", {"gaze": -gaze}), ("p00", {"gaze": gaze, "bias_deg": 1.5})])
-    truth = read_truth(tmp_path / "truth.h5")
-    assert [list(truth["p00"]), list(truth["p01"])] == [["bias_deg", "gaze"], ["gaze"]]
-    np.testing.assert_array_equal(truth["p00"]["gaze"], gaze)
-    np.testing.assert_array_equal(truth["p01"]["gaze"], -gaze)
-    assert truth["p00"]["bias_deg"] == 1.5
-
-
 def edit(path: Path, change: Callable[[h5py.File], object]) -> None:
     with h5py.File(path, "r+") as file:
         change(file)
@@ -217,21 +172,6 @@ def replace(name: str, data: NDArray) -> Callable[[h5py.File], None]:
         file[name] = data
 
     return change
-
-
-def test_a_tolerant_store_leaves_out_people_and_keeps_the_reason(path: Path) -> None:
-    """The table in tests/fuzz lists every kind of damage."""
-    edit(path, replace("00003/labels", np.zeros((3, 4))))
-    with pytest.raises(ValueError, match=r"strips.h5: person 00003: labels .* \(3, 4\)"):
-        StripStore(path)
-    with StripStore(path, tolerant=True) as strips:
-        assert strips.persons() == ["00001", "00002"] and "(3, 4)" in strips.faults["00003"]
-
-
-def test_control_characters_are_not_printed(path: Path) -> None:
-    edit(path, lambda file: file["00003"].attrs.__setitem__("device", "\x1b[2Jphone"))
-    with StripStore(path) as strips:
-        assert strips.device("00003") == "?[2Jphone"
 
 
 def test_strips_of_several_sizes_cannot_be_rows_of_one_table(path: Path) -> None:
@@ -247,13 +187,3 @@ def test_the_source_of_the_pixels_is_kept(tmp_path: Path, source: str | None) ->
     write_codes(tmp_path / "codes.h5", "gazecapture", [("p00", "test", codes(2))], **given)
     with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.pixel_source == CodeStore(tmp_path / "codes.h5").pixel_source == (source or "unknown")
-
-
-def test_unknown_people_are_named(tmp_path: Path, path: Path) -> None:
-    with StripStore(path) as strips:
-        for read in (strips.split, strips.count, strips.pixels, strips.labels):
-            with pytest.raises(ValueError, match=r"strips.h5: contains no person p07"):
-                read("p07")
-    write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))])
-    with pytest.raises(ValueError, match="contains no person p07"):
-        CodeStore(tmp_path / "codes.h5")["p07"]

@@ -1,4 +1,4 @@
-"""Strips of a shard equal those made frame by frame, decoded entirely or in part; bad frames are named."""
+"""Strips of a shard equal those made frame by frame; bad frames are named."""
 
 import dataclasses
 from pathlib import Path
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from one_frame import normalize_pose, warp_fused
 
 from faze.config.parameters import NormalizedCamera
-from faze.data.normalization.images import EncodedFrame, read_image
+from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.normalization.warp import warp_two_step
-from faze.data.preparation.strip_maker import StripMaker, rows_needed
+from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
@@ -82,77 +82,3 @@ def test_a_block_is_its_frames_one_by_one(tmp_path: Path, released: str | None, 
         np.testing.assert_array_equal(labels[row], pose.labels.astype(np.float32))
     assert pixels.reshape(len(frames), -1).any(axis=1).all()
     assert capfd.readouterr().err == ""
-
-
-def test_only_the_rows_of_the_strip_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: every row was decoded."""
-    shapes, decode = [], cv2.imdecode
-
-    def spy(data: NDArray, flags: int) -> NDArray:
-        image = decode(data, flags)
-        shapes.append(image.shape)
-        return image
-
-    (tmp_path / "0.jpg").write_bytes(encode())
-    frames = [frame(tmp_path / "0.jpg", np.zeros(3), [0, y, 400]) for y in (-120, 0, 140)]
-    monkeypatch.setattr(cv2, "imdecode", spy)
-    assert make(StripMaker(CAMERA), frames)[2] == [""] * 3
-    heights = [shape[0] for shape in shapes]
-    assert heights == sorted(heights) and heights[0] < 100 and heights[1] < 200 and heights[2] == 240
-    shapes.clear()
-    monkeypatch.setattr(EncodedFrame, "size_px", None)
-    make(StripMaker(CAMERA), frames)
-    assert shapes == [(240, 320, 3)] * 3
-
-
-def test_rows_that_an_interpolation_needs() -> None:
-    heights = {-5.0: 1, -0.5: 2, 0.0: 2, 99.0: 101, 99.9: 101}
-    for lowest, rows in heights.items():
-        assert rows_needed(np.array([[-9.0, lowest]], np.float32)) == rows
-    assert rows_needed(np.array([[np.nan, 3]], np.float32)) is None
-    assert rows_needed(np.array([[np.inf, 3]], np.float32)) is None
-    assert rows_needed(np.array([[1e30, 3]], np.float32)) >= 1 << 20
-
-
-@pytest.mark.parametrize("released", [None, "keep"])
-def test_bad_frames_among_good_ones_are_named(tmp_path: Path, released: str | None) -> None:
-    whole, (good,) = encode(), some_frames(tmp_path, [encode()])[:1]
-    contents = {
-        "truncated JPEG": whole[: len(whole) // 2],
-        "empty file": b"",
-        "not an image that can be decoded": b"hello",
-        "cannot read the file: No such file or directory": None,
-    }
-    frames, wanted = [good], [""]
-    for number, (reason, content) in enumerate(contents.items()):
-        path = tmp_path / f"bad{number}.jpg"
-        if content is not None:
-            path.write_bytes(content)
-        frames.append(frame(path, np.zeros(3), [0, 0, 400]))
-        wanted.append(reason)
-    annotated = {
-        "eyes are outside the 320 x 240 frame, at (-140, 118)": frame(
-            good.image_path, np.zeros(3), [-400, 0, 402.3970], DISTORTIONS[1]
-        ),
-        "head pose is not finite": frame(tmp_path / "absent.jpg", np.full(3, np.nan), [0, 0, 400]),
-        "head pose is behind the camera": frame(good.image_path, np.zeros(3), [0, 0, -400]),
-    }
-    frames += [*annotated.values(), good]
-    wanted += [*annotated, ""]
-    pixels, labels, reasons = make(StripMaker(CAMERA, released), frames)
-    assert reasons == wanted
-    np.testing.assert_array_equal(pixels[0], pixels[-1])
-    np.testing.assert_array_equal(labels[0], labels[-1])
-
-
-def test_a_block_of_no_frames_has_no_reasons() -> None:
-    assert make(StripMaker(CAMERA), [])[2] == []
-
-
-def test_frames_larger_than_the_first_buffer_are_read_whole(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    noise = rng.integers(0, 256, (1200, 1600, 3), dtype=np.uint8)
-    data = cv2.imencode(".jpg", noise, [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
-    assert len(data) > 1 << 21
-    (tmp_path / "large.jpg").write_bytes(data)
-    np.testing.assert_array_equal(read_image(tmp_path / "large.jpg"), read(data))

@@ -17,41 +17,37 @@ import pytest
 from data_sets import LAYOUTS
 from planted_faults import FAULTS, Planted, damage
 from test_landmarks import exact_landmarks
+from test_preprocess import write_config
 
-from faze.config.stage_config import resolve, to_lines
-from faze.config.yaml_files import read_yaml
+from faze.__main__ import main
 from faze.data.landmarks.pose import VERTICES
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_supplementary
-from faze.stages import landmarks, preprocess, synthesise
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
 
 
 def run_synthesise(folder: Path, patch: pytest.MonkeyPatch) -> int:
-    config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
-    config["synthetic"] |= {"frames_per_person": 15, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)
-    (folder / "synthesise.yaml").write_text("\n".join(to_lines(resolve(config, "synthesise"))))
-    arguments = ["--config", folder / "synthesise.yaml", "--threads", 1, "--truth", folder / "truth.h5"]
+    people = {"frames_per_person": 15, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)
+    config = write_config(folder, "synthesise", synthetic=people)
+    arguments = ["--config", config, "--threads", 1, "--truth", folder / "truth.h5"]
     for name in LAYOUTS.values():
         arguments += [f"--{name}", folder / name, f"--{name}-supplementary", folder / f"{name}_supplementary.h5"]
-    patch.setattr(sys, "argv", ["synthesise", *map(str, arguments)])
-    return synthesise.main()
+    patch.setattr(sys, "argv", ["faze", "synthesise", *map(str, arguments)])
+    return main()
 
 
 def run_preprocess(
     folder: Path, patch: pytest.MonkeyPatch, dataset: str, supplementary: Path | None, **changes: str
 ) -> int:
-    config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
-    config["preprocess"] |= changes
-    (folder / "preprocess.yaml").write_text("\n".join(to_lines(resolve(config, "preprocess", dataset=dataset))))
-    arguments = ["--config", folder / "preprocess.yaml", "--raw", folder / LAYOUTS[dataset]]
+    config = write_config(folder, "preprocess", dataset, preprocess=changes)
+    arguments = ["--config", config, "--raw", folder / LAYOUTS[dataset]]
     arguments += ["--out", folder / "strips.h5", "--rejects", folder / "rejects.csv"]
     arguments += ["--supplementary", supplementary] if supplementary else []
-    patch.setattr(sys, "argv", ["preprocess", *map(str, arguments)])
-    return preprocess.main()
+    patch.setattr(sys, "argv", ["faze", "preprocess", *map(str, arguments)])
+    return main()
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -93,8 +89,8 @@ def estimate(folder: Path, sound: Path, patch: pytest.MonkeyPatch) -> Path:
     package = folder / f"fake{len(list(folder.glob('fake*')))}"
     patch.syspath_prepend(fake_mediapipe.install(package, known))  # the processes of the pool import it again
     arguments = ["--raw", folder / "gazecapture", "--out", folder / "gazecapture_estimated.h5"]
-    patch.setattr(sys, "argv", ["landmarks", *map(str, arguments)])
-    assert landmarks.main() == 0
+    patch.setattr(sys, "argv", ["faze", "landmarks", *map(str, arguments)])
+    assert main() == 0
     return folder / "gazecapture_estimated.h5"
 
 

@@ -1,6 +1,5 @@
 """Written folders have the data sets' own layouts, are complete, and agree internally and with the ground truth."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,32 +10,29 @@ from one_frame import normalize_pose
 
 from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.normalization.images import read_image
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary
-from faze.data.synthetic.layouts import FACE_MODEL_6_MM
 from faze.data.synthetic.people import PersonAnnotation, annotation_of, cast, write_person
 
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
 DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
-TINY = dataclasses.replace(
-    DEFAULT,
-    mpiigaze_people=1,
-    gazecapture_train_people=1,
-    gazecapture_val_people=1,
-    gazecapture_test_people=1,
-    frames_per_person=5,
+TINY = DEFAULT.model_copy(
+    update={
+        "mpiigaze_people": 1,
+        "gazecapture_train_people": 1,
+        "gazecapture_val_people": 1,
+        "gazecapture_test_people": 1,
+        "frames_per_person": 5,
+    }
 )
 
 
-@pytest.fixture(scope="module", params=["simple", "measured"])
-def raw(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> tuple[Path, list[PersonAnnotation]]:
-    root, tiny = tmp_path_factory.mktemp("raw"), dataclasses.replace(TINY, people=request.param)
-    people = [write_person(role, tiny, root / role.layout) for role in cast(tiny)]
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PersonAnnotation]]:
+    root = tmp_path_factory.mktemp("raw")
+    people = [write_person(role, TINY, root / role.layout) for role in cast(TINY)]
     for layout in RENDERED_LAYOUTS:
         write_supplementary(root / f"{layout}_supplementary.h5", annotation_of(people, layout).items())
     return root, people
@@ -80,54 +76,16 @@ def test_readers_labels_are_the_truth_but_for_the_bias(raw: tuple[Path, list[Per
             known = next(p.truth for p in people if p.role.person_id == frame.person_id)
             row = known["file_name"].tolist().index(frame.file_name.encode())
             off = np.abs(label(frame) - known["labels"][row])
-            # Pitch and yaw of a tilted rotation stretch with the angle from the axis; 1.2 covers 30 degrees. Measured
-            # people have no bias of gaze: their screens stand elsewhere, and their eyes rest near the dot.
-            bias = np.hypot(*known["gaze_bias_rad"]) or np.radians(4)
-            assert (off[:2] <= 1.2 * bias + 1e-6).all()
+            # Pitch and yaw of a tilted rotation stretch with the angle from the axis; 1.2 covers 30 degrees. Gaze
+            # differs because the screen is a little elsewhere and the eyes rest near the dot.
+            assert (off[:2] <= 1.2 * np.radians(4)).all()
             assert (off[2:] <= 1.2 * np.hypot(*known["head_bias_rad"]) + 1e-6).all()
             assert off.max() > 1e-3
-
-
-def test_frames_are_plain_jpegs_of_the_cameras_size(raw: tuple[Path, list[PersonAnnotation]]) -> None:
-    for reader in readers(raw[0]).values():
-        for frame in frames(reader):
-            data = frame.image_path.read_bytes()
-            assert data.startswith(b"\xff\xd8") and b"Exif" not in data
-            height, width = read_image(frame.image_path).shape[:2]
-            laptop = frame.person_id.startswith("p")
-            assert (width, height) in ([(1280, 720)] if laptop else [(640, 480), (480, 640)])
-            assert abs(frame.camera_matrix[0, 2] - width / 2) < 0.06 * 640
-            assert abs(frame.camera_matrix[1, 2] - height / 2) < 0.06 * 640 * 2
 
 
 def mpiifacegaze_columns(root: Path) -> tuple[list[list[str]], np.ndarray]:
     lines = [line.split() for line in (root / "mpiifacegaze/p00/p00.txt").read_text().splitlines()]
     return lines, np.array([[float(number) for number in line[1:27]] for line in lines])
-
-
-def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[PersonAnnotation]]) -> None:
-    lines, numbers = mpiifacegaze_columns(raw[0])
-    assert [len(line) for line in lines] == [28] * 5
-    assert all((raw[0] / "mpiifacegaze/p00" / line[0]).is_file() for line in lines)
-    assert {line[27] for line in lines} <= {"left", "right"}
-    for row in numbers:
-        rotation = cv2.Rodrigues(row[14:17])[0]
-        np.testing.assert_allclose(rotation @ FACE_MODEL_6_MM.mean(axis=0) + row[17:20], row[20:23], atol=1e-5)
-
-
-def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(
-    raw: tuple[Path, list[PersonAnnotation]],
-) -> None:
-    """A generic face model in a biased pose is near the person's own corners, but not on them: 2 mm are 4 px."""
-    from scipy.io import loadmat
-
-    camera = loadmat(raw[0] / "mpiifacegaze/p00/Calibration/Camera.mat")
-    for row in mpiifacegaze_columns(raw[0])[1]:
-        seen, _ = cv2.projectPoints(
-            FACE_MODEL_6_MM, row[14:17], row[17:20], camera["cameraMatrix"], camera["distCoeffs"]
-        )
-        off = np.linalg.norm(seen[:, 0] - row[2:14].reshape(6, 2), axis=1)
-        assert off[:4].max() < 13.0 and off.max() < 26.0
 
 
 def test_mpiifacegaze_screen_calibration_gives_the_target(raw: tuple[Path, list[PersonAnnotation]]) -> None:
@@ -184,32 +142,3 @@ def test_gazecapture_dots_are_the_targets_in_cm_from_the_camera(raw: tuple[Path,
         orientation = json.loads((folder / "screen.json").read_text())["Orientation"][row]
         beside = {1: dot["YCam"][row] < 0, 3: dot["XCam"][row] > 0, 4: dot["XCam"][row] < 0}
         assert beside[orientation], "the screen is below the camera upright, else on the side of the home button"
-
-
-def test_gazecapture_boxes_hold_face_and_eyes(raw: tuple[Path, list[PersonAnnotation]]) -> None:
-    root, people = raw
-    for frame in frames(readers(root)["gazecapture"]):
-        folder, row = frame.image_path.parents[1], int(frame.image_path.stem)
-        known = next(p.truth for p in people if p.role.person_id == frame.person_id)
-        eyes, _ = cv2.projectPoints(
-            known["eye_centres_mm"][row], np.zeros(3), np.zeros(3), frame.camera_matrix, frame.distortion
-        )
-        face = box(folder, "appleFace", row)
-        for name, eye in (("appleRightEye", eyes[0, 0]), ("appleLeftEye", eyes[1, 0])):
-            within = eye - face[:2] - box(folder, name, row)[:2]
-            assert (within > 0.2 * box(folder, name, row)[2:]).all() and (
-                within < 0.8 * box(folder, name, row)[2:]
-            ).all()
-            assert (eye > face[:2]).all() and (eye < face[:2] + face[2:]).all()
-        grid = box(folder, "faceGrid", row)
-        assert (grid >= 1).all() and (grid[:2] + grid[2:] <= 26).all()
-        size_px = np.array(read_image(frame.image_path).shape[1::-1])
-        first = np.clip(25 * face[:2] / size_px, 0, 24)  # cells are counted from 1
-        assert (np.abs(grid[:2] - 1 - first) <= 0.5 + 1e-6).all()
-        rest = np.minimum(25 * face[2:] / size_px, 26 - grid[:2])
-        assert (np.abs(grid[2:] - rest) <= 0.5 + 1e-6).all()
-
-
-def box(folder: Path, name: str, row: int) -> np.ndarray:
-    arrays = json.loads((folder / f"{name}.json").read_text())
-    return np.array([arrays[key][row] for key in "XYWH"])

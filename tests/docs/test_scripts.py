@@ -1,6 +1,5 @@
 """Every script starts. Regression: a script called a function that another package had renamed."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +18,6 @@ SCRIPTS = [
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_help(script: Path) -> None:
     done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True)
-    if missing := re.search(r"No module named '(atheris|coverage|cosmic_ray)", done.stderr):
-        pytest.skip(f"{missing[1]} is not part of the test environment")
     assert done.returncode == 0 and "usage: " in done.stdout, done.stderr
 
 

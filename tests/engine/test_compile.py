@@ -4,7 +4,6 @@ The objective is the one used in training, with every term. Its network has one 
 the C++ compiler takes most of the time. test_fusion (make compiled) covers the whole network and its training.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,15 +16,14 @@ from torch._inductor import config
 from torch.nn import functional as F
 from trajectory import CONFIG, LOSS
 
-from faze.config.check import build
 from faze.config.parameters import Loss
 from faze.engine.execution import set_compile, set_fused_norm
 from faze.model.densenet import Composite
 from faze.model.dted import Codes
 from faze.model.objective import Objective
 
-EVERY_TERM = dataclasses.replace(LOSS, triplet_euclidean=0.2)
-DEFAULT_TERMS = dataclasses.replace(build(Loss, CONFIG["loss"]), chunk_pairs=2)
+EVERY_TERM = LOSS.model_copy(update={"triplet_euclidean": 0.2})
+DEFAULT_TERMS = CONFIG.loss.model_copy(update={"chunk_pairs": 2})
 CPU = torch.device("cpu")
 
 

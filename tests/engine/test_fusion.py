@@ -1,20 +1,11 @@
 """Fused and compiled steps are the same experiment, and report where they cannot act.
 
 The Triton kernels run on a GPU if there is one, and otherwise in Triton's interpreter (tests/conftest.py).
-
-Checked by breaking the code. Fused: the gradient without its part along the normalised values, another slope undone,
-another layout, the input kept, statistics in the input's format, the square root left out, a switch that reaches no
-part or counts recomputed parts. Triton: tiles combined without the distance between their means, a gradient without its
-part along the normalised values. Compiled: a step that is not compiled or has another gradient; replicas, compiler,
-header files, openssl and a chosen cache ignored; a switch reported as inactive although it is active.
 """
 
 import os
 import platform
-import tempfile
-import threading
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -192,50 +183,19 @@ def test_compile_gives_the_reason_if_it_is_inactive(monkeypatch, tmp_path):
     assert "header" in compiled().reason
 
 
-def test_compiled_kernels_are_cached_where_the_user_says(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    compiled()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_someone")  # set by inductor
-    compiled()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
-    compiled()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
-
-
 def test_libraries_of_a_killed_compiler_are_compiled_again(tmp_path, monkeypatch):
     """Regression: torch.compile failed with "file too short" in every later training run."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     whole = Path(torch._C.__file__).read_bytes()
-    folder = tmp_path / "faze" / "inductor" / "ab"
+    folder = tmp_path / ".cache" / "faze" / "inductor" / "ab"
     folder.mkdir(parents=True)
-    contents = {
-        "whole": whole,
-        "empty": b"",
-        "cut": whole[: len(whole) // 2],
-        "headless": bytes(len(whole)),
-        "linked": whole[:100],
-    }
+    contents = {"whole": whole, "empty": b"", "cut": whole[: len(whole) // 2], "headless": bytes(len(whole))}
     for name, content in contents.items():
         (folder / f"{name}.so").write_bytes(content)
-        if name != "linked":
-            os.utime(folder / f"{name}.so", (1, 1))
-    linker = threading.Timer(0.5, (folder / "linked.so").write_bytes, [whole])  # of another process
-    linker.start()
+        os.utime(folder / f"{name}.so", (1, 1))
     compiled()
-    linker.join()
-    assert sorted(path.stem for path in folder.iterdir()) == ["linked", "whole"]
-    assert (folder / "linked.so").read_bytes() == whole
-    other = tmp_path / "own"
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(other))
-    other.mkdir()
-    (other / "notes.so").touch()
-    os.utime(other / "notes.so", (1, 1))
-    compiled()
-    assert (other / "notes.so").exists()  # only faze's own folder is cleaned
+    assert [path.stem for path in folder.iterdir()] == ["whole"]
 
 
 class Part(nn.Module):
@@ -257,14 +217,3 @@ def test_fused_norm_reports_where_it_acts():
     assert not recompute.active and "recompute" in recompute.reason
     nowhere = set_fused_norm(nn.Linear(2, 2), True, CPU)
     assert not nowhere.active and "no part of the model" in nowhere.reason
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_fused_norm_without_a_compiler_for_triton_is_inactive(monkeypatch, tmp_path):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CC", raising=False)
-    part = Part(False)
-    switch = set_fused_norm(part, True, torch.device("cuda"))
-    assert switch.acted == "false" and "compiler" in switch.reason and not part.fused_norm

@@ -1,34 +1,19 @@
-"""GPU-only parts of the engine, tested on a CPU with stand-ins; these parts have not run on a GPU.
+"""GPU-only parts of the engine, tested on a CPU with stand-ins; these parts have not run on a GPU."""
 
-Checked by breaking the code: errors computed in TF32 or under autocast, settings that stay changed, an apex that is
-trusted without a trial; a process group that ends before the graphs that contain its kernels, or that a failing process
-waits for; a profile, or a search for the largest batch, that ignores the graph.
-"""
-
-import contextlib
-import dataclasses
 import sys
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from roofline_sizes import small_roofline
 from trajectory import people, setup, tier
 
-from faze.base.errors import UserError
-from faze.benchmark.tier_steps import prepare, tier_config
-from faze.commands import largest_batch, profile
-from faze.config.yaml_files import merge
 from faze.engine import graphs, parallel
 from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, build_wrapper, check_chunks, join
-from faze.engine.precision import exact
 from faze.model.dted import DTED
 from faze.training.dted_training import bare_model, build_step, validate
-from faze.training.loop import Training
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = torch.device("cuda", 0)
@@ -67,15 +52,6 @@ def test_validation_inside_a_training_is_in_fp32_and_leaves_the_tier_as_it_was(w
     assert set(seen) == {(False, False, False)}
     assert tf32() == (True, True) and bare_model(step).autocast is autocast
     assert found == validate(plain, people(), setup(tier("baseline")))  # the same first weights: the same error
-
-
-def test_settings_come_back_after_an_error(with_tf32):
-    dted = bare_model(build_step(setup(tier("amp", force=True))))
-    torch.backends.cuda.matmul.allow_tf32 = True
-    autocast = dted.autocast
-    with pytest.raises(KeyError), exact(dted):
-        raise KeyError
-    assert tf32() == (True, False) and dted.autocast is autocast  # the tier had turned cuDNN's off
 
 
 # --- apex is tried before it is trusted ------------------------------------------------------------------------------
@@ -148,62 +124,6 @@ def test_a_process_that_fails_does_not_wait_in_nccl(ended):
     with pytest.raises(KeyError), join(tier("ddp"), threads=1):
         raise KeyError
     assert ended[1:] == ["begin on cuda:0"]
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("Gloo connectFullMesh failed with SO_ERROR: Connection refused, remote=[127.0.0.1]:18335$0", UserError),
-        ("no such interface", RuntimeError),
-    ],
-)
-def test_a_process_that_ends_while_others_connect_to_it_is_one_sentence(message, expected, monkeypatch):
-    def connect(*_, **__):
-        raise RuntimeError(message)
-
-    monkeypatch.setattr(dist, "init_process_group", connect)
-    with pytest.raises(expected) as raised, join(dataclasses.replace(tier("ddp"), device="cpu"), threads=1):
-        pytest.fail("the processes have not met")
-    assert ("another process of this training has ended" in str(raised.value)) == (expected is UserError)
-
-
-# --- profile and largest-batch reach the captured graph --------------------------------------------------------------
-
-
-def settling(steps: int, done: list[int]) -> Training:
-    """Build a small tier whose step settles after a given number of steps, and record each call."""
-    small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
-    config, engine = tier_config([ROOT / "config" / "smoke.yaml"], "baseline", merge(small, {}))
-    made = prepare(World(0, 1, torch.device("cpu")), config, engine)()
-    launch = made.step.launch
-
-    def counted(*arguments):
-        done.append(1)
-        return launch(*arguments)
-
-    return dataclasses.replace(made, step=dataclasses.replace(made.step, launch=counted, settling_steps=steps))
-
-
-def test_profile_begins_after_the_graph_is_captured(tmp_path, monkeypatch):
-    done: list[int] = []
-    before: list[int] = []
-    made = settling(12, done)
-    monkeypatch.setattr(profile, "Roofline", lambda device: small_roofline(copy_mib=8, order=128))
-    monkeypatch.setattr(profile, "_undisturbed_ms", lambda tier, steps: before.append(len(done)) or 1.0)
-    profile.write(made, 1, tmp_path)
-    assert before == [12]
-
-
-def test_largest_batch_is_searched_with_the_graph(monkeypatch):
-    done: list[int] = []
-    made = settling(5, done)
-    monkeypatch.setattr(largest_batch, "prepare", lambda *_, batch: lambda: made)
-    monkeypatch.setattr(largest_batch, "join", lambda *a: contextlib.nullcontext(World(0, 1, torch.device("cpu"))))
-    args = Namespace(
-        configfile=[ROOT / "config" / "smoke.yaml"], tier="baseline", samples=8, threads=1, memory_gib=None
-    )
-    assert largest_batch.try_size(args) > 0
-    assert len(done) == 7
 
 
 # --- DataParallel over several devices -------------------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""Optimisers besides SGD compared with their published formulas, and their state in a checkpoint.
-
-Checked by breaking the code: LARS without Nesterov, LAMB with its decay outside the trust ratio or with the package's
-own correction of the step, Adam for AdamW, a fallback that is not reported.
-"""
+"""Optimisers besides SGD compared with their published formulas, and their state in a checkpoint."""
 
 from typing import get_args, get_type_hints
 

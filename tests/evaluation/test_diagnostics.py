@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.evaluation.diagnostics import permuted_error, pixel_blind_error, residual_squares, unadapted_error
+from faze.evaluation.diagnostics import permuted_error, pixel_blind_error, residual_squares
 
 
 def person(seed: int, offset: float, slope: float, head: float, noise: float, entries: int = 150) -> dict:
@@ -46,23 +46,14 @@ def test_too_few_entries_have_no_parts() -> None:
     assert np.isfinite(residual_squares(person(0, 1.0, 0.0, 0.0, 1.0, entries=6))).all()
 
 
-def test_the_label_may_lie_beyond_the_half_circle() -> None:
-    codes = person(0, 0.0, 0.0, 0.0, 1.0)
-    turned = codes | {"gaze": codes["gaze"] + [0, 2 * np.pi]}
-    assert residual_squares(turned) == pytest.approx(residual_squares(codes))
-
-
 def test_the_pixel_blind_predictor_is_fitted_on_the_pool_only():
     rng = np.random.default_rng(0)
     head = rng.normal(size=(50, 2)) * 0.2
     gaze = 0.1 + head @ np.array([[0.5, 0.1], [-0.2, 0.7]])
     codes = {"gaze": gaze, "head": head, "gaze_hat": vector_from_pitchyaw(gaze)}
     assert pixel_blind_error(codes, 20) == pytest.approx(0.0, abs=1e-6)
-    assert unadapted_error(codes, 20) == pytest.approx(0.0, abs=1e-6)
     moved = codes | {"gaze": np.concatenate([gaze[:30], gaze[30:] + [0.0, 0.3]])}
     assert pixel_blind_error(moved, 20) > 10  # the query is not used for the fit
-    assert unadapted_error(moved, 20) == pytest.approx(pixel_blind_error(moved, 20))
-    assert unadapted_error(moved, 40) == pytest.approx(pixel_blind_error(moved, 20) / 2)
 
 
 def test_the_permuted_error_is_the_mean_over_all_permutations():

@@ -1,10 +1,6 @@
 """The equivalence test compared with published examples and simulated data.
 
 Simulated rates have a standard error of 0.5 points at 5 % (2,000 draws) and 0.5 points at 90 % (4,000 draws).
-
-Checked by breaking the code: intervals of 1 - alpha instead of 1 - 2 alpha; one of the two tests left out; people
-alone tested at three seeds; the interaction added instead of subtracted; the normal law instead of t; a population's
-standard deviation; seeds not resampled; Holm's factors constant (Bonferroni), or without the running maximum.
 """
 
 import numpy as np
@@ -41,13 +37,6 @@ def rate_of_equivalence(differences, margin=0.1, alpha=0.05):
 def coverage(differences, true, alpha=0.05):
     error, freedom = standard_error(differences)
     return np.mean(np.abs(differences.mean(axis=(-2, -1)) - true) < stats.t.ppf(1 - alpha, freedom) * error)
-
-
-def test_paired_test_agrees_with_the_published_example():
-    result = compare(SLEEP_1 - SLEEP_2, margin=0.5, alpha=0.025)
-    assert result.difference == pytest.approx(-1.58)
-    assert (result.low, result.high) == pytest.approx((-2.4598858, -0.7001142), abs=1e-7)
-    assert result.difference_p == pytest.approx(0.002833, abs=5e-7)
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.5, 2.0, 3.0])
@@ -97,25 +86,6 @@ def test_tost_agrees_with_r_toster_on_the_sleep_data():
     assert result.difference_p == pytest.approx(2.832890e-3, abs=5e-10)
 
 
-def test_tost_agrees_with_r_equivalence_on_summary_statistics():
-    # R package equivalence, tost(eps = 0.6) of 15 pairs, kept as reference in statsmodels' test_weightstats.py:
-    # difference 0.16467, standard error 0.13575, 90 % limits -0.07443 and 0.40377, p = 0.0031669, rejected.
-    noise = np.random.default_rng(0).normal(size=15)
-    scaled = (noise - noise.mean()) / noise.std(ddof=1) * np.sqrt(15)
-    differences = 0.1646666666666667 + 0.1357514067862445 * scaled
-    result, mirrored = compare(differences, margin=0.6), compare(-differences, margin=0.6)
-    assert (result.tost_p, mirrored.tost_p) == pytest.approx((0.003166881489265175,) * 2, rel=1e-9)
-    assert (result.low, result.high) == pytest.approx((-0.0744336620516462, 0.4037669953849797), rel=1e-9)
-
-
-def test_batched_tests_equal_single_tests():
-    for seeds in (1, 2, 4):
-        draws = draw(3, 4, seeds, 8, 0.05, 0.05, 0.05, 0.1)
-        error, freedom = standard_error(draws)
-        p = equivalence_p(draws.mean(axis=(-2, -1)), error, freedom, 0.1)
-        assert p == pytest.approx([compare(d, margin=0.1).tost_p for d in draws], rel=1e-12)
-
-
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_equivalence_at_the_margin_is_shown_in_five_percent(seeds):
     spread = {"seed_sd": 0.04 * (seeds > 1), "person_sd": 0.02, "rest_sd": 0.06}
@@ -130,21 +100,6 @@ def test_equivalence_at_the_margin_is_shown_in_five_percent(seeds):
 def test_intervals_cover_for_any_variance_between_seeds(seeds, people, seed_sd):
     covered = coverage(draw(5, 4000, seeds, people, 0.2, seed_sd, 0.08, 0.13), 0.2)
     assert 0.88 <= covered <= 0.96
-
-
-def test_intervals_over_people_alone_and_bootstraps_of_three_seeds_do_not_cover():
-    differences = draw(6, 4000, 3, 15, 0.2, 0.1, 0.08, 0.13)
-    over_people = coverage(differences.mean(axis=-2, keepdims=True), 0.2)
-    assert 0.5 <= over_people <= 0.6  # instead of 0.9
-    bootstrap = {"confidence": 0.9, "resamples": 400, "seed": 0}
-    intervals = [bootstrap_mean(d, **bootstrap) for d in differences[:300]]
-    assert np.mean([i.low <= 0.2 <= i.high for i in intervals]) < 0.86
-
-
-def test_bootstrap_covers_the_mean_over_new_people_and_seeds():
-    settings = {"confidence": 0.95, "resamples": 400, "seed": 0}
-    intervals = [bootstrap_mean(errors, **settings) for errors in draw(6, 300, 3, 15, 4.0, 0.1, 0.7, 0.2)]
-    assert 0.91 <= np.mean([i.low <= 4.0 <= i.high for i in intervals]) <= 0.985
 
 
 def test_bootstrap_resamples_whole_seeds_and_people_independently():
@@ -209,11 +164,6 @@ def test_a_tiny_change_of_everybody_is_not_identical():
 def test_a_change_without_variance_is_compared_with_the_margin(change):
     assert compare(np.full((4, 10), change), margin=0.1).tost_p == 1  # on the margin is not within it
     assert compare(np.full((4, 10), change), margin=0.3).tost_p == 0
-
-
-def test_two_people_have_an_interval():
-    interval, comparison = bootstrap_mean([[3.0, 5.0]], **BOOTSTRAP), compare([0.1, 0.3], margin=1.0)
-    assert interval.low < 4 < interval.high and comparison.low < 0.2 < comparison.high
 
 
 def ablations(draws: int, tiers: int, seeds: int, *deviations: float) -> np.ndarray:

@@ -162,7 +162,8 @@ def test_xgaze_rotated_camera_describes_the_stored_image(xgaze: Path) -> None:
 def test_xgaze_rotated_camera_gives_the_same_strips(xgaze: Path) -> None:
     frames = frames_of(xgaze, "subject0000")
     pixels, labels = np.zeros((4, 64, 64, 3), np.uint8), np.zeros((4, 4), np.float32)
-    assert StripMaker(NormalizedCamera(900.0, 600.0, 64, 64)).make(frames, pixels, labels) == [""] * 4
+    camera = NormalizedCamera(focal_length_px=900.0, distance_mm=600.0, width_px=64, height_px=64)
+    assert StripMaker(camera).make(frames, pixels, labels) == [""] * 4
     assert pixels[0].std() > 20
     np.testing.assert_allclose(pixels[1::2].astype(int), pixels[::2], atol=3)
 
@@ -335,10 +336,3 @@ def test_eve_faults_are_one_sentence_a_video(tmp_path: Path, name: str) -> None:
 def test_eve_without_usable_videos_is_refused(tmp_path: Path) -> None:
     done = run("eve", tmp_path, tmp_path / "eve.csv")
     assert done.returncode == 1 and "is RAW the data set?" in done.stderr and "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("name", ["xgaze", "eve"])
-def test_inspect_finds_no_fault(request: pytest.FixtureRequest, name: str) -> None:
-    command = [sys.executable, "-m", "faze", "inspect", request.getfixturevalue(name)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and "Rejected" not in done.stdout, done.stdout + done.stderr

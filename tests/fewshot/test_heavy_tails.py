@@ -109,12 +109,7 @@ def test_the_degrees_of_freedom_are_found(dof: float) -> None:
     assert likely_dof(heavy(np.random.default_rng(0), 40_000, dof)) == pytest.approx(dof, rel=0.1)
 
 
-def test_normal_noise_has_many_degrees_of_freedom() -> None:
-    assert likely_dof(np.random.default_rng(0).normal(size=(40_000, 2))) > 100
-    assert float(learn("affine", offset_person).state["dof"]) > 30
-
-
-@pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
+@pytest.mark.parametrize("learner", ["affine", "bayes"])
 def test_heavy_tails_are_recognised_and_used(learner: str) -> None:
     learned, fewshot = learn(learner, heavy_person), settings(shots=[5])
     assert float(learned.state["dof"]) == pytest.approx(3.0, rel=0.25)

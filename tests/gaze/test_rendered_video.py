@@ -4,7 +4,6 @@ import contextlib
 import csv
 import dataclasses
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +13,9 @@ import numpy as np
 import pytest
 from fake_mediapipe import with_open_eyes
 from numpy.typing import NDArray
+from stage_runs import call_faze
 
 from faze.base.geometry import angular_error
-from faze.commands import gaze
-from faze.config.check import build
-from faze.config.parameters import Synthetic
 from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.store.supplementary import Supplementary
@@ -45,7 +42,7 @@ class Rendered:
 
 @pytest.fixture(scope="module")
 def person() -> Rendered:
-    synthetic = build(Synthetic, read_config([])["synthetic"] | {"frames_per_person": 12})
+    synthetic = read_config().synthetic.model_copy(update={"frames_per_person": 12})
     role = Role("mpiifacegaze", "test", 2)
     frames = sample_frames(role, synthetic)
     images = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in render_frames(role, frames, synthetic.seed)]
@@ -90,9 +87,7 @@ def rows(person: Rendered, video: Path, tmp_path: Path, monkeypatch: pytest.Monk
     lens.write("distortion_coefficients", distortion)
     lens.release()
     monkeypatch.setattr(estimator, "open_faces", open_faces)
-    words = [str(video), "--lens", str(tmp_path / "lens.yaml"), "--table", str(tmp_path / "gaze.csv")]
-    monkeypatch.setattr(sys, "argv", ["faze gaze", *words])
-    assert gaze.main() == 0
+    assert call_faze("gaze", video, "--lens", tmp_path / "lens.yaml", "--table", tmp_path / "gaze.csv") == 0
     with (tmp_path / "gaze.csv").open() as file:
         return list(csv.DictReader(file))[: len(DURATIONS)]
 

@@ -1,31 +1,21 @@
-import dataclasses
 import pickle
 
 import pytest
 import torch
+from small_model import MODEL
 
-from faze.base.geometry import rotation_from_pitchyaw
-from faze.config.parameters import Loss, Model
+from faze.config.parameters import Loss
 from faze.model.dted import DTED
-from faze.model.losses import CodeAngle
 from faze.model.objective import Objective
 
-MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
-ALL = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=0, chunk_pairs=2)
-TERMS = (
-    "reconstruction_l1",
-    "embedding_consistency",
-    "gaze_angle",
-    "triplet_angular",
-    "triplet_euclidean",
-    "all_equal",
-    "gaze_mse",
-)
+TERMS = ("reconstruction_l1", "embedding_consistency", "gaze_angle", "triplet_angular", "triplet_euclidean")
+TERMS += ("all_equal", "gaze_mse")
+ALL = Loss(**dict.fromkeys(TERMS, 1.0), triplet_margin=0.0, ramp_pairs=0, chunk_pairs=2)
 
 
 def build(**changes: object) -> Objective:
     torch.manual_seed(0)
-    return Objective(DTED(MODEL), dataclasses.replace(ALL, **changes)).double()
+    return Objective(DTED(MODEL), ALL.model_copy(update=changes)).double()
 
 
 def pairs(count: int = 4) -> dict[str, torch.Tensor]:
@@ -37,12 +27,6 @@ def pairs(count: int = 4) -> dict[str, torch.Tensor]:
 
 def part(batch: dict[str, torch.Tensor], where: slice) -> dict[str, torch.Tensor]:
     return {key: value[where] for key, value in batch.items()}
-
-
-def test_terms_are_scalars_by_the_names_of_their_weights():
-    terms = build()(pairs())
-    assert set(terms) == set(TERMS)
-    assert all(term.shape == () and term.dtype == torch.float64 and term.isfinite() for term in terms.values())
 
 
 @pytest.mark.parametrize("name", TERMS)
@@ -66,16 +50,6 @@ def test_hard_positives_are_searched_within_chunks():
     apart, together = build(chunk_pairs=2)(pairs()), build(chunk_pairs=4)(pairs())
     assert together["embedding_consistency"] > apart["embedding_consistency"]
     assert torch.equal(together["reconstruction_l1"], apart["reconstruction_l1"])
-
-
-def test_the_farthest_of_one_pair_is_its_partner():
-    objective, batch = build(chunk_pairs=1), pairs(1)
-    frontal = [
-        objective.dted.encode(batch[f"image_{x}"]).gaze @ rotation_from_pitchyaw(batch[f"gaze_{x}"].double(), torch)
-        for x in "ab"
-    ]
-    term = objective(batch)["embedding_consistency"]
-    assert torch.allclose(term, CodeAngle()(*frontal).squeeze(), rtol=1e-12)
 
 
 def test_gradients_reach_every_parameter_and_are_finite():

@@ -7,7 +7,6 @@ Fails with tests/golden alone: an epsilon of 1.1e-5, a slope of 0.011, max pooli
 the gaze errors instead of the mean, a gradient with the wrong sign.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -57,7 +56,7 @@ def computed(arrays: Arrays, kind: str, dtype: torch.dtype) -> Arrays:
 
 
 def load_small(arrays: Arrays, dtype: torch.dtype, **changes: object) -> DTED:
-    dted = DTED(dataclasses.replace(SMALL, **changes))
+    dted = DTED(SMALL.model_copy(update=changes))
     dted.load_state_dict({key: torch.tensor(value) for key, value in under(arrays, "sd/").items()}, strict=True)
     return dted.to(dtype)
 
@@ -192,7 +191,6 @@ def test_exact_angles_differ_from_clipped_ones_by_rounding_where_the_clip_is_idl
 
 def test_objective(small):
     """The objective used in training is tested, with one chunk of three pairs and all terms."""
-    weights = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=1, chunk_pairs=3)
     names = {
         "reconstruction_l1": "recon_l1",
         "embedding_consistency": "embedding_consistency_gaze_angular",
@@ -202,6 +200,8 @@ def test_objective(small):
         "all_equal": "all_equal_gaze",
         "gaze_mse": "gaze_mse",
     }
+    factors = dict.fromkeys(names, 1.0) | {"embedding_consistency": 2.0, "gaze_angle": 0.1}
+    weights = Loss(**factors, triplet_margin=0.0, ramp_pairs=1, chunk_pairs=3)
     dted, given = load_small(small, torch.float32), inputs(small, torch.float32)
     objective = Objective(dted, weights)
     objective.angle = losses.CodeAngle(CLIP)
@@ -215,7 +215,7 @@ def test_objective(small):
 
 @pytest.mark.parametrize(("growth", "parameters"), [(32, 6_873_465), (4, 272_521)])
 def test_size(growth, parameters):
-    dted = DTED(dataclasses.replace(SMALL, growth=growth))
+    dted = DTED(SMALL.model_copy(update={"growth": growth}))
     assert sum(p.numel() for p in dted.parameters()) == parameters
     assert len(dted.state_dict()) == len(list(dted.parameters())) == 51
 

@@ -1,25 +1,23 @@
 """Parts of the network: which parameters belong to them, freezing, and starting from given weights."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 
 from faze.base.errors import UserError
-from faze.config.check import build
-from faze.config.parameters import PARTS, Model, NormalizedCamera
 from faze.config.validation import read_config
 from faze.model.dted import DTED, part_of
-from faze.model.parts import block_of, freeze, load_start
+from faze.model.parts import PARTS, block_of, freeze, load_start
 from faze.model.weights import save_weights
 
-CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
+CONFIG = read_config()
+CAMERA = CONFIG.preprocess.camera()
 
 
 def network(**sizes: int) -> DTED:
     torch.manual_seed(sizes.pop("seed", 0))
-    return DTED(build(Model, read_config([])["model"] | sizes))
+    return DTED(CONFIG.model.model_copy(update=sizes))
 
 
 def test_every_parameter_is_in_one_part() -> None:
@@ -63,11 +61,8 @@ def test_other_sizes_are_refused_part_by_part(tmp_path: Path) -> None:
     save_weights(tmp_path / "given.pt", network(decoder_channels=16))
     with pytest.raises(UserError) as refused:
         load(tmp_path / "given.pt")
-    assert str(refused.value) == (
-        f"{tmp_path}/given.pt: does not fit the section model: model.decoder_channels is 16 in the checkpoint, not 32 "
-        "(of its parts, decoder would not fit, encoder and gaze_head would); set the checkpoint's values in the "
-        "configuration"
-    )
+    assert "model.decoder_channels is 16 in the checkpoint, not 32" in str(refused.value)
+    assert "decoder would not fit, encoder and gaze_head would" in str(refused.value)
     save_weights(tmp_path / "given.pt", network(normalize_axis=3, backprop_gaze=False))
     with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3 in the checkpoint, not 1; set"):
         load(tmp_path / "given.pt")
@@ -75,7 +70,7 @@ def test_other_sizes_are_refused_part_by_part(tmp_path: Path) -> None:
 
 def test_another_virtual_camera_is_refused_only_without_training(tmp_path: Path) -> None:
     given = network()
-    given.camera = dataclasses.replace(CAMERA, focal_length_px=650.0)
+    given.camera = CAMERA.model_copy(update={"focal_length_px": 650.0})
     save_weights(tmp_path / "given.pt", given)
     load(tmp_path / "given.pt", trained=True)
     with pytest.raises(UserError, match=r"preprocess\.focal_length_px is 650\.0 in the checkpoint, not 1300\.0; set"):

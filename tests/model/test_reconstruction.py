@@ -1,15 +1,11 @@
-"""The comparison of redirected strips with real ones, for decoders whose results are known.
-
-Checked by breaking the code: strips compared with themselves, the spread without its root, a strip included in its own
-mean, always the first person as the nearest.
-"""
+"""The comparison of redirected strips with real ones, for decoders whose results are known."""
 
 import numpy as np
 import pytest
 import torch
 
 from faze.base.geometry import rotation_from_pitchyaw
-from faze.model.reconstruction import RedirectedPerson, deviations, mean_strips, redirect_person, spread, summary
+from faze.model.reconstruction import RedirectedPerson, mean_strips, redirect_person, summary
 
 PEOPLE, STRIPS = 4, 6
 
@@ -68,23 +64,6 @@ def test_strips_are_redirected_to_the_gaze_and_head_of_the_next_one(strips):
             assert torch.equal(own[code], true) and torch.equal(requested[code], true[[1, 2, 3, 4, 5, 0]])
 
 
-@pytest.mark.parametrize("shown", ["source", "target"])
-def test_neither_source_nor_target_counts_in_the_own_mean(shown):
-    """With only noise, a decoder that shows one of them resembles nobody. Regression: both were in the own mean."""
-    rng = np.random.default_rng(1)
-    noise = torch.from_numpy(rng.normal(size=(20, 4, 3, 8, 16)))
-
-    def read(person):
-        return noise[person], torch.zeros(4, 4)
-
-    def redirect(image, *_):
-        return image if shown == "source" else image.roll(-1, 0)
-
-    means = mean_strips(20, read)
-    people = [redirect_person(redirect, read, person, means) for person in range(20)]
-    assert summary(people, means)["right_person"] < 0.3
-
-
 def test_a_real_strip_does_not_count_in_its_own_mean():
     """With only noise, a strip is nearest to a mean that includes it, but not to its person's mean without it."""
     rng = np.random.default_rng(1)
@@ -103,9 +82,3 @@ def test_a_real_strip_does_not_count_in_its_own_mean():
         for p in range(20) for i in range(2)
     ]  # fmt: skip
     assert summary(people, means)["real_right_person"] == np.mean(by_hand)
-
-
-def test_spread_is_a_standard_deviation_over_people():
-    of_people = deviations(np.array([[0.0, 1.0], [2.0, 1.0], [7.0, 1.0]], np.float32))
-    assert of_people == pytest.approx([4.5, 0.5, 8.0])
-    assert spread(of_people) == pytest.approx(np.sqrt(13 / 3))

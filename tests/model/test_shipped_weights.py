@@ -9,9 +9,6 @@ import pandas as pd
 import pytest
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.config.check import build
-from faze.config.parameters import Synthetic
-from faze.config.shipped import FOLDER, SHIPPED, network_path
 from faze.config.validation import read_config
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.synthetic.layouts import supplementary
@@ -20,10 +17,10 @@ from faze.fewshot.learner_file import load_learned
 from faze.gaze.estimator import GazeEstimator
 from faze.model.dted import DTED
 from faze.model.weights import load_model, network_hash
-from faze.report.model_card import _errors
+from faze.weights import FOLDER, SHIPPED, network_path
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = ROOT / "config/person.yaml"  # of the training
+CONFIG = ROOT / "config/people/person.yaml"  # of the training
 
 
 @pytest.fixture(scope="module")
@@ -38,35 +35,37 @@ def errors() -> pd.DataFrame:
 
 def test_the_folder_is_small_and_its_learners_belong_to_the_network(dted: DTED) -> None:
     files = {path.name for path in FOLDER.iterdir()}
-    learners = read_config([CONFIG])["fewshot"]["learners"]
-    assert files == {"dted.pt", "errors.csv", "model_card.md", *(f"{learner}.pt" for learner in learners)}
+    learners = read_config([CONFIG]).fewshot.learners
+    assert files - {"__pycache__"} == {
+        "__init__.py",
+        "dted.pt",
+        "errors.csv",
+        "model_card.md",
+        *(f"{learner}.pt" for learner in learners),
+    }
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 2 * 2**20
-    known = {learner: load_learned(FOLDER / f"{learner}.pt", learner, []).checkpoint for learner in learners}
+    known = {learner: load_learned(FOLDER / f"{learner}.pt").checkpoint for learner in learners}
     assert {name: hashed for name, hashed in known.items() if hashed} == dict.fromkeys(
         [name for name, hashed in known.items() if hashed], network_hash(dted)
     )
     assert known["bayes"] == network_hash(dted)
 
 
-def test_the_card_is_that_of_these_errors_and_this_recipe(dted: DTED, errors: pd.DataFrame) -> None:
-    card, config = (FOLDER / "model_card.md").read_text(), read_config([CONFIG])
-    assert _errors(errors) in card
-    assert "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only." in card
-    recipe = dict(re.findall(r"^    (\S+): (.*)$", card, re.MULTILINE))
-    assert int(recipe["train.pairs"]) == config["train"]["pairs"]
+def test_the_card_states_the_recipe(dted: DTED) -> None:
+    recipe = dict(re.findall(r"^    (\S+): (.*)$", (FOLDER / "model_card.md").read_text(), re.MULTILINE))
+    assert int(recipe["train.pairs"]) == read_config([CONFIG]).train.pairs
     assert {key: int(recipe[f"model.{key}"]) for key in ("growth", "blocks", "z_gaze")} == {
         key: getattr(dted.model, key) for key in ("growth", "blocks", "z_gaze")
     }
-    assert "### Real people" in card
 
 
 @pytest.mark.parametrize("number", [3, 7])
 def test_errors_of_a_test_person_are_found_again(dted: DTED, errors: pd.DataFrame, number: int) -> None:
     """The person is rendered again, and the gaze in their last entries is estimated."""
     config = read_config([CONFIG])
-    synthetic = build(Synthetic, config["synthetic"])
+    synthetic = config.synthetic
     frames = sample_frames(role := Role("gazecapture", "test", number), synthetic)
-    known, query = supplementary(frames), config["fewshot"]["query_entries"]
+    known, query = supplementary(frames), config.fewshot.query_entries
     estimator = GazeEstimator.load(faces=0)
     angles = []
     for row, image in enumerate(render_frames(role, frames, synthetic.seed)):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw
-from faze.evaluation.redirected_angles import BINS_DEG, by_angle, by_variant, turning
+from faze.evaluation.redirected_angles import by_variant, turning
 from faze.model.dted import Codes
 from faze.redirection.evaluator import evaluate_person, redirect
 from faze.redirection.pairs import chosen, draw_targets
@@ -67,7 +67,7 @@ def rows_of(network, reader=None, people=("p00", "p01")):
         of, targets = labels(seed=number), draw_targets(0, STRIPS)
         image = torch.from_numpy(of).reshape(-1, 1, 2, 2).expand(-1, 3, -1, -1)
         images = dict(redirect(network, image, of, targets)) | {"real": image[targets]}
-        rows = evaluate_person(reader or Reader(), images, of, targets, np.arange(0))
+        rows = evaluate_person(reader or Reader(), images, of, targets)
         parts.append(rows.assign(dataset="mpiigaze", person=person))
     return pd.concat(parts, ignore_index=True)
 
@@ -91,69 +91,6 @@ def test_a_perfect_decoder_has_no_error_and_gain_one():
     requested = angle(labels()[draw_targets(0, STRIPS)][:, :2], labels()[:, :2]).mean()
     found = by_variant(rows).set_index(["person", "variant"])
     assert found.loc[("p00", "not_turned"), "gaze_error_deg"] == pytest.approx(requested, abs=1e-9)
-
-
-def test_an_estimator_that_shrinks_angles_shrinks_the_gain_of_real_strips_too():
-    class Shrinking(nn.Module):
-        def forward(self, image):
-            return image[:, 0].flatten(1) * image.new_tensor([0.7, 0.7, 0.4, 0.4]) + 0.05
-
-    turned = turning(rows_of(perfect(), Shrinking()))
-    for factor, gain in (("gaze", 0.7), ("head", 0.4)):
-        assert turned[f"{factor}_gain"].to_numpy() == pytest.approx(gain, abs=1e-9)
-        assert turned[f"{factor}_gain_real"].to_numpy() == pytest.approx(gain, abs=1e-9)
-        assert turned[f"{factor}_gain_rendered"].isna().all()  # nobody is rendered here
-
-
-def test_rows_of_rendered_strips_are_those_of_their_pairs():
-    """The images of the control `rendered` may show only some of the pairs, in any order."""
-    of, targets, rendered = labels(), draw_targets(0, STRIPS), np.array([7, 2, 31])
-    image = torch.from_numpy(of).reshape(-1, 1, 2, 2).expand(-1, 3, -1, -1)
-    images = {"real": image[targets], "rendered": image[targets[rendered]]}
-    rows = evaluate_person(Reader(), images, of, targets, rendered)
-    some = rows[rows["variant"] == "rendered"]
-    assert some["pair"].tolist() == [7, 2, 31]
-    for kind, wanted in (("own", of[rendered]), ("wanted", of[targets[rendered]]), ("seen", of[targets[rendered]])):
-        columns = [f"{kind}_{angle}" for angle in ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")]
-        np.testing.assert_allclose(some[columns].to_numpy(float), wanted, atol=1e-12)
-    assert (some["l1"] == 0).all()
-
-
-def test_a_decoder_that_ignores_gaze_has_no_gain():
-    rows = rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2]))
-    turned = turning(rows)
-    assert turned["gaze_gain"].to_numpy() == pytest.approx(0, abs=1e-12)
-    assert turned[["gaze_gain_real", "head_gain_real"]].to_numpy() == pytest.approx(1, abs=1e-12)  # the estimator's
-    assert mean(rows, "redirected", "gaze_error_deg") == pytest.approx(
-        mean(rows, "not_turned", "gaze_error_deg"), abs=1e-9
-    )
-    assert turned["head_gain"].to_numpy() == pytest.approx(1, abs=1e-12)
-
-
-def test_a_decoder_that_copies_b_has_the_error_of_real_strips():
-    rows = rows_of(perfect(), Reader(NOISE_DEG))
-    for factor in ("gaze", "head"):
-        lower_bound = mean(rows, "real", f"{factor}_error_deg")
-        assert lower_bound > 0.5
-        assert mean(rows, "redirected", f"{factor}_error_deg") == pytest.approx(lower_bound, abs=1e-6)
-        assert mean(rows, "redirected", f"{factor}_to_real_deg") == pytest.approx(0, abs=1e-6)
-        assert mean(rows, "real", f"{factor}_to_real_deg") == 0
-    assert mean(rows, "redirected", "l1") == pytest.approx(0, abs=1e-9)
-    assert mean(rows, "not_turned", "l1") > 0.05
-    assert np.isnan(mean(rows, "real", "l1"))
-
-
-def test_gain_and_bias_are_fitted_separately():
-    constant = torch.tensor([0.02, -0.03], dtype=torch.float64)
-
-    def half(app, gaze, head):
-        turned = (gaze - app[:, :2]).abs().sum(1, keepdim=True) > 1e-9
-        return app[:, :2] + 0.5 * (gaze - app[:, :2]) + constant * turned
-
-    turned = turning(rows_of(perfect(gaze_of=half)))
-    assert turned["gaze_gain"].to_numpy() == pytest.approx(0.5, abs=1e-9)
-    assert turned["gaze_bias_pitch_deg"].to_numpy() == pytest.approx(np.degrees(0.02), abs=1e-9)
-    assert turned["gaze_bias_yaw_deg"].to_numpy() == pytest.approx(np.degrees(-0.03), abs=1e-9)
 
 
 def angle(a, b):
@@ -196,42 +133,6 @@ def test_every_number_again_in_plain_numpy():
                 assert row[f"{factor}_error_deg"] == pytest.approx(error, abs=1e-9)
                 to_real = angle(seen, columns("real", "seen", factor)).mean()
                 assert row[f"{factor}_to_real_deg"] == pytest.approx(to_real, abs=1e-9)
-
-
-def test_errors_by_the_requested_angle():
-    rows = rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2] + 0.5 * (gaze - app[:, :2])))
-    table = by_angle(rows)
-    gaze = table[(table["factor"] == "gaze") & (table["variant"] == "redirected")]
-    assert gaze["from_deg"].tolist() == [d for d in BINS_DEG[:-1] if d in set(gaze["from_deg"])]
-    assert gaze["pairs"].sum() == 2 * STRIPS
-    redirected = rows[rows["variant"] == "redirected"]
-    own, wanted = (redirected[[f"{kind}_gaze_pitch", f"{kind}_gaze_yaw"]].to_numpy(float) for kind in ("own", "wanted"))
-    asked, person = angle(own, wanted), redirected["person"].to_numpy()
-    uneven = 0
-    for row in gaze.itertuples():
-        within = (asked >= row.from_deg) & (asked < row.to_deg)
-        of_people = [asked[within & (person == name)] for name in np.unique(person[within])]
-        assert (row.people, row.pairs) == (len(of_people), within.sum())
-        assert row.asked_deg == pytest.approx(np.mean([some.mean() for some in of_people]), abs=1e-9)  # people equally
-        uneven += row.asked_deg != pytest.approx(asked[within].mean(), abs=1e-3)
-        assert row.from_deg <= row.asked_deg < row.to_deg
-        assert row.error_deg == pytest.approx(row.asked_deg / 2, rel=0.01)  # on a sphere, nearly
-        assert row.turned_deg == pytest.approx(row.asked_deg / 2, rel=0.05)
-    assert uneven, "no bin has another mean over pairs than over people"
-    not_turned = table[(table["factor"] == "gaze") & (table["variant"] == "not_turned")]
-    assert not_turned["error_deg"].to_numpy() == pytest.approx(not_turned["asked_deg"].to_numpy(), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("angle_deg", "edges_deg"),
-    [(0, (0, 10)), (9.9, (0, 10)), (10.1, (10, 20)), (20.1, (20, 30)), (29.9, (20, 30)), (30.1, (30, 180))],
-)
-def test_a_requested_angle_is_in_the_bin_with_its_edges(angle_deg, edges_deg):
-    asked = {f"{kind}_head_{axis}": 0.0 for kind in ("own", "wanted") for axis in ("pitch", "yaw")}
-    table = by_angle(rows_of(perfect()).assign(**asked | {"wanted_head_yaw": np.radians(angle_deg)}))
-    head = table[table["factor"] == "head"]
-    assert len(head) == 3  # variants
-    assert set(zip(head["from_deg"], head["to_deg"], strict=True)) == {edges_deg}
 
 
 @pytest.mark.parametrize("strips", [2, 3, 30])

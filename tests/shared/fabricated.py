@@ -14,20 +14,17 @@ from PIL import Image, ImageDraw
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
-from faze.config.stage_config import resolve, to_lines
-from faze.config.tiers import UNTRAINED
-from faze.config.validation import validate
-from faze.config.yaml_files import read_yaml
-from faze.data.rejects import sidecar_of
+from faze.config.stage_config import Resolved, resolve
+from faze.config.validation import read_config
+from faze.config.yaml_files import merge
 from faze.data.store.codes import write_codes
 from faze.data.store.strips import PersonStrips, write_strips
-from faze.redirection.atlas import CODES, STEPS, Sheet, grid, write_atlas
 
-ROOT = Path(__file__).resolve().parents[2]
 LAYOUTS = ("MPIIFaceGaze", "GazeCapture")
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
 KEPT = {"maml": (0.80, 0.62, 0.55, 0.49), "offset": (1.05, 0.75, 0.66, 0.60)}  # share of the unadapted error at k
 SHOTS = (1, 3, 5, 9)
+SPEED, MEMORY = (1.0, 1.003, 0.94, 0.985, 0.98), (1.0, 1.0, 0.58, 0.58, 0.58)  # ratios of each tier
 SECONDS = {"learn": 131.2, "adapt": 1.4}  # of the first learner; twice as long for the second, and so on
 WANTED = {
     "precision": ("fp32", "fp16"),
@@ -58,14 +55,9 @@ class Fabricated:
     idle: bool = True  # a CPU: most switches cannot act
     controls: Sequence[str] = ()  # noise controls, with the first seed
     untrained: Collection[str] = ()  # tiers that are only measured
-    given: Mapping[str, str] = field(default_factory=dict)  # tiers that are only evaluated -> their weights
-    reused_from: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
-    speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
-    memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
     one_round: bool = False  # of the benchmark
     # Data sets in the order of the configuration, each with the source of its pixels.
     pixel_sources: Mapping[str, str] = field(default_factory=lambda: dict(zip(DATASETS, LAYOUTS, strict=True)))
-    shots: Sequence[int] = SHOTS
     kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
 
     def write(self, root: Path) -> ResultPaths:
@@ -85,22 +77,22 @@ class Fabricated:
         paths.estimator_errors.write_text(json.dumps({"errors": errors}))
         return paths
 
-    def config_file(self, path: Path, stage: str, **changed: object) -> Path:
-        """Write the resolved configuration of a stage; `changed` contains section__key=value."""
-        whole = read_yaml(ROOT / "config" / "config.yaml")
-        tiers = [tier + UNTRAINED if tier in self.untrained else tier for tier in self.tiers]
-        whole["tiers"] |= {tier: {"weights": weights} for tier, weights in self.given.items()}
-        whole["run"] = {"tiers": tiers, "seeds": list(self.seeds), "controls": list(self.controls)}
-        whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
-        whole["preprocess"]["datasets"] = [
-            {"name": name, "layout": "strips", "path": f"/data/{name}.h5"} | ({"splits": "test"} if position else {})
+    def config(self, stage: str, **changed: object) -> Resolved:
+        """Return the configuration of a stage; `changed` contains section__key=value."""
+        datasets = [
+            {"name": name, "layout": "gazecapture", "splits": "test" if position else "stated"}
             for position, name in enumerate(self.pixel_sources)
         ]
+        changes = {
+            "run": {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)},
+            "tiers": {tier: {"train": False} for tier in self.untrained},
+            "fewshot": {"query_entries": self.query, "shots": list(SHOTS), "learners": list(self.kept)},
+            "preprocess": {"datasets": datasets},
+        }
         for key, value in changed.items():
             section, _, name = key.partition("__")
-            whole[section][name] = value
-        path.write_text("\n".join(to_lines(resolve(validate(whole), stage))) + "\n")
-        return path
+            changes = merge(changes, {section: {name: value}})
+        return Resolved(resolve(read_config(changes=changes), stage))
 
     def _write_run(self, paths: ResultPaths, tier: str, seed: int) -> None:
         rng = np.random.default_rng([[*self.tiers, *self.controls].index(tier), seed])
@@ -126,10 +118,7 @@ class Fabricated:
         counts = dict(zip(self.pixel_sources, self.people, strict=True))
         _write_redirection(paths.redirection(tier, seed), counts, rng)
         write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
-        donor = self.reused_from.get(tier)
-        taken = [{"event": "reused_from", "tier": donor}] if donor else []
-        weights = {"train.start": self.given[tier], "train.pairs": 0} if tier in self.given else {}
-        _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng, weights)
+        _write_log(paths.run_log(tier, seed), self._switches(tier), tier, seed, rng)
         _write_walks(paths.walks(tier, seed), tier)
 
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
@@ -146,7 +135,7 @@ class Fabricated:
                     "error_deg": share * (error - change) + change + wave,
                     "start_error_deg": start,
                 }
-                for k, share in zip(self.shots, kept, strict=True)
+                for k, share in zip(SHOTS, kept, strict=True)
                 for r, wave in enumerate((-0.2 / k, 0.2 / k))
             ]
             rows += [
@@ -168,8 +157,7 @@ class Fabricated:
 
     def _write_benchmark(self, paths: ResultPaths) -> None:
         tiers = {}
-        measured = [tier for tier in self.tiers if tier not in self.given]
-        for tier, speed, memory in zip(measured, self.speed, self.memory, strict=False):
+        for tier, speed, memory in zip(self.tiers, SPEED, MEMORY, strict=False):
             step_ms = 412.0 / speed
             spread = 0.0 if tier == self.tiers[0] else 0.012
             tiers[tier] = {
@@ -205,33 +193,8 @@ class Fabricated:
                 "switches": self._switches(tier),
             }
         paths.benchmark.parent.mkdir(parents=True, exist_ok=True)
-        stopped = {"cpu_throttling": {"periods": 400, "throttled_periods": 3, "throttled_s": 0.2}}
-        whole = ROUNDS | stopped | {"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out() | self._wide()
+        whole = ROUNDS | {"machine": MACHINE, "roof": ROOF, "tiers": tiers}
         paths.benchmark.write_text(json.dumps(_with_one_round(whole) if self.one_round else whole))
-
-    def _left_out(self) -> dict[str, dict]:
-        measured = {"step_ms": 430.0, "speedup": {"ratio": 0.95, "low": 0.93, "high": 0.98}}
-        less, full = (
-            {"peak_gib": gib, "peak_gib_low": gib, "peak_gib_high": gib, "peaks_gib": [gib] * 5}
-            for gib in (0.256, 0.436)
-        )
-        left_out = {
-            "ddp": measured | less | {"memory_ratio": 1.7, "blocks_ms": [[430.0] * 4] * 5},
-            "autotune": {"same": "inactive on this machine, so the step is the same: cuDNN runs on CUDA devices only"},
-        }
-        return {"leave_one_out": {"of": self.tiers[-1], "full": measured | full, "left_out": left_out}}
-
-    def _wide(self) -> dict[str, dict]:
-        """Return the first and the last tier at the paper's width; those in between have the same step as the first."""
-        peaks = {"peak_gib": 1.5, "peak_gib_low": 1.4, "peak_gib_high": 1.6, "peaks_gib": [1.5, 1.4, 1.6]}
-        row = peaks | {"step_ms": 4000.0, "speedup": {"ratio": 1.0, "low": 1.0, "high": 1.0}, "memory_ratio": 1.0}
-        half = {name: [p / 2 for p in gib] if isinstance(gib, list) else gib / 2 for name, gib in peaks.items()}
-        last = half | {"step_ms": 1000.0, "speedup": {"ratio": 4.0, "low": 3.5, "high": 4.6}, "memory_ratio": 2.0}
-        same = {"same": "inactive on this machine, so the step is the same", "as": self.tiers[0]}
-        tiers = {tier: last if tier == self.tiers[-1] else same for tier in self.tiers} | {self.tiers[0]: row}
-        model = {"growth": 32, "image_height_px": 64, "image_width_px": 256}
-        rounds = {"rounds": 3, "speed_interval": {"confidence": 0.9, "over": "rounds"}}
-        return {"paper_width": {"model": model, "global_batch": 8, **rounds, "tiers": tiers}}
 
     def _write_store(self, paths: ResultPaths, dataset: str, count: int) -> None:
         splits = {"test": count} if dataset == "mpiigaze" else {"train": 3, "val": 2, "test": count}
@@ -244,7 +207,7 @@ class Fabricated:
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
                 people.append(PersonStrips(person, split, names, pixels, labels))
         write_strips(paths.store(dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
-        sidecar_of(paths.store(dataset)).write_text(
+        paths.store(dataset).with_name(f"{dataset}_rejects.csv").write_text(
             "person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2)
         )
 
@@ -306,13 +269,13 @@ def _query_error(arrays: dict[str, np.ndarray], query: int) -> float:
     return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
 
 
-def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator, weights: dict) -> None:
-    config = {"model.image_height_px": 32, "model.image_width_px": 128, "augment.flip": False} | weights
+def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator) -> None:
+    config = {"model.image_height_px": 32, "model.image_width_px": 128, "augment.flip": False}
     start = {"stage": "train", "name": "x", "tier": tier, "seed": seed, "config": config, "machine": MACHINE}
     events = [{"event": "start", **start}]
     events += [{"event": "switch", **switch} for switch in switches]
     events += [{"event": "note", "text": "left out because of too few entries (data.min_entries): 00107"}]
-    for pairs in [0] if weights else range(1200, 12001, 1200):
+    for pairs in range(1200, 12001, 1200):
         error = 4.3 + 14 * np.exp(-pairs / 2200) + 0.1 * rng.normal()
         events += [{"event": "metrics", "step": pairs, "values": {"train/loss": 2.0, "val/gaze_deg": error}}]
     events += [{"event": "end", "seconds": 240.0}]
@@ -345,7 +308,7 @@ def _write_redirection(path: Path, counts: Mapping[str, int], rng: np.random.Gen
 
 SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
 # Of fabricated redirected strips: error in degrees, and share of what was asked that turned.
-REDIRECTED = {"real": (3.0, 1.0), "rendered": (3.1, 1.0), "not_turned": (3.5, 0.0), "redirected": (5.0, 0.8)}
+REDIRECTED = {"real": (3.0, 1.0), "not_turned": (3.5, 0.0), "redirected": (5.0, 0.8)}
 
 
 def write_pairs(path: Path, counts: Mapping[str, int], rng: np.random.Generator, pairs: int = 6) -> None:
@@ -364,12 +327,6 @@ def write_pairs(path: Path, counts: Mapping[str, int], rng: np.random.Generator,
     pd.concat(parts, ignore_index=True).to_parquet(path, index=False)
 
 
-def _places(number: int) -> np.ndarray:
-    """Return a sheet whose pictures, 32 x 16 px, encode row, column and number as red, green and blue."""
-    colors = np.stack([*np.mgrid[:STEPS, :STEPS] * 16, np.full((STEPS, STEPS), 100 * number)], -1)
-    return colors.repeat(16, 0).repeat(32, 1).astype(np.uint8)
-
-
 def _write_walks(folder: Path, tier: str) -> None:
     folder.mkdir(parents=True)
     sheet = Image.new("RGB", (960, 420), (245, 245, 245))
@@ -386,11 +343,5 @@ def _write_walks(folder: Path, tier: str) -> None:
         for w in ("gaze yaw", "gaze pitch", "head yaw", "head pitch")
     ]
     pd.concat(walks).to_csv(folder / "angles.csv", index=False)
-    sheets = [
-        Sheet(d, p, code, _places(number), 0.5 * grid(45))
-        for d, p in (("mpiigaze", "p00"), ("gazecapture", "00300"))
-        for number, code in enumerate(CODES)
-    ]
-    write_atlas(folder, sheets, 45)
     for name in ("mpiigaze_p00", "gazecapture_00300"):
         (folder / f"{name}.mp4").write_bytes(b"\0\0\0\x18ftypisom" + tier.encode())

@@ -42,23 +42,6 @@ def family(process: int) -> set[int]:
     return found
 
 
-def marked(variable: str, value: str) -> set[int]:
-    """List living processes with this value of an environment variable, including orphans."""
-    wanted, found = f"{variable}={value}".encode(), set()
-    for process in table():
-        with contextlib.suppress(OSError):
-            if wanted in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
-                found.add(process)
-    return found
-
-
-def words_of(process: int) -> list[str]:
-    """Return the command line of a process, or nothing if it has ended."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_text(errors="replace").split("\0")[:-1]
-    return []
-
-
 def send(processes: Iterable[int], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):

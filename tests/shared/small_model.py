@@ -1,6 +1,9 @@
-"""The smallest DT-ED that has all parts."""
+"""The smallest DT-ED that has all parts, and people with random strips."""
+
+import numpy as np
 
 from faze.config.parameters import Model
+from faze.data.store.strips import PersonStrips
 
 MODEL = Model(
     growth=2,
@@ -14,3 +17,18 @@ MODEL = Model(
     normalize_axis=1,
     backprop_gaze=True,
 )
+
+
+def random_people(*people: tuple[str, str, int], seed: int = 0) -> list[PersonStrips]:
+    """Create people from their name, split and number of strips."""
+    rng = np.random.default_rng(seed)
+    return [
+        PersonStrips(
+            name,
+            split,
+            [f"{i}.jpg" for i in range(count)],
+            rng.integers(0, 256, (count, 64, 256, 3), dtype=np.uint8),
+            rng.normal(0, 0.2, (count, 4)).astype(np.float32),
+        )
+        for name, split, count in people
+    ]

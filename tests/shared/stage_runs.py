@@ -1,7 +1,5 @@
-"""Run a stage or command in this process: overrides of the defaults -> a config file -> its main function."""
+"""Run a stage or command in this process: changes of the defaults -> a config file -> the command line."""
 
-import functools
-import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from faze.__main__ import COMMANDS, STAGES
-from faze.config import parameters
-from faze.config.stage_config import resolve, to_lines
-from faze.config.yaml_files import merge, read_yaml
+from faze.__main__ import main
+from faze.config.parameters import STAGES, Config
+from faze.config.stage_config import resolve
+from faze.config.validation import read_config
+from faze.config.yaml_files import DEFAULTS, merge, read_yaml, to_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@functools.cache
 def defaults() -> dict[str, Any]:
-    """Read config/config.yaml. Do not modify the result; `merge` copies it."""
-    return read_yaml(ROOT / "config" / "config.yaml")
+    """Read config/config.yaml."""
+    return read_yaml(DEFAULTS)
 
 
 def write_config(
@@ -30,15 +28,17 @@ def write_config(
     *,
     tier: str = "baseline",
     seed: int = 0,
-    dataset: str | None = None,
+    dataset: str = "gazecapture",
+    fold: int = 0,
     config: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the resolved config of a stage to FOLDER/STAGE.yaml; `config` replaces the defaults below the overrides."""
-    run = (tier, seed) if stage in parameters.PER_RUN else (None, None)
-    values = merge(defaults() if config is None else config, overrides or {})
+    """Write the own config of a stage to FOLDER/STAGE.yaml; `config` replaces the defaults below the overrides."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stage}.yaml"
-    path.write_text("\n".join(to_lines(resolve(values, stage, *run, dataset))) + "\n", encoding="utf-8")
+    changed = overrides or {}
+    settings = Config(**merge(config, changed)) if config else read_config(changes=changed)
+    values = resolve(settings, stage, tier, seed, dataset, fold)
+    path.write_text("\n".join(to_lines(values)) + "\n", encoding="utf-8")
     return path
 
 
@@ -53,6 +53,14 @@ def as_words(options: Mapping[str, object]) -> list[str]:
     return words
 
 
+def call_faze(*words: object) -> int:
+    """Run `faze WORDS` and return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["faze", *map(str, words)])
+        patch.setattr("faze.__main__.keep_memory", lambda: None)  # which would restart this process
+        return main()
+
+
 def call_stage(
     stage: str,
     folder: Path,
@@ -60,7 +68,8 @@ def call_stage(
     *words: object,
     tier: str = "baseline",
     seed: int = 0,
-    dataset: str | None = None,
+    dataset: str = "gazecapture",
+    fold: int = 0,
     config: Mapping[str, Any] | None = None,
     **options: object,
 ) -> int:
@@ -69,19 +78,18 @@ def call_stage(
     Args:
         stage: name on the command line, such as "meta_train" or "import-checkpoint".
         folder: folder for its config file, if it has one.
-        overrides: changes to the defaults.
+        overrides: changes of the defaults.
         words: command-line words before the options.
-        tier: tier, if the stage runs per tier and seed.
+        tier: tier of the run.
         seed: seed of the run.
         dataset: data set, if the config depends on it; it is not a command-line option.
+        fold: fold of leave-one-person-out.
         config: replaces the defaults.
         options: command-line options; see `as_words`.
     """
-    arguments = [*map(str, words), *as_words(options)]
-    if stage in parameters.STAGES:
-        own = write_config(folder, stage, overrides, tier=tier, seed=seed, dataset=dataset, config=config)
-        arguments = ["--config", str(own), *arguments]
-    module = importlib.import_module((STAGES | COMMANDS)[stage])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [stage, *arguments])
-        return module.main()
+    arguments = [*words, *as_words(options)]
+    if stage in STAGES:
+        run = {"tier": tier, "seed": seed, "dataset": dataset, "fold": fold}
+        own = write_config(folder, stage, overrides, config=config, **run)
+        arguments = ["--config", own, *arguments]
+    return call_faze(stage, *arguments)

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from faze.base.run_log import read_events
-from faze.config.stage_config import resolve, to_lines
-from faze.config.yaml_files import merge, read_yaml
+from faze.config.stage_config import resolve
+from faze.config.validation import read_config
+from faze.config.yaml_files import merge, to_lines
 from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,14 +39,11 @@ class Training:
     def __init__(self, folder: Path, data: Path, tier: str, *, sections: dict | None = None, **train) -> None:
         self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
         self.work = folder / "train.work" / "checkpoint.pt"
-        values = read_yaml(ROOT / "config" / "config.yaml")
-        values["tiers"]["baseline"]["device"] = "cpu"
-        values["model"]["growth"] = 2
-        values = merge(values, sections or {})
-        values["train"] |= {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160}
-        values["train"] |= {"checkpoint_every_pairs": 32} | train
+        steps = {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160, "checkpoint_every_pairs": 32}
+        changes = {"tiers": {"baseline": {"device": "cpu"}}, "model": {"growth": 2}, "train": steps | train}
+        config = read_config(changes=merge(changes, sections or {}))
         path = folder / "train.config.yaml"
-        path.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
+        path.write_text("\n".join(to_lines(resolve(config, "train", tier, 0))) + "\n")
         self.arguments = ["--config", path, "--data", data, "--out", self.out, "--run-log", self.log]
         self.arguments = list(map(str, self.arguments))
 
@@ -77,15 +75,6 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
     while not path.exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
-
-
-def children(process: int) -> list[int]:
-    """List the living processes that a process has started, in the order of their IDs."""
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
-    return sorted(child for child, parent in parents.items() if parent == process)
 
 
 def measured(log: Path) -> list[tuple]:

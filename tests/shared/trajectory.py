@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,25 +12,25 @@ import weight_changes
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.config.check import build
-from faze.config.parameters import Engine, Loss, Model, Train
+from faze.config.parameters import Engine, Loss, Train
 from faze.config.tiers import resolve_tier
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_config
 from faze.data.pairs import PeopleStrips, TableRows
 from faze.engine.parallel import World
 from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
 from faze.training.feed import TrainingSetup, build_feed
 
-CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
-CONFIG["run"]["tiers"] = CONFIG["auto_tiers"]["cuda"]
-MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4, blocks=4)
+CONFIG = read_config()
+CONFIG = CONFIG.model_copy(update={"run": CONFIG.run.model_copy(update={"tiers": CONFIG.auto_tiers["cuda"]})})
+MODEL = CONFIG.model.model_copy(update={"growth": 4, "blocks": 4})
 # Every embedding term, in chunks: two of them for each of two processes.
-LOSS = dataclasses.replace(
-    build(Loss, CONFIG["loss"]),
-    **{"reconstruction_l1": 1.0, "chunk_pairs": 2, "ramp_pairs": 64},
-    **{"triplet_angular": 0.5, "all_equal": 0.1, "gaze_mse": 0.3},
+LOSS = CONFIG.loss.model_copy(
+    update={
+        **{"reconstruction_l1": 1.0, "chunk_pairs": 2, "ramp_pairs": 64},
+        **{"triplet_angular": 0.5, "all_equal": 0.1, "gaze_mse": 0.3},
+    }
 )
-TRAIN = dataclasses.replace(build(Train, CONFIG["train"]), global_batch=8, warmup_pairs=64, base_lr=1e-4, head_lr=1e-3)
+TRAIN = CONFIG.train.model_copy(update={"global_batch": 8, "warmup_pairs": 64, "base_lr": 1e-4, "head_lr": 1e-3})
 
 ALONE = World(0, 1, torch.device("cpu"))
 STEPS = 20  # that a switch must follow the baseline in float64; the first five in float32
@@ -53,7 +52,7 @@ def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips
 
 def tier(name: str, **switches) -> Engine:
     """Return the switches of a tier, on the CPU."""
-    return dataclasses.replace(resolve_tier(CONFIG, name), device="cpu", **switches)
+    return resolve_tier(CONFIG, name).model_copy(update={"device": "cpu", **switches})
 
 
 def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Train = TRAIN) -> TrainingSetup:

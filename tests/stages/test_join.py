@@ -22,7 +22,7 @@ def codes(value: float) -> dict[str, np.ndarray]:
 @pytest.fixture
 def folds(tmp_path: Path) -> list[Path]:
     """Two folds: each person is a test person of one, and a train person of the other, with other codes."""
-    folders = [tmp_path / "fold0", tmp_path / "fold1"]
+    folders = [tmp_path / "run/fold0", tmp_path / "run/fold1"]
     for number, (folder, tested, trained) in enumerate(zip(folders, "ab", "ba", strict=True)):
         for name in FILES:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def folds(tmp_path: Path) -> list[Path]:
 
 def test_each_persons_results_are_from_the_fold_that_left_the_person_out(folds: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert call_stage("join", tmp_path, folds=folds, files=FILES, out=out) == 0
+    assert call_stage("join", tmp_path, run=out, num_folds=2, files=FILES) == 0
     assert (out / FILES[0]).read_text() == "log of fold 0\n"
     joined = CodeStore(out / FILES[1])
     assert (joined.dataset, joined.pixel_source, joined.persons("test")) == ("webcam", "cameras", ["a", "b"])

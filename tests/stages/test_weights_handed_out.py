@@ -6,22 +6,19 @@ Checked by breaking the code: another tier copied, people counted as one split, 
 import itertools
 import json
 import shutil
-import sys
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 from fabricated import KEPT, Fabricated
+from small_model import MODEL, random_people
+from stage_runs import call_faze
 
 from faze.base.result_paths import ResultPaths
-from faze.config.parameters import Model
 from faze.data.store.layout import RENDERED
-from faze.data.store.strips import PersonStrips, write_strips
+from faze.data.store.strips import write_strips
 from faze.model.dted import DTED
 from faze.model.weights import load_model, save_weights
-from faze.stages import weights
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +29,7 @@ def fabricated(tmp_path_factory):
     paths = case.write(folder)
     for tier, seed in itertools.product(case.tiers, case.seeds):
         torch.manual_seed(network_seed(tier, seed))
-        dted = DTED(Model(1, 1, 16, 64, 2, 1, 1, 2, normalize_axis=1, backprop_gaze=True))
-        save_weights(paths.checkpoint(tier, seed), dted)
+        save_weights(paths.checkpoint(tier, seed), DTED(MODEL))
         state = torch.load(paths.checkpoint(tier, seed), weights_only=True)
         torch.save(state | {"optimizers": torch.zeros(100_000)}, paths.checkpoint(tier, seed))
         for learner in KEPT:
@@ -44,14 +40,13 @@ def fabricated(tmp_path_factory):
 
 
 @pytest.fixture
-def stage(fabricated, tmp_path, monkeypatch):
+def stage(fabricated, tmp_path):
     """Return a function that runs the stage on a copy of the ablation."""
     shutil.copytree(fabricated, tmp_path, dirs_exist_ok=True)
 
     def run(*words: str) -> int:
-        common = ["--results", str(tmp_path), "--learners", *KEPT, "--out", str(tmp_path / "weights")]
-        monkeypatch.setattr(sys, "argv", ["weights", *common, *words])
-        return weights.main()
+        common = ["--results", tmp_path, "--learners", *KEPT, "--out", tmp_path / "weights"]
+        return call_faze("weights", *common, *words)
 
     run.paths, run.out = ResultPaths(tmp_path), tmp_path / "weights"
     return run
@@ -61,33 +56,19 @@ def network_seed(tier: str, seed: int) -> int:
     return 10 * ["baseline", "amp"].index(tier) + seed
 
 
-def assert_network(path: Path, tier: str, seed: int) -> None:
-    torch.manual_seed(network_seed(tier, seed))
-    found, expected = load_model(path), DTED(load_model(path).model)
-    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), expected.parameters(), strict=True))
-
-
 def write_stores(paths: ResultPaths, mpiigaze: str, gazecapture: str) -> None:
     splits = {"mpiigaze": ["test"], "gazecapture": ["train", "train", "val", "test"]}
     for dataset, source in (("mpiigaze", mpiigaze), ("gazecapture", gazecapture)):
-        people = [strips(f"{n:05}", split) for n, split in enumerate(splits[dataset])]
+        people = random_people(*((f"{n:05}", split, 3) for n, split in enumerate(splits[dataset])))
         write_strips(paths.store(dataset), dataset, people, pixel_source=source)
-
-
-def strips(name: str, split: str) -> PersonStrips:
-    return PersonStrips(
-        name,
-        split,
-        ["a.jpg", "b.jpg", "c.jpg"],
-        np.zeros((3, 64, 256, 3), dtype=np.uint8),
-        np.zeros((3, 4), dtype=np.float32),
-    )
 
 
 def test_files_are_copied_and_the_card_says_what_they_are(stage):
     assert stage("--tier", "amp", "--seed", "1") == 0
-    assert_network(stage.out / "dted.pt", "amp", 1)
-    assert (stage.out / "dted.pt").stat().st_size < 100_000  # without the state of the optimiser
+    torch.manual_seed(network_seed("amp", 1))
+    expected, found = DTED(MODEL).state_dict(), load_model(stage.out / "dted.pt").state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert (stage.out / "dted.pt").stat().st_size < stage.paths.checkpoint("amp", 1).stat().st_size - 300_000
     for learner in KEPT:
         assert (stage.out / f"{learner}.pt").read_bytes() == f"{learner} of amp 1".encode()
     card = (stage.out / "model_card.md").read_text()
@@ -112,12 +93,6 @@ def test_the_card_of_given_weights_does_not_say_that_faze_trained_them(stage):
     assert "Its weights are those of `published.pt`; it was only evaluated with faze" in card
     assert "trained with faze" not in card
     assert "Licence: unknown" in card
-    for begun, licence in (("published.pt", "unknown"), ("shipped", "Apache-2.0"), (None, "Apache-2.0")):
-        start["config"] |= {"train.start": begun, "train.pairs": 64}
-        path.write_text(json.dumps(start) + "\n" + rest)
-        assert stage("--tier", "amp") == 0
-        card = (stage.out / "model_card.md").read_text()
-        assert f"Licence: {licence}" in card and (f"starting from `{begun}`" in card) == (begun is not None)
 
 
 def test_errors_are_means_over_people(stage):
@@ -137,35 +112,17 @@ def test_errors_are_means_over_people(stage):
     assert all(f"{mean:.2f}" in card for mean in means) and len(errors) == 5 * (1 + 4 * len(KEPT))
 
 
-def test_errors_on_real_people_are_told_if_they_were_measured(stage, tmp_path):
-    (tmp_path / "real.md").write_text("Three people, 9 degrees.\n")
-    assert stage("--real-people", str(tmp_path / "real.md")) == 0
-    card = (stage.out / "model_card.md").read_text()
-    assert "### Real people\n\nThree people, 9 degrees.\n\n## Redirected" in card and "not been measured" not in card
-
-
 @pytest.mark.parametrize(
     ("mpiigaze", "gazecapture", "trained_on", "licence"),
     [
         (RENDERED, RENDERED, RENDERED, "Apache-2.0"),
         ("MPIIFaceGaze", RENDERED, RENDERED, "Apache-2.0"),
         (RENDERED, "GazeCapture", "GazeCapture", "GazeCapture is for research only"),
-        (RENDERED, "MPIIGaze", "MPIIGaze", "MPIIGaze is CC BY-NC-SA"),
-        (RENDERED, "unknown", "unknown", "Licence: unknown"),
-        (RENDERED, RENDERED, None, "Licence: unknown"),
         (RENDERED, RENDERED, "GazeCapture", "GazeCapture is for research only"),
-        ("MPIIFaceGaze", "GazeCapture", "GazeCapture", "GazeCapture is for research only"),
     ],
 )
-@pytest.mark.parametrize("raw_exists", [False, True])
-def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, trained_on, licence, raw_exists):
-    """Regression: if MPIIGaze was rendered (raw/ exists), a network trained on GazeCapture was called Apache-2.0.
-
-    Without raw/, rendered people were called photographed.
-    """
-    if raw_exists:
-        (stage.paths.root / "raw").mkdir()
-        (stage.paths.root / "raw" / "truth.h5").touch()
+def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, trained_on, licence):
+    """Regression: if MPIIGaze was rendered, a network trained on GazeCapture was called Apache-2.0."""
     write_stores(stage.paths, mpiigaze, gazecapture)
     log = stage.paths.run_log("baseline", 0)
     first, rest = log.read_text().split("\n", 1)
@@ -179,34 +136,8 @@ def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, 
     assert ("far larger" in card) == (mpiigaze == gazecapture == RENDERED)
 
 
-def test_weights_take_the_place_of_weights_only(stage, capfd):
-    """Regression: all files in the output folder were removed, not only earlier weights."""
-    stage.out.mkdir()
-    for name in ("thesis.md", "model_card.md"):  # a card alone does not identify weights
-        (stage.out / name).touch()
-        assert stage() == 1
-        assert f"--out {stage.out} exists, but does not contain dted.pt and model_card.md" in capfd.readouterr().err
-        assert [path.name for path in stage.out.iterdir()] == [name]
-        (stage.out / name).unlink()
-    assert stage() == stage("--tier", "amp") == 0
-    assert_network(stage.out / "dted.pt", "amp", 0)
-
-
 def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
     (stage.paths.run("amp", 0) / "checkpoint.pt").unlink()
     assert stage("--tier", "amp") == 1
-    assert "amp/seed0/checkpoint.pt is missing: first run, with the ablation's --configfile" in capfd.readouterr().err
+    assert "amp/seed0/checkpoint.pt is missing" in capfd.readouterr().err
     assert not stage.out.exists()
-
-
-def test_names_in_a_log_are_text_on_the_card(stage):
-    """Regression: a modified log could insert links and tables into the published model card."""
-    path = stage.paths.run_log("amp", 0)
-    first, rest = path.read_text().split("\n", 1)
-    start = json.loads(first)
-    start["name"], start["machine"]["commit"] = "a`|<script>alert(1)</script>\n# b", "[x](javascript:alert(1))"
-    path.write_text(json.dumps(start) + "\n" + rest)
-    assert stage("--tier", "amp") == 0
-    card = (stage.out / "model_card.md").read_text()
-    assert "of `a???script?alert(1)?/script??# b`, tier `amp`" in card
-    assert "<script" not in card and "](" not in card

@@ -1,7 +1,6 @@
 """A training run that is killed in any way at any time ends with the weights of an undisturbed one."""
 
 import contextlib
-import os
 import random
 import signal
 import time
@@ -12,12 +11,12 @@ from stage_training import Training, assert_same_end, kill_group, wait_for, writ
 
 from faze.base.run_log import read_events
 
-# Kills itself in the middle of writing its second checkpoint.
 pytestmark = pytest.mark.kills
 
+# Kills itself in the middle of writing its second checkpoint.
 TORN_WRITE = """
 import os, pathlib, signal, sys
-from faze.stages import train
+from faze.__main__ import main
 count, whole = 0, pathlib.Path.write_bytes
 def torn(path, content):
     global count
@@ -26,7 +25,8 @@ def torn(path, content):
     if count == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 pathlib.Path.write_bytes = torn
-sys.exit(train.main())
+sys.argv.insert(1, "train")
+sys.exit(main())
 """
 
 
@@ -82,23 +82,6 @@ def test_kill_while_writing_a_checkpoint_leaves_the_one_before(undisturbed, data
     assert_same_end(training, whole)
 
 
-@pytest.mark.parametrize("undisturbed", ["baseline"], indirect=True)
-def test_rerun_waits_for_an_orphan_and_takes_what_it_wrote(undisturbed, data, tmp_path):
-    tier, whole = undisturbed
-    training = Training(tmp_path, data, tier)
-    orphan = training.start()
-    wait_for(training.work, orphan)
-    os.killpg(orphan.pid, signal.SIGSTOP)  # so that it cannot end before the second one has seen it
-    second = training.start()
-    words = second.stderr.readline()
-    os.killpg(orphan.pid, signal.SIGCONT)
-    assert f"{training.out} (held by process" in words
-    words += second.communicate(timeout=240)[1]
-    orphan.communicate(timeout=60)
-    assert "pairs/s" not in words  # it did not train again
-    assert_same_end(training, whole)
-
-
 @pytest.mark.parametrize("changed", ["configuration", "strips"])
 def test_another_training_does_not_resume(changed, tmp_path):
     """Regression: re-created strips with the same labels were accepted, since only labels were compared."""
@@ -115,20 +98,8 @@ def test_another_training_does_not_resume(changed, tmp_path):
     assert "from the beginning" in words and "resumed" not in words
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (
-            {"global_batch": 24, "sections": {"tiers": {"baseline": {"accumulate": 2}}}},
-            "train.global_batch 24 is not a multiple of 2 processes, replicas or accumulated parts x loss.chunk_pairs",
-        ),
-        ({"base_lr": 1.0e18}, "the loss is not finite after"),
-    ],
-)
-def test_what_cannot_train_is_one_sentence(change, sentence, data, tmp_path):
-    process = Training(tmp_path, data, "baseline", **change).start()
+def test_a_loss_that_diverges_is_one_sentence(data, tmp_path):
+    process = Training(tmp_path, data, "baseline", base_lr=1.0e18).start()
     _, words = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert sentence in words
-    assert "Traceback" not in words
+    assert process.returncode == 1 and "the loss is not finite after" in words and "Traceback" not in words
     assert not (tmp_path / "checkpoint.pt").exists()

@@ -1,6 +1,5 @@
 """Trainings that start from given weights, freeze parts of the network, or only evaluate."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from stage_training import ROOT, Training, write_store
 
 from faze.base.run_log import read_events
 from faze.commands import import_checkpoint
-from faze.config.parameters import NormalizedCamera
 from faze.model.dted import part_of
 from faze.model.weights import load_model
 
@@ -38,7 +36,7 @@ def moved_parts(training: Training, before: Training) -> set[str]:
 
 @pytest.mark.parametrize("tier", ["baseline", "ddp", "recompute"])
 def test_frozen_parts_keep_the_weights_of_the_start(tier: str, data: Path, first: Training, tmp_path: Path) -> None:
-    sections = {"run": {"tiers": ["baseline", "ddp", "recompute on baseline"]}}
+    sections = {"run": {"tiers": ["baseline", "ddp", "recompute"]}}
     frozen = {"start": str(first.out), "frozen": ["encoder", "gaze_head"]}
     training = Training(tmp_path, data, tier, sections=sections, **SHORT, **frozen)
     training.finish()
@@ -61,36 +59,22 @@ def test_a_checkpoint_states_the_camera_of_its_training(data: Path, first: Train
     sections = {"preprocess": {"focal_length_px": 650.0, "distance_mm": 300.0}}
     training = Training(tmp_path, data, "baseline", sections=sections, **SHORT, start=str(first.out))
     training.finish()
-    assert load_model(first.out).camera == NormalizedCamera(1300.0, 600.0, 256, 64)
-    assert load_model(training.out).camera == NormalizedCamera(650.0, 300.0, 256, 64)
+    found = [load_model(each.out).camera for each in (first, training)]
+    assert [(camera.focal_length_px, camera.distance_mm) for camera in found] == [(1300.0, 600.0), (650.0, 300.0)]
 
 
-def test_other_weights_at_the_same_path_are_another_training(data: Path, first: Training, tmp_path: Path) -> None:
-    start = tmp_path / "start.pt"
-    start.write_bytes(first.out.read_bytes())
-    training = Training(tmp_path, data, "baseline", **SHORT, start=str(start))
-    training.finish()
-    before = training.weights()
-    start.write_bytes(training.out.read_bytes())
-    training.finish()
-    assert any(not torch.equal(weight, before[name]) for name, weight in training.weights().items())
-
-
-def test_the_published_layout_starts_a_training(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_layout_starts_a_training(data: Path, tmp_path: Path) -> None:
     """The golden state dictionary has the names and shapes of the released code."""
     with np.load(ROOT / "tests/golden/dted_small.npz") as arrays:
         golden = {key.removeprefix("sd/"): torch.tensor(arrays[key]) for key in arrays.files if key.startswith("sd/")}
     torch.save({f"module.{key}": value for key, value in golden.items()}, tmp_path / "published.pth.tar")
     (tmp_path / "sizes.yaml").write_text(yaml.safe_dump({"name": "sizes", "model": GOLDEN_SIZES}))
-    words = [tmp_path / "published.pth.tar", "--configfile", tmp_path / "sizes.yaml", "--out", tmp_path / "start.pt"]
-    monkeypatch.setattr(sys, "argv", ["faze import-checkpoint", *map(str, words)])
-    assert import_checkpoint.main() == 0
+    import_checkpoint.main(
+        tmp_path / "published.pth.tar", configfile=[tmp_path / "sizes.yaml"], out=tmp_path / "start.pt"
+    )
     sections = {"model": GOLDEN_SIZES}
     training = Training(
         tmp_path, data, "baseline", sections=sections, **SHORT | {"pairs": 0}, start=str(tmp_path / "start.pt")
     )
     training.finish()
     assert all(torch.equal(weight, golden[name].float()) for name, weight in training.weights().items())
-    training = Training(tmp_path, data, "baseline", sections=sections, **SHORT, start=str(tmp_path / "start.pt"))
-    training.finish()
-    assert any(not torch.equal(weight, golden[name].float()) for name, weight in training.weights().items())

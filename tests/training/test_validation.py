@@ -1,15 +1,12 @@
-"""Validation uses the network for inference, with the current weights.
-
-Checked by breaking the code: the network for training, or the weights of the previous validation.
-"""
+"""Validation uses the network for inference, with the current weights."""
 
 import pytest
 import torch
 from trajectory import people, setup, tier
 
-from faze.base.compiled import library
 from faze.engine.precision import exact
 from faze.model.inference import CompiledNetwork
+from faze.native.compiled import library
 from faze.training import dted_training
 
 
@@ -17,7 +14,7 @@ from faze.training import dted_training
     "switches", [{}, {"channels_last": True}, {"recompute": True}, {"precision": "bf16", "force": True}]
 )
 def test_validation_is_fast_and_knows_the_last_weights(switches, monkeypatch):
-    if library("model/inference.c", "skipped") is None:
+    if library("model/inference.c") is None:
         pytest.skip("inference.c is not compiled")
     calls, forward = [], CompiledNetwork.forward
     monkeypatch.setattr(CompiledNetwork, "forward", lambda self, x: calls.append(len(x)) or forward(self, x))

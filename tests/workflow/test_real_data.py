@@ -18,8 +18,8 @@ ERRORS = "results/real/baseline/seed0/fewshot/maml_errors.parquet"
 def run_with(folder: Path, changes: dict[str, dict], target: str) -> tuple[Checkout, Answer]:
     """Run a target of the smoke ablation's first tier on these data, with one file of overrides."""
     checkout = Checkout(folder / "faze", "real.yaml")
-    smoke = (checkout.folder / "config/smoke.yaml").read_text(encoding="utf-8")
-    tiers = "[baseline, amp, ddp, recompute on baseline]"
+    smoke = (checkout.folder / "config/sizes/smoke.yaml").read_text(encoding="utf-8")
+    tiers = "[baseline, amp, ddp, recompute]"
     assert tiers in smoke
     smoke = smoke.replace("name: smoke", "name: real").replace(tiers, "[baseline]")
     (checkout.folder / "real.yaml").write_text(smoke + overrides(**changes), encoding="utf-8")

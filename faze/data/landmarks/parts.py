@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from faze.base.code_hash import fingerprint
 from faze.base.errors import UserError
-from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.data.landmarks.detector import Detector, open_detector
+from faze.data.process_pool import worker_processes
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 
 
@@ -41,7 +41,7 @@ def entries_of(names: list[str], table: NDArray, distortion: NDArray, reasons: l
 
 
 def identity_of(raw: Path, model: Path | None) -> str:
-    """Hash everything on which the annotation depends, except the recordings' own files: 8 hex digits."""
+    """Hash everything on which the annotation depends, except the frames: 8 hex digits."""
     stat = model.stat() if model else None
     about = (
         str(raw.resolve()),

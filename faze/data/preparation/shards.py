@@ -6,16 +6,16 @@ an npz of labels, names and rejects. The npz is written last: a shard that has o
 
 import contextlib
 import csv
-import hashlib
+import errno
 import itertools
 import json
+import math
 import os
 import shutil
 import sys
 import zipfile
-import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -25,12 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import FULL
 from faze.data.readers import Reject
-from faze.data.rejects import COLUMNS
 from faze.data.store.strips import PersonStrips
 
 ENTRIES = 256  # of a shard, at most: a killed run loses a second of work; a shard takes 12 MiB of memory
+COLUMNS = ("person", "file_name", "reason")  # of the list of rejects
 ARRAYS = ("labels", "frame_index", "label_source", "validity")  # of a shard: one row per strip
 Prepared = tuple[PersonStrips | None, list[Reject]]  # of one person; None if there is no strip
 
@@ -42,7 +41,6 @@ class Shard:
     person_id: str
     start: int
     stop: int
-    stamp: str = ""  # of the person's raw files
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -50,7 +48,7 @@ class Shard:
     @property
     def name(self) -> str:
         """The stem of the shard's file names; the person's name is quoted, so that no path leads out of the folder."""
-        return f"p-{quote(self.person_id, safe='')}.{self.start:06d}-{self.stop:06d}.{self.stamp}"
+        return f"p-{quote(self.person_id, safe='')}.{self.start:06d}-{self.stop:06d}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +63,6 @@ class ShardContent:
     label_source: NDArray[np.uint8]  # (n,)
     validity: NDArray[np.uint8]  # (n,)
     rejects: list[Reject]
-    checksum: int = 0  # of the pixels, once they are written
-
-
-class DamagedShard(UserError):
-    """A shard is damaged."""
 
 
 class ShardFolder:
@@ -81,22 +74,20 @@ class ShardFolder:
         self.path = self._all / key
         self._strip = strip
 
-    def begin(self, shards: Collection[Shard]) -> frozenset[str]:
-        """Create the folder, and remove every file that is not one of these shards.
-
-        Returns:
-            Names of the shards that are finished.
-        """
-        others = [folder for folder in self._all.glob("*") if folder != self.path]
-        if others:
-            print(f"{self._all}: discarding shards made from other data, settings or code", file=sys.stderr)
-        for folder in others:
-            shutil.rmtree(folder, ignore_errors=True)
+    def begin(self) -> None:
+        """Create the folder, and remove shards that were made in another way."""
+        for folder in set(self._all.glob("*")) - {self.path}:
+            print(f"{folder}: discarding shards made from other data, settings or code", file=sys.stderr)
+            shutil.rmtree(folder)
         self.path.mkdir(parents=True, exist_ok=True)
-        wanted = {self._file(shard, kind) for shard in shards for kind in ("strips", "npz")}
-        for path in set(self.path.iterdir()) - wanted:
-            path.unlink(missing_ok=True)
-        return frozenset(path.stem for path in self.path.glob("*.npz"))
+
+    def is_finished(self, shard: Shard) -> bool:
+        """Return whether both of a shard's files are complete; after a power cut, one may be empty."""
+        try:
+            strips = len(self.load(shard).labels)
+            return self._file(shard, "strips").stat().st_size == strips * math.prod(self._strip)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+            return False
 
     def remove(self) -> None:
         """Remove all shards."""
@@ -108,19 +99,16 @@ class ShardFolder:
 
     def write(self, shard: Shard, content: ShardContent, pixels: NDArray[np.uint8], rows: Sequence[int]) -> None:
         """Write a shard with the given rows of `pixels`; `rows` is in ascending order."""
-        checksum = 0
         torn = self.path / f"{shard.name}.{os.getpid()}.torn"
         try:
             with torn.open("wb") as file:
                 for first, last in _runs(rows):
                     file.write(pixels[first:last])
-                    checksum = zlib.crc32(pixels[first:last], checksum)
             torn.replace(self._file(shard, "strips"))
             text = {
                 "split": content.split,
                 "device": content.device,
                 "file_names": content.file_names,
-                "checksum": checksum,
                 "rejects": [(reject.person_id, reject.file_name, reject.reason) for reject in content.rejects],
             }
             arrays = {name: getattr(content, name) for name in ARRAYS}
@@ -131,42 +119,18 @@ class ShardFolder:
             torn.unlink(missing_ok=True)
 
     def load(self, shard: Shard) -> ShardContent:
-        """Load a shard without its pixels; raise DamagedShard if it is damaged."""
-        with _whole(self._file(shard, "npz")), np.load(self._file(shard, "npz")) as file:
+        """Load a shard without its pixels."""
+        with np.load(self._file(shard, "npz")) as file:
             text = json.loads(file["text"].tobytes())
             text["rejects"] = [Reject(*reject) for reject in text["rejects"]]
             return ShardContent(**text, **{name: file[name] for name in ARRAYS})
 
     def pixels(self, shard: Shard) -> NDArray[np.uint8]:
-        """Load a shard's strips, (n, H, W, 3); raise DamagedShard if it is damaged."""
-        content = self.load(shard)
-        with _whole(self._file(shard, "npz")):
-            pixels = np.fromfile(self._file(shard, "strips"), np.uint8).reshape(len(content.labels), *self._strip)
-            if zlib.crc32(pixels) != content.checksum:
-                raise ValueError
-        return pixels
-
-    def remove_damaged(self, shards: Iterable[Shard]) -> None:
-        """Remove all damaged shards; `load` and `pixels` remove only the first one that they find."""
-        for shard in shards:
-            with contextlib.suppress(DamagedShard):
-                self.pixels(shard)
+        """Load a shard's strips, (n, H, W, 3)."""
+        return np.fromfile(self._file(shard, "strips"), np.uint8).reshape(-1, *self._strip)
 
     def _file(self, shard: Shard, kind: str) -> Path:
         return self.path / f"{shard.name}.{kind}"
-
-
-@contextlib.contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """Convert any error about a damaged file to one sentence, and remove the shard to which it belongs."""
-    try:
-        yield
-    except (ValueError, EOFError, KeyError, FileNotFoundError, zipfile.BadZipFile):
-        path.unlink(missing_ok=True)
-        raise DamagedShard(
-            f"{path}: a shard of an earlier run is damaged, for example by a power cut; all damaged shards were "
-            "removed: run the same command again to recreate them"
-        ) from None
 
 
 def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -174,21 +138,6 @@ def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
     for _, run in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
         members = [row for _, row in run]
         yield members[0], members[-1] + 1
-
-
-def stamp_of(folder: Path) -> str:
-    """Hash the modification times and sizes of the files in a person's folder: 8 hex digits.
-
-    The hash changes if the annotation changes or a frame is added or removed, but not if a frame is overwritten.
-    """
-    if not folder.is_dir():
-        return "none"
-    # MPIIGaze's annotation is next to the frames of each day, and its cameras are in a folder of their own.
-    found = [path for pattern in ("*", "*/*.txt", "*/*.mat") for path in folder.glob(pattern)]
-    stats = sorted(
-        (str(path), path.stat().st_mtime_ns, path.is_file() and path.stat().st_size) for path in found if path.exists()
-    )
-    return hashlib.sha256(repr(stats).encode()).hexdigest()[:8]
 
 
 def join_shards(people: dict[str, list[Shard]], folder: ShardFolder) -> Iterator[Prepared]:
@@ -243,37 +192,13 @@ class RejectWriter:
         return f"{self._strips} strips of {self._people} people; {self._reasons.total()} rejects"
 
 
-_MARGIN = 1.01  # for names and labels besides the strips
-
-
-def check_disk_space(folder: Path, needed: int, what: str) -> None:
-    """Refuse a disk with less than half the space needed, and warn if it may be too small.
-
-    The limit is half, because the number of usable frames is not yet known.
-
-    Args:
-        folder: Folder to write into.
-        needed: Bytes required if every frame yields a strip.
-        what: Description of the content, for the message.
-
-    Raises:
-        UserError: There is space for less than half of `needed`.
-    """
-    free = shutil.disk_usage(folder).free
-    message = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, but {free / 2**30:.2f} GiB are free"
-    if needed * _MARGIN / 2 > free:
-        raise UserError(f"{message}: free some space, or write to another disk")
-    if needed * _MARGIN > free:
-        print(f"{message}: this suffices only if many frames are rejected", file=sys.stderr)
-
-
 @contextlib.contextmanager
 def disk_may_fill(folder: Path) -> Iterator[None]:
     """Convert a disk-full error, raised by the system or wrapped in an HDF5 error, into a one-sentence message."""
     try:
         yield
     except (OSError, RuntimeError) as error:
-        full = getattr(error, "errno", None) in FULL or any(f"errno = {code}," in str(error) for code in FULL)
+        full = getattr(error, "errno", None) == errno.ENOSPC or f"errno = {errno.ENOSPC}," in str(error)
         if not full:
             raise
         raise UserError(

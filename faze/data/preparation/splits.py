@@ -1,14 +1,13 @@
 """Assign people to train, val and test: as the data state, everyone to test, or as listed in a JSON file."""
 
-import unicodedata
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from faze.base.errors import UserError
-from faze.base.files import parse_json
-from faze.base.untrusted import read_untrusted
-from faze.config.datasets import ALL_TEST, LEAVE_ONE_OUT, WORDS
+from faze.base.files import reading
+from faze.config.validation import SPLITS as WORDS
 from faze.data.store.layout import SPLITS
 
 UNLISTED = "not in the list of splits"  # reason to leave a person out
@@ -28,11 +27,11 @@ class Splits:
         Raises:
             UserError: It is the path of a file that is missing or invalid, or contains a person twice.
         """
-        return cls(splits in (ALL_TEST, LEAVE_ONE_OUT), {} if splits in WORDS else read_splits(Path(splits)))
+        return cls(splits in ("test", "leave_one_person_out"), {} if splits in WORDS else read_splits(Path(splits)))
 
     def split(self, person: str, stated: str) -> str:
         """Return a person's split, given the one that the data state, if any; "" if it is unknown."""
-        return ALL_TEST if self.all_test else self.listed.get(person, stated)
+        return "test" if self.all_test else self.listed.get(person, stated)
 
 
 def read_splits(path: Path) -> dict[str, str]:
@@ -41,14 +40,15 @@ def read_splits(path: Path) -> dict[str, str]:
     Raises:
         UserError: The file is missing or invalid, or contains a person twice.
     """
-    content = read_untrusted(path, parse_json, "write it again as JSON")
+    with reading(path, "write it again as JSON"):
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     lists = list(content.values()) if isinstance(content, dict) else []
     if not lists or set(content) - set(SPLITS) or not all(isinstance(people, list) for people in lists):
         raise UserError(f'{path}: expected {{"train": [...], "val": [...], "test": [...]}} with lists of people')
     splits: dict[str, str] = {}
     for split, people in content.items():
-        for person in (unicodedata.normalize("NFC", str(person)) for person in people):
+        for person in map(str, people):
             if person in splits:
-                raise UserError(f"{path}: person {person:.100} is in {splits[person]} and also in {split}")
+                raise UserError(f"{path}: person {person} is in {splits[person]} and also in {split}")
             splits[person] = split
     return splits

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import reading
 from faze.data.preparation.shards import Prepared
 from faze.data.preparation.splits import UNLISTED, Splits
-from faze.data.readers import OFF_SCREEN, Reject
+from faze.data.readers import Reject
 from faze.data.store.layout import LABEL_SOURCES
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
-from faze.data.store.untrusted_file import check_untrusted
 
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 
@@ -23,8 +23,8 @@ def open_stored(path: Path, splits: Splits) -> StripStore:
     Raises:
         UserError: The file cannot be read, or lacks the splits.
     """
-    check_untrusted(path, "strips")
-    strips = StripStore(path, tolerant=True)
+    with reading(path):
+        strips = StripStore(path)
     silent = [person for person in strips.persons() if not splits.split(person, _stated(strips, person))]
     if silent and not splits.listed:
         raise UserError(
@@ -35,12 +35,7 @@ def open_stored(path: Path, splits: Splits) -> StripStore:
 
 
 def copy_stored(
-    strips: StripStore,
-    *,
-    splits: Splits,
-    size: tuple[int, int],
-    exclude_off_screen: bool,
-    progress: Callable[[int], None],
+    strips: StripStore, splits: Splits, size: tuple[int, int], progress: Callable[[int], None]
 ) -> Iterator[Prepared]:
     """Yield each person in a file or in the list of splits, in order; only a few strips are in memory at a time.
 
@@ -48,41 +43,21 @@ def copy_stored(
         strips: Store opened by `open_stored`.
         splits: Splits of people; those that are listed override those in the file.
         size: Height and width that the strips must have, px.
-        exclude_off_screen: Whether to leave out samples whose target is known to be off the screen.
         progress: Called with the number of finished strips.
     """
     done = 0
-
-    def pixels_of(person: str, kept: NDArray[np.bool_]) -> Iterator[np.ndarray]:
-        nonlocal done
-        first = 0
-        for piece in strips.pieces(person):
-            rows = kept[first : first + len(piece)]
-            first += len(piece)
-            if rows.any():
-                yield piece if rows.all() else piece[rows]
-            done += len(piece)
-            progress(done)
-
-    for person in sorted({*strips.persons(), *strips.faults, *splits.listed}):
+    for person in sorted({*strips.persons(), *splits.listed}):
         split, fault = _find_split(strips, person, splits, size)
         if fault:
             yield None, [Reject(person, "", fault)]
             continue
-        everything = np.ones(strips.count(person), bool)
-        kept = strips.validity(person) != "off_screen" if exclude_off_screen else everything
-        names = strips.file_names(person)
-        rejects = [
-            Reject(person, names[row] if names else f"sample {row}", OFF_SCREEN) for row in np.flatnonzero(~kept)
-        ]
-        copied = _copy(strips, person, split, kept, pixels_of(person, kept))
-        yield copied if kept.any() else None, rejects
+        yield _copy(strips, person, split), []
+        done += strips.count(person)
+        progress(done)
 
 
 def _find_split(strips: StripStore, person: str, splits: Splits, size: tuple[int, int]) -> tuple[str, str]:
     """Return a person's split, and the reason why the person is left out, or "" if the person is not."""
-    if person in strips.faults:
-        return "", strips.faults[person]
     if person not in strips.persons():
         return "", "listed in the splits, but not in the file of strips"
     if not strips.count(person):
@@ -91,12 +66,6 @@ def _find_split(strips: StripStore, person: str, splits: Splits, size: tuple[int
         return "", f"strips of {found[0]} x {found[1]} px, not the configured {size[0]} x {size[1]} px (H x W)"
     if fault := _find_label_fault(strips.labels(person)):
         return "", fault
-    try:
-        intact = strips.verify(person)  # reads all pixels; the checksum of our copy would hide the damage
-    except UserError as error:
-        return "", str(error)
-    if intact is False:
-        return "", "pixels or labels are corrupt (checksum mismatch)"
     split = splits.split(person, _stated(strips, person))
     return split, "" if split else UNLISTED
 
@@ -114,20 +83,17 @@ def _find_label_fault(labels: NDArray[np.float32]) -> str:
     return ""
 
 
-def _copy(
-    strips: StripStore, person: str, split: str, kept: NDArray[np.bool_], pixels: Iterator[np.ndarray]
-) -> PersonStrips:
-    names = strips.file_names(person)
+def _copy(strips: StripStore, person: str, split: str) -> PersonStrips:
     return PersonStrips(
         person,
         split,
-        None if names is None else [names[row] for row in np.flatnonzero(kept)],
-        pixels,
-        strips.labels(person)[kept],
+        strips.file_names(person),
+        strips.pieces(person),
+        strips.labels(person),
         strips.device(person),
-        strips.frame_index(person)[kept],
-        _positions(strips.label_sources(person)[kept], LABEL_SOURCES),
-        _positions(strips.validity(person)[kept], VALIDITIES),
+        strips.frame_index(person),
+        _positions(strips.label_sources(person), LABEL_SOURCES),
+        _positions(strips.validity(person), VALIDITIES),
     )
 
 

@@ -1,6 +1,5 @@
 """Turn frames of one person into eye strips and labels."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.config.parameters import NormalizedCamera, Preprocess
-from faze.data.normalization.images import EncodedFrame, FrameReader
+from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, Undistorted, check_in_frame, look_up, warp_two_step
 from faze.data.readers import Frame, check_size
@@ -48,7 +47,7 @@ class StripMaker:
         )
         labels[:] = poses.labels
         reasons = [reason or fault for reason, fault in zip(reasons, find_impossible(poses.labels), strict=True)]
-        reader, lookup = FrameReader(), None
+        lookup = None
         if self.released is None:
             matrices, distortions = zip(*((frame.camera_matrix, frame.distortion) for frame in frames), strict=True)
             lookup = StripLookup(matrices, distortions, poses, self.camera)
@@ -56,32 +55,14 @@ class StripMaker:
             if reasons[row]:  # found in the annotation; reading the image, the largest cost, is not needed
                 continue
             try:
-                encoded = reader.read(frame.image_path)
+                image = read_image(frame.image_path)
+                size_px, lens = image.shape[1::-1], (frame.camera_matrix, frame.distortion)
+                check_size(frame, *size_px)
                 if lookup is None:
-                    image = encoded.decode()
-                    check_size(frame, *image.shape[1::-1])
-                    lens = frame.camera_matrix, frame.distortion
                     pixels[row] = warp_two_step(image, *lens, poses[row], self.camera, self.released)
                 else:
-                    _in_one_step(frame, encoded, lookup, row, pixels[row])
+                    check_in_frame(size_px, frame.camera_matrix, lookup.gaze_origin_px[row])
+                    look_up(image, lookup.maps(row), pixels[row])
             except UnusableFrame as unusable:
                 reasons[row] = str(unusable)
         return reasons
-
-
-def _in_one_step(frame: Frame, encoded: EncodedFrame, lookup: StripLookup, row: int, strip: NDArray[np.uint8]) -> None:
-    """Fill the strip of the frame in row `row` of the lookup, decoding only the image rows that the strip needs."""
-    image = encoded.decode() if encoded.size_px is None else None
-    size_px = encoded.size_px or image.shape[1::-1]
-    check_size(frame, *size_px)
-    check_in_frame(size_px, frame.camera_matrix, lookup.gaze_origin_px[row])
-    maps = lookup.maps(row)
-    if image is None:
-        image = encoded.decode(rows_needed(maps[1]))
-    look_up(image, maps, strip)
-
-
-def rows_needed(map_y: NDArray[np.float32]) -> int | None:
-    """Count the upper rows of a frame that interpolation at these y positions (h, w) reads; None if unknown."""
-    lowest = float(map_y.max())
-    return int(min(max(lowest, -1.0), 2.0**20)) + 2 if math.isfinite(lowest) else None

@@ -4,22 +4,21 @@ Each process reads, makes and writes its own shards; only their names and sizes 
 """
 
 import concurrent.futures
-import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 
 from faze.base.code_hash import fingerprint
-from faze.base.process_pool import worker_processes
 from faze.config.parameters import DataSet, Preprocess
-from faze.data.preparation.shards import ENTRIES, Shard, ShardContent, ShardFolder, stamp_of
+from faze.data.preparation.shards import ENTRIES, Shard, ShardContent, ShardFolder
 from faze.data.preparation.splits import UNLISTED, Splits
 from faze.data.preparation.strip_maker import StripMaker
+from faze.data.process_pool import worker_processes
 from faze.data.readers import Frame, Reader, Reject, check_entries
 from faze.data.store.layout import LABEL_SOURCES
 from faze.data.store.strips import VALIDITIES
@@ -28,8 +27,8 @@ _VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
 
 
 def key_of(entry: DataSet, splits: Splits, settings: Preprocess, raw: Path, supplementary: Path | None) -> str:
-    """Hash everything that determines the content of shards, except each person's raw files: 16 hex digits."""
-    of = (entry, sorted(splits.listed.items()), sorted(asdict(settings).items()), str(raw.resolve()))
+    """Hash everything that determines the content of shards, except the raw frames: 16 hex digits."""
+    of = (entry, sorted(splits.listed.items()), settings, str(raw.resolve()))
     digest = hashlib.sha256(repr(of).encode())
     for file in filter(None, (supplementary, raw if raw.is_file() else None)):
         stat = file.stat()
@@ -40,12 +39,10 @@ def key_of(entry: DataSet, splits: Splits, settings: Preprocess, raw: Path, supp
 
 def plan(reader: Reader) -> dict[str, list[Shard]]:
     """Divide each person's annotation into shards."""
-    shards, stamp = {}, functools.cache(stamp_of)  # the people of a manifest have the same folder
+    shards = {}
     for person in reader.persons():
-        count, of_person = reader.count(person), stamp(reader.folder(person))
-        shards[person] = [
-            Shard(person, start, min(start + ENTRIES, count), of_person) for start in range(0, count, ENTRIES)
-        ]
+        count = reader.count(person)
+        shards[person] = [Shard(person, start, min(start + ENTRIES, count)) for start in range(0, count, ENTRIES)]
     return shards
 
 
@@ -57,7 +54,6 @@ class Worker:
     maker: StripMaker
     folder: ShardFolder
     splits: Splits
-    exclude_off_screen: bool = False  # leave out frames whose target is known to be off the screen
     _person: str = ""
     _position: int = 0
     _entries: Iterator[Frame | Reject] = field(default_factory=lambda: iter(()))
@@ -80,7 +76,7 @@ class Worker:
         """Read the entries of a shard; shards come in order, so each person's annotation is read once."""
         if self._person != shard.person_id or self._position > shard.start:
             self._person, self._position = shard.person_id, 0
-            entries = check_entries(self.reader.entries(shard.person_id), self.exclude_off_screen)
+            entries = check_entries(self.reader.entries(shard.person_id))
             self._entries = (self._with_split(entry) for entry in entries)
         while self._position < shard.start and next(self._entries, None) is not None:
             self._position += 1

@@ -3,7 +3,6 @@
 All coordinates are OpenCV's, in the camera frame: x right, y down, z away from the camera, in mm and px.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +54,6 @@ class Reader(Protocol):
     def persons(self) -> list[str]:
         """List the people, sorted."""
 
-    def folder(self, person: str) -> Path:
-        """Return the folder that contains a person's frames and annotation."""
-
     def count(self, person: str) -> int:
         """Count the annotated frames of a person: `entries` yields at most as many records.
 
@@ -71,9 +67,7 @@ class Reader(Protocol):
         """
 
 
-# Reasons to leave a frame out that several modules use.
-OFF_SCREEN = "gaze target off the screen"
-OUTSIDE = "path leads out of the data folder"
+OUTSIDE = "path leads out of the data folder"  # a reason to leave a frame out
 OnScreen = list[bool | None]  # per annotated frame; None: the screen is unknown
 _DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # of OpenCV's lens models
 _PRINCIPAL_SHARE = 0.15  # of a side: largest distance of the principal point from the middle of the frame
@@ -81,13 +75,7 @@ _PRINCIPAL_SHARE = 0.15  # of a side: largest distance of the principal point fr
 
 def is_inside(file_name: str) -> bool:
     """Return whether a file name in an annotation is valid and stays within its raw folder."""
-    try:
-        os.fsencode(file_name)
-    except UnicodeEncodeError:
-        return False
-    if not file_name or "\0" in file_name or file_name.startswith("/"):
-        return False
-    return ".." not in file_name.split("/")
+    return bool(file_name) and not file_name.startswith("/") and ".." not in file_name.split("/")
 
 
 def check_distortion(count: int, where: str) -> None:
@@ -120,24 +108,13 @@ def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
     return [bool(is_within) if is_known else None for is_within, is_known in zip(within, known, strict=True)]
 
 
-def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -> Iterator[Frame | Reject]:
-    """Replace frames that are listed twice, and optionally those whose target is off the screen, with rejects.
-
-    A target counts as off the screen only if the screen is known.
-
-    Args:
-        entries: All entries of one person.
-        exclude_off_screen: Whether to leave out frames with a target off the screen.
-    """
+def check_entries(entries: Iterable[Frame | Reject]) -> Iterator[Frame | Reject]:
+    """Replace frames of one person that are listed twice with rejects."""
     seen: set[str] = set()
     for entry in entries:
-        reason = ""
-        if entry.file_name and entry.file_name in seen:
-            reason = "listed twice"
-        elif exclude_off_screen and isinstance(entry, Frame) and entry.on_screen is False:
-            reason = OFF_SCREEN
+        listed_twice = entry.file_name and entry.file_name in seen
         seen.add(entry.file_name)
-        yield Reject(entry.person_id, entry.file_name, reason) if reason else entry
+        yield Reject(entry.person_id, entry.file_name, "listed twice") if listed_twice else entry
 
 
 def check_size(frame: Frame, width_px: int, height_px: int) -> None:

@@ -8,6 +8,7 @@ up from the user's viewpoint, whereas the camera faces the user.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import decode_text, parse_json
-from faze.base.untrusted import read_untrusted
+from faze.base.files import reading
 from faze.data.readers import Frame, OnScreen, Reject, lie_on_screen
 from faze.data.readers.supplementary_reader import SupplementaryReader
 from faze.data.store.layout import SPLITS
@@ -62,7 +62,7 @@ def read_recording(folder: Path) -> Recording:
             on_screen = lie_on_screen(np.column_stack([x, y]), np.column_stack([width, height]))
     return Recording(
         split=split,
-        device=str(info.get("DeviceName", "")).encode("utf-8", "backslashreplace").decode().replace("\0", ""),
+        device=str(info.get("DeviceName", "")),
         names=names,
         faults=_find_faults(folder, len(names), orientations),
         on_screen=on_screen,
@@ -94,7 +94,7 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
     for key in keys:
         try:
             array = np.asarray(content.get(key), np.float64)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError):
             array = np.empty(0)
         if array.shape != (count,):
             raise UserError(f"{folder / name}.json: {key} is not a list of {count} numbers, one per frame")
@@ -103,7 +103,8 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
 
 
 def _read_json(path: Path, kind: type) -> list | dict:
-    content = read_untrusted(path, lambda data: parse_json(decode_text(data)))
+    with reading(path):
+        content = json.loads(path.read_text(encoding="utf-8-sig", errors="surrogateescape"))
     if not isinstance(content, kind):
         raise UserError(f"{path}: not a JSON {kind.__name__}")
     return content

@@ -25,7 +25,6 @@ from faze.data.readers.manifest_table import read_layout
 from faze.data.readers.manifest_units import explain_head_distances
 from faze.data.readers.plausibility import find_impossible
 from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons
-from faze.data.store.untrusted_file import check_untrusted
 
 SUFFIXES = (".csv", ".tsv", ".parquet")  # by which `faze inspect` recognises a manifest
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
@@ -84,16 +83,11 @@ class Manifest:
                 "the annotation that `faze landmarks` writes"
             )
         else:
-            check_untrusted(supplementary, "supplementary")
             self._annotated = supplementary_persons(supplementary)
 
     def persons(self) -> list[str]:
         """List the people, sorted."""
         return self.lines.persons()
-
-    def folder(self, person: str) -> Path:
-        """Return the manifest's folder."""
-        return self.lines.folder
 
     def count(self, person: str) -> int:
         """Count the lines of a person."""

@@ -7,17 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.normalization.image_size import read_upright_size
+from faze.data.normalization.images import read_upright_size
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import OUTSIDE, is_inside
-from faze.data.readers.calibration import check_camera, read_matrix_files
+from faze.data.readers.calibration import check_camera, read_camera
 from faze.data.readers.manifest_columns import CAMERA_COLUMNS, CAMERA_FILE, FIELD_OF_VIEW, INTRINSICS
 from faze.data.readers.manifest_table import Table
 from faze.data.readers.small_yaml import as_array, read_small_yaml
 
 Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in OpenCV's order
 Size = tuple[int, int]  # width and height of the frames of a calibration
-_MATRIX, _DISTORTION = ("camera_matrix", "cameraMatrix"), ("distortion_coefficients", "distCoeffs")
+_MATRIX, _DISTORTION = ("camera_matrix", "cameraMatrix"), ("distortion_coefficients", "dist_coeffs", "distCoeffs")
 _MODELS = ("plumb_bob", "rational_polynomial")  # of distortion, as ROS names OpenCV's
 FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
 
@@ -102,38 +102,27 @@ def read_cameras(folder: Path, names: Iterable[str]) -> dict[str, tuple[Camera, 
     Returns:
         For each name, the camera and the size of its frames, if the file states it, or the reason why there is none.
     """
-    names = sorted(set(names))
-    matlab = [str(folder / name) for name in names if is_inside(name) and _is_matlab(name)]
-    matrices = read_matrix_files(folder, matlab)
     found: dict[str, tuple[Camera, Size | None] | str] = {}
-    for name in names:
+    for name in sorted(set(names)):
         try:
-            found[name] = _read_camera(folder, name, matrices)
+            found[name] = _read_camera(folder, name)
         except UserError as error:
             found[name] = str(error)
     return found
 
 
-def _is_matlab(name: str) -> bool:
-    return name.lower().endswith(".mat")
-
-
-def _read_camera(folder: Path, name: str, matlab: Mapping[str, Sequence[list] | str]) -> tuple[Camera, Size | None]:
+def _read_camera(folder: Path, name: str) -> tuple[Camera, Size | None]:
     path = folder / name
     if not is_inside(name):
-        raise UserError(f"camera {name[:100]!r}: {OUTSIDE}" if name else "column camera is empty")
-    if _is_matlab(name):
-        matrices = matlab[str(path)]
-        if isinstance(matrices, str):
-            raise UserError(matrices)
-        matrix, distortion = (np.array(values, np.float64) for values in matrices)
-        return check_camera(matrix, distortion, path), None
+        raise UserError(f"camera {name!r}: {OUTSIDE}" if name else "column camera is empty")
+    if path.suffix.lower() == ".mat":
+        return read_camera(path), None
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
     content = read_small_yaml(path)
     model = "fisheye" if content.get("fisheye_model") else content.get("distortion_model")
     if model and model not in _MODELS:
-        raise UserError(f"{path}: distortion model {model!s:.100} cannot be used: calibrate with {_MODELS[0]}")
+        raise UserError(f"{path}: distortion model {model} cannot be used: calibrate with {_MODELS[0]}")
     camera = check_camera(_find_array(content, _MATRIX, path), _find_array(content, _DISTORTION, path), path)
     width, height = content.get("image_width"), content.get("image_height")
     return camera, (width, height) if isinstance(width, int) and isinstance(height, int) else None

@@ -4,7 +4,6 @@ All lines are checked when the manifest is opened, column by column. Faults that
 other faults are rejects with the line and the column.
 """
 
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from faze.data.readers.manifest_columns import (
 from faze.data.readers.manifest_table import Table, read_table
 from faze.data.readers.manifest_units import check_angles, check_targets_mm
 from faze.data.readers.screen import FILE, Screen, read_screen
-from faze.data.store.layout import SPLITS, name_fault
+from faze.data.store.layout import SPLITS
 
 DEFAULT_SPLIT = "test"
 GAZE_DISTANCE_MM = 1000.0  # of the point that stands for a gaze direction
@@ -140,22 +139,20 @@ class ManifestLines:
 
     def _group(self) -> dict[str, NDArray[np.int64]]:
         """Find the rows of each person, in the order of session and time."""
-        people: dict[str, list[int]] = defaultdict(list)
-        for row, person in enumerate(self.table.texts["person"]):
-            people[person].append(row)
         rows: dict[str, list[int]] = defaultdict(list)
-        for person, its in people.items():
-            name = unicodedata.normalize("NFC", person)
-            if fault := "the person is missing" if not name else name_fault(name):
-                raise UserError(f"{self.table.where(its[0], 'person')}: {fault}")
-            rows[name] += its
+        for row, person in enumerate(self.table.texts["person"]):
+            rows[person].append(row)
+        for person, its in rows.items():
+            if not person or person.startswith(".") or "/" in person:
+                words = f"the name {person!r} begins with . or contains /" if person else "the person is missing"
+                raise UserError(f"{self.table.where(its[0], 'person')}: {words}")
         times = self.table.numbers.get("time_s")
         if times is None:
-            return {person: np.array(sorted(its), np.int64) for person, its in rows.items()}
+            return {person: np.array(its, np.int64) for person, its in rows.items()}
         names = self.table.texts.get("session") or [""] * len(self.table)
         order = {name: number for number, name in enumerate(dict.fromkeys(names))}
         sessions = np.array([order[name] for name in names])
-        grouped = {person: np.array(sorted(its), np.int64) for person, its in rows.items()}
+        grouped = {person: np.array(its, np.int64) for person, its in rows.items()}
         return {person: its[np.lexsort((times[its], sessions[its]))] for person, its in grouped.items()}
 
     def _find_splits(self) -> dict[str, str]:
@@ -225,7 +222,7 @@ class ManifestLines:
         for name, rows in by_name.items():
             try:
                 if not is_inside(name):
-                    raise UserError(f"screen {name[:100]!r}: {OUTSIDE}" if name else "is empty")
+                    raise UserError(f"screen {name!r}: {OUTSIDE}" if name else "is empty")
                 screen = read_screen(self.folder / name)
             except UserError as error:
                 if "screen" not in self.table.texts:  # one screen for all lines

@@ -5,7 +5,6 @@ contains the laptop's intrinsics and screen.
 """
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import decode_text
-from faze.base.untrusted import read_untrusted
+from faze.base.files import reading
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import OUTSIDE, Frame, Reader, Reject, is_inside, lie_on_screen
-from faze.data.readers.calibration import Calibrations, describe_unknown_screens
+from faze.data.readers.calibration import CAMERA, SCREEN, read_camera, read_screen_px
 from faze.data.readers.supplementary_reader import SupplementaryReader
 
 SPLIT = ""  # the data set states none
@@ -63,17 +61,16 @@ class MPIIFaceGaze:
     columns = FACE
 
     def __init__(self, raw: Path, people: Path) -> None:
-        """Read the calibration of all people.
+        """Open the folders.
 
         Args:
             raw: Folder to which file names are relative.
             people: Folder that contains the people's folders.
         """
         self._raw, self._people, self.layout = raw, people, self.columns.name
-        self._calibrations = Calibrations(people, self.persons())
 
     def check_people(self) -> None:
-        """Refuse a folder without people, and print the people whose screen is unknown.
+        """Refuse a folder without people.
 
         Raises:
             UserError: There are no people.
@@ -82,31 +79,25 @@ class MPIIFaceGaze:
             raise UserError(
                 f"{self._raw}: contains no folder p00, p01, ...; set the path of this data set to the folder that does"
             )
-        if note := describe_unknown_screens([self.folder(person) for person in self.persons()]):
-            print(f"{self._raw}: {note}", file=sys.stderr)
 
     def persons(self) -> list[str]:
         """List the folders pXX, sorted."""
         return sorted(folder.name for folder in self._people.glob("p*/") if re.fullmatch(r"p\d+", folder.name))
 
-    def folder(self, person: str) -> Path:
-        """See Reader."""
-        return self._people / person
-
     def count(self, person: str) -> int:
         """Count the annotated frames; 1 for a person whose files are damaged."""
         try:
-            return len(self.read_annotation(self.folder(person))[0]) + len(self._gaps(person))
+            return len(self.read_annotation(self._people / person)[0])
         except UserError:
             return 1
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
         """See Reader."""
-        folder = self.folder(person)
+        folder = self._people / person
         try:
-            camera_matrix, distortion = self._calibrations.camera(folder)
+            camera_matrix, distortion = read_camera(folder / CAMERA)
             names, numbers = self.read_annotation(folder)
-            on_screen = lie_on_screen(numbers[:, self.columns.target_px], self._calibrations.screen_px(folder))
+            on_screen = lie_on_screen(numbers[:, self.columns.target_px], read_screen_px(folder / SCREEN))
         except UserError as error:
             yield Reject(person, "", str(error))
             return
@@ -130,21 +121,16 @@ class MPIIFaceGaze:
                 frame_index=row,
                 on_screen=on_screen[row],
             )
-        yield from self._gaps(person)
 
     def on_screen(self, person: str) -> dict[str, bool | None]:
         """Map each file name to whether its target is on the screen; {} if the annotation is unreadable."""
-        folder = self.folder(person)
+        folder = self._people / person
         try:
             names, numbers = self.read_annotation(folder)
-            on_screen = lie_on_screen(numbers[:, self.columns.target_px], self._calibrations.screen_px(folder))
+            on_screen = lie_on_screen(numbers[:, self.columns.target_px], read_screen_px(folder / SCREEN))
         except UserError:
             return {}
         return {f"{person}/{name}": is_on for name, is_on in zip(names, on_screen, strict=True)}
-
-    def _gaps(self, person: str) -> list[Reject]:
-        """List the days without an annotation: none here, since one file annotates all days."""
-        return []
 
     @classmethod
     def read_annotation(cls, folder: Path) -> tuple[list[str], NDArray]:
@@ -157,15 +143,6 @@ class MPIIGaze(MPIIFaceGaze):
     """The original layout: line n of a day's annotation describes the day's image n, counted from 1."""
 
     columns = ORIGINAL
-
-    def _gaps(self, person: str) -> list[Reject]:
-        """List the days that lack annotation.txt, for example after an interrupted download."""
-        days = sorted(self.folder(person).glob("day*/"))
-        return [
-            Reject(person, str(day.relative_to(self._raw)), "the day has no annotation.txt")
-            for day in days
-            if not (day / "annotation.txt").exists()
-        ]
 
     @classmethod
     def read_annotation(cls, folder: Path) -> tuple[list[str], NDArray]:
@@ -190,12 +167,13 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
     """
     person = path.parent.name if columns.texts else path.parent.parent.name
     remedy = f"download the annotation of person {person} again"
-    return read_untrusted(path, lambda content: _parse_columns(content, path, columns, remedy), remedy)
+    with reading(path, remedy):
+        return _parse_columns(path.read_text(encoding="utf-8-sig", errors="surrogateescape"), path, columns)
 
 
-def _parse_columns(content: bytes, path: Path, columns: Columns, remedy: str) -> tuple[list[list[str]], NDArray]:
+def _parse_columns(text: str, path: Path, columns: Columns) -> tuple[list[list[str]], NDArray]:
     texts, numbers = [], []
-    for number, line in enumerate(decode_text(content).rstrip().splitlines(), start=1):
+    for number, line in enumerate(text.rstrip().splitlines(), start=1):
         words = line.split()
         if not words and columns.texts:  # if lines name no image, they are counted, so none may be missing
             continue
@@ -204,7 +182,7 @@ def _parse_columns(content: bytes, path: Path, columns: Columns, remedy: str) ->
         try:
             values = [np.nan if column in columns.texts else float(word) for column, word in enumerate(words)]
         except ValueError as error:
-            raise UserError(f"{path}:{number}: {error!s:.200}; expected numbers in {columns.name}") from None
+            raise UserError(f"{path}:{number}: {error}; expected numbers in {columns.name}") from None
         texts.append([words[column] for column in columns.texts])
         numbers.append(values)
     return texts, np.array(numbers, np.float64).reshape(len(numbers), columns.count)

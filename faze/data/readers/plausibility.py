@@ -1,19 +1,14 @@
 """Compare labels with what eyes and heads can do.
 
-An impossible label is a reason to reject a frame. A person whose labels are possible but unusual deserves a warning:
-the usual causes are an inverted sign, exchanged columns, and degrees in place of radians.
-
-An eye turns by at most about 55 degrees in the head, and head poses of fitted face models are biased by ten degrees or
-more. A gaze that is 90 degrees away from the head is therefore impossible; a typical one of 45 degrees is unusual.
+An impossible label is a reason to reject a frame. The usual causes are an inverted sign, exchanged columns, and degrees
+in place of radians. An eye turns by at most about 55 degrees in the head, and head poses of fitted face models are
+biased by ten degrees or more. A gaze that is 90 degrees away from the head is therefore impossible.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.geometry import angular_error, vector_from_pitchyaw
-
-_AXIS_DEG, _HEAD_DEG = 60.0, 45.0  # a person's typical gaze, from the camera's axis and from the head: unusual beyond
-_FEWEST, _LEAST_SPREAD_DEG, _INVERTED = 30, 4.0, -0.6  # for the correlation of gaze and head
+from faze.base.geometry import vector_from_pitchyaw
 
 
 def find_impossible(labels: NDArray) -> list[str]:
@@ -42,37 +37,3 @@ def find_impossible(labels: NDArray) -> list[str]:
     }
     first = np.select(list(reasons.values()), list(range(1, 1 + len(reasons))), 0)
     return [("", *reasons)[number] for number in first]
-
-
-def find_unusual(labels: NDArray) -> list[str]:
-    """Describe what is unusual about the possible labels of one person.
-
-    Args:
-        labels: (N, 4) gaze pitch, yaw, head pitch, yaw in rad.
-
-    Returns:
-        A sentence for each observation; [] if there is none.
-    """
-    if not len(labels):
-        return []
-    labels = np.asarray(labels, np.float64)
-    gaze, head = vector_from_pitchyaw(labels[:, :2]), vector_from_pitchyaw(labels[:, 2:])
-    from_axis_deg = float(np.degrees(np.median(angular_error(gaze, [0.0, 0, 1]))))
-    from_head_deg = float(np.degrees(np.median(angular_error(gaze, head))))
-    found = []
-    if from_axis_deg > _AXIS_DEG:
-        found.append(
-            f"the gaze is typically {from_axis_deg:.0f} degrees from the camera: check the signs of the target"
-        )
-    if from_head_deg > _HEAD_DEG:
-        found.append(f"the gaze is typically {from_head_deg:.0f} degrees from the head: check the signs of both")
-    for axis, name in enumerate(("pitch", "yaw")):
-        pair = np.degrees(labels[:, [axis, axis + 2]])
-        if len(pair) < _FEWEST or (pair.std(axis=0) < _LEAST_SPREAD_DEG).any():
-            continue
-        correlation = float(np.corrcoef(pair.T)[0, 1])
-        if correlation < _INVERTED:
-            found.append(
-                f"the {name} of gaze and head have opposite signs (correlation {correlation:.2f}): is one inverted?"
-            )
-    return found

@@ -10,7 +10,6 @@ from faze.base.errors import DamagedFile, UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers import OUTSIDE, Frame, Reject, check_distortion, is_inside
 from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons
-from faze.data.store.untrusted_file import check_untrusted
 
 
 class SupplementaryReader:
@@ -39,7 +38,6 @@ class SupplementaryReader:
         """
         self._raw, self._supplementary, self._split, self._on_screen = raw, supplementary, split, on_screen
         self.layout = layout
-        check_untrusted(supplementary, "supplementary")
         self._counts = supplementary_persons(supplementary)
         if not any((raw / person).is_dir() for person in self._counts):
             raise UserError(
@@ -49,10 +47,6 @@ class SupplementaryReader:
     def persons(self) -> list[str]:
         """List the people of the annotation, sorted."""
         return list(self._counts)
-
-    def folder(self, person: str) -> Path:
-        """See Reader."""
-        return self._raw / person
 
     def count(self, person: str) -> int:
         """Count the annotated frames; 1 for a person whose folder is missing."""

@@ -2,8 +2,8 @@
 
 Attributes of the file: schema `strips`, schema_version, dataset, pixel_source (source of the pixels: `rendered by
 faze`, the layout of the raw data set, or `unknown`), and the lists of names `label_sources` and `validities`, into
-which the samples index. Attributes of a person: split, device (the camera), checksum (over pixels, then labels) and
-checksum_of_samples (over name, split, device and the per-sample arrays).
+which the samples index. Attributes of a person: split, device (the camera) and checksum (over pixels, then labels), by
+which training recognises its data.
 Per-sample arrays of a person: pixels (H, W, 3) uint8 RGB; labels: gaze pitch, yaw, head pitch, yaw, float32 rad;
 file_name (bytes), frame_index int64, label_source uint8, validity uint8.
 
@@ -12,7 +12,6 @@ Files from the released code, which contain only pixels and labels, can be read 
 
 import contextlib
 import hashlib
-import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,23 +21,16 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.base.errors import DamagedFile, UserError
-from faze.base.output_cache import content
-from faze.base.untrusted import untrusted
+from faze.base.errors import UserError
 from faze.config.parameters import Fold
 from faze.data.store.layout import (
-    DAMAGED,
     LABEL_SOURCES,
-    SPLITS,
     UNKNOWN_SOURCE,
     PersonGroups,
     array_fault,
-    as_text,
     check_schema,
-    checksum_of,
     decoded,
     encoded,
-    group_fault,
     new_group,
     open_file,
     put_text,
@@ -49,14 +41,13 @@ from faze.data.store.layout import (
 VERSION = 2
 VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target is on the screen
 PIECE = 256  # strips that are read or written at once: 12 MiB
-BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "label_source": "u", "validity": "u"}  # kinds of numpy's types
 
 
 def fault_of(file: h5py.File, person: str) -> str:
     """Explain how a person's data deviate from this layout; return "" if they do not."""
-    if fault := group_fault(file, person):
-        return fault
     group = file[person]
+    if not isinstance(group, h5py.Group):
+        return "not a group of arrays"
     if fault := array_fault(group, "pixels") or array_fault(group, "labels", "f"):
         return fault
     pixels, labels = group["pixels"], group["labels"]
@@ -64,13 +55,6 @@ def fault_of(file: h5py.File, person: str) -> str:
         return f"pixels are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
     if labels.shape != (len(pixels), 4):
         return f"labels have shape {labels.shape}, not ({len(pixels)}, 4)"
-    for name, kinds in BY_SAMPLE.items():
-        if name in group and (fault := array_fault(group, name, kinds)):
-            return fault
-        if name in group and group[name].shape != (len(pixels),):
-            return f"{name} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
-    if (split := text_attribute(group.attrs, "split", "train")) not in SPLITS:
-        return f"split {split!r} is not in {SPLITS}"
     return ""
 
 
@@ -144,8 +128,7 @@ def _write_person(group: h5py.Group, person: PersonStrips) -> None:
     for name, array in by_sample.items():
         assert array.shape == (count,), (person.person_id, name)
         group.create_dataset(name, data=array)
-    of_samples = checksum_of([person.person_id, person.split, person.device], sorted(by_sample.items()))
-    put_text(group, device=person.device, checksum=as_text(checksum), checksum_of_samples=of_samples)
+    put_text(group, device=person.device, checksum=f"crc32:{checksum:08x}")
 
 
 def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArray[np.uint8]], count: int) -> int:
@@ -168,49 +151,29 @@ def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArra
 class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     """A file of strips, open for reading. Loader processes may inherit it (HDF5 reads by position) or unpickle it."""
 
-    def __init__(self, path: Path | str, tolerant: bool = False, fold: Fold | None = None) -> None:
+    def __init__(self, path: Path | str, fold: Fold | None = None) -> None:
         """Open and check a file.
 
         Args:
             path: Path of the file, written by faze or by the released code.
-            tolerant: Omit people whose data are not in this layout; `faults` contains the reasons.
             fold: Take the splits from this fold instead of the file.
 
         Raises:
             UserError: The file is missing, truncated or in another layout; the message names the file and the person.
         """
         super().__init__(path, "train")
-        self._tolerant, self._fold = tolerant, fold
-        self.faults: dict[str, str] = {}  # by person
+        self._fold = fold
         self._file = open_file(self._path)
-        try:
-            with untrusted(self._path, "the list of people"):
-                self.dataset = check_schema(self._file, self._path, "strips", VERSION)
-                self.pixel_source = text_attribute(self._file.attrs, "pixel_source", UNKNOWN_SOURCE)
-                for person in self._file:
-                    self._add_person(person)
-            self._assign_splits()
-        except UserError:
-            self._file.close()
-            raise
-
-    def _add_person(self, person: str) -> None:
-        """Add a person to the file's people, or to `faults`."""
-        try:
-            with untrusted(self._path, f"person {person:.100}"):
-                fault = fault_of(self._file, person)
-        except UserError as error:
-            fault = str(error).removeprefix(f"{self._path}: person {person:.100} ")
-        if fault and not self._tolerant:
-            raise UserError(f"{self._path}: person {person:.100}: {fault}")
-        if fault:
-            self.faults[person.encode("utf-8", "backslashreplace").decode()] = fault
-        else:
+        self.dataset = check_schema(self._file, self._path, "strips")
+        self.pixel_source = text_attribute(self._file.attrs, "pixel_source", UNKNOWN_SOURCE)
+        for person in self._file:
+            if fault := fault_of(self._file, person):
+                raise UserError(f"{self._path}: person {person}: {fault}")
             self._read_split(person, self._file[person])
+        self._assign_splits()
 
     def _assign_splits(self) -> None:
         """Replace the splits by those of the fold, if there is one: people are in the folds in turn, sorted by name."""
-        self._stored_splits = dict(self._splits)
         if not self._fold:
             return
         number, folds = self._fold.number, self._fold.folds
@@ -232,16 +195,14 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """
         pixels = self._group(person)["pixels"]
         if isinstance(index, slice):
-            with self._reading("pixels", person):
-                return pixels[index]
+            return pixels[index]
         wanted = np.arange(len(pixels))[index]  # handles negative positions, masks and range errors as numpy does
-        with self._reading("pixels", person):
-            if wanted.ndim == 0:
-                return pixels[int(wanted)]
-            strips = np.empty((len(wanted), *pixels.shape[1:]), np.uint8)
-            for row, position in enumerate(wanted):  # h5py's own list selection is slower and needs sorted positions
-                pixels.read_direct(strips, np.s_[int(position)], np.s_[row])
-            return strips
+        if wanted.ndim == 0:
+            return pixels[int(wanted)]
+        strips = np.empty((len(wanted), *pixels.shape[1:]), np.uint8)
+        for row, position in enumerate(wanted):  # h5py's own list selection is slower and needs sorted positions
+            pixels.read_direct(strips, np.s_[int(position)], np.s_[row])
+        return strips
 
     def size(self, person: str) -> tuple[int, int]:
         """Return the height and width of a person's strips, px."""
@@ -253,62 +214,60 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
     def pieces(self, person: str) -> Iterator[NDArray[np.uint8]]:
         """Read all of a person's strips in order, in pieces (n, H, W, 3): 12 MiB each for strips of 64 x 256 px."""
-        with self._reading("pixels", person):
-            yield from cut(self._group(person)["pixels"])
+        yield from cut(self._group(person)["pixels"])
 
-    def location(self, person: str) -> tuple[int, int] | None:
+    def location(self, person: str) -> tuple[int, int]:
         """Locate a person's contiguous strips in the file, for callers that read the bytes themselves.
 
         Returns:
-            Byte offset of the first strip, and the size of each strip in bytes; None if the strips are chunked or
-            compressed.
+            Byte offset of the first strip, and the size of each strip in bytes.
+
+        Raises:
+            UserError: The strips are chunked or compressed.
         """
         pixels = self._group(person)["pixels"]
-        if pixels.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
-            return None
-        offset = pixels.id.get_offset()
-        return None if offset is None else (offset, int(np.prod(pixels.shape[1:])))
+        if (offset := pixels.id.get_offset()) is None:
+            raise UserError(
+                f"{self._path}: the strips of person {person} are compressed or in chunks: copy the file with "
+                "preprocess, as a data set with the layout strips"
+            )
+        return offset, int(np.prod(pixels.shape[1:]))
 
     def labels(self, person: str) -> NDArray[np.float32]:
         """Read (N, 4) gaze pitch, yaw, head pitch, yaw in radians."""
-        with self._reading("labels", person), np.errstate(over="ignore"):  # larger values become infinite
-            return self._group(person)["labels"][:].astype(np.float32, copy=False)
+        return self._group(person)["labels"][:].astype(np.float32, copy=False)
 
-    def digest(self, split: str) -> str:
-        """Hash the people in a split: 16 hex digits over their names, labels and any stored checksums."""
-        digest = hashlib.sha256()
-        for person in self.persons(split):
-            digest.update(person.encode() + b" " + self._identity(person))
-        return digest.hexdigest()[:16]
-
-    def identity(self, *splits: str) -> tuple:
-        """Return a key that identifies the people in some splits, from their checksums or from the whole file."""
-        checked = all(self._attribute(person, "checksum") for split in splits for person in self.persons(split))
-        return (*map(self.digest, splits), None if checked else content(self._path))
+    def identity(self, *splits: str) -> tuple[str, ...]:
+        """Return a key that identifies the people in each split by their names, labels and checksums."""
+        digests = []
+        for split in splits:
+            digest = hashlib.sha256()
+            for person in self.persons(split):
+                digest.update(person.encode() + b" " + self._identity(person))
+            digests.append(digest.hexdigest()[:16])
+        return tuple(digests)
 
     def person_digest(self, person: str) -> str:
         """Hash a person's data without the name: 16 hex digits over the labels and any stored checksum."""
         return hashlib.sha256(self._identity(person)).hexdigest()[:16]
 
     def _identity(self, person: str) -> bytes:
-        checksum = self._attribute(person, "checksum")
+        checksum = text_attribute(self._group(person).attrs, "checksum", "")
         return f"{self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes()
 
     def file_names(self, person: str) -> list[str] | None:
         """Read the source frames' file names, relative to the raw folder; return None if none are stored."""
         group = self._group(person)
-        with self._reading("file_name", person):
-            return decoded(group["file_name"]) if "file_name" in group else None
+        return decoded(group["file_name"]) if "file_name" in group else None
 
     def device(self, person: str) -> str:
         """Return the data set's name for the camera that recorded a person; "" if the file contains none."""
-        return self._attribute(person, "device")
+        return text_attribute(self._group(person).attrs, "device", "")
 
     def frame_index(self, person: str) -> NDArray[np.int64]:
         """Read (N,) indices of the samples in the person's annotation; 0 .. N - 1 if the file contains none."""
         group = self._group(person)
-        with self._reading("frame_index", person):
-            return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
+        return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
 
     def label_sources(self, person: str) -> NDArray[np.str_]:
         """Read (N,) sources of the labels, from LABEL_SOURCES; `stored` if the file does not contain them."""
@@ -322,56 +281,14 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         group = self._group(person)
         if name not in group:
             return np.full(self.count(person), meanings[-1])
-        with self._reading(name, person):
-            positions, known = group[name][:], np.array(decoded(self._file.attrs.get(names, ())), np.str_)
-        if len(positions) and positions.max() >= len(known):
-            raise UserError(
-                f"{self._path}: {name} of person {person} has index {positions.max()}, but there are only "
-                f"{len(known)} {names}; recreate the file"
-            )
-        if unknown := set(known[positions].tolist()) - set(meanings):
-            raise UserError(
-                f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which is unknown to faze; "
-                "recreate the file"
-            )
-        return known[positions]
-
-    def verify(self, person: str) -> bool | None:
-        """Return whether a person's data match their checksum; None if there is no checksum."""
-        group, stated = self._group(person), self._attribute(person, "checksum")
-        if not stated.startswith("crc32:"):
-            return None
-        checksum = 0
-        for piece in itertools.chain(self.pieces(person), [self.labels(person)]):
-            checksum = zlib.crc32(np.ascontiguousarray(piece), checksum)
-        by_sample = sorted((name, group[name][:]) for name in BY_SAMPLE if name in group)
-        found = checksum_of([person, self._stored_splits[person], self.device(person)], by_sample)
-        return stated == as_text(checksum) and text_attribute(group.attrs, "checksum_of_samples", found) == found
-
-    def check(self, persons: Iterable[str]) -> None:
-        """Verify people's checksums, reading all their data once.
-
-        Raises:
-            DamagedFile: The message names the file and the first person whose data are damaged.
-        """
-        for person in persons:
-            with self._reading("the data", person):
-                if self.verify(person) is False:
-                    raise DamagedFile(f"{self._path}: the data of person {person} {DAMAGED}")
+        return np.array(decoded(self._file.attrs[names]), np.str_)[group[name][:]]
 
     def _group(self, person: str) -> h5py.Group:
         self.split(person)  # refuses a person who was left out
         return self._file[person]
 
-    def _attribute(self, person: str, name: str) -> str:
-        with self._reading(name, person):
-            return text_attribute(self._group(person).attrs, name, "")
-
-    def _reading(self, what: str, person: str) -> contextlib.AbstractContextManager[None]:
-        return untrusted(self._path, f"{what} of person {person}")
-
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, bool, Fold | None]]:
-        return StripStore, (self._path, self._tolerant, self._fold)
+    def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, Fold | None]]:
+        return StripStore, (self._path, self._fold)

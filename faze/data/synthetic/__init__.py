@@ -2,10 +2,10 @@
 
 They replace only the download: readers, normalisation and training are the same as for real people.
 
-    person        anatomy, colours, spectacles, kappa and biases of a person, simple or with published distributions
+    person        anatomy, colours, spectacles and kappa of a person, from published distributions
     setting       screens and cameras, including lens distortion and its inverse
     scene         head poses, targets and eye directions in three dimensions
-    render        a ray-traced frame of a scene: layers, surface, eyes, texture
+    render        a ray-traced frame of a scene: layers, surface, eyes, texture, kernel.c
     layouts       annotation, ground truth, and the files of MPIIFaceGaze and GazeCapture
-    people the list of people, and each person's folder
+    people        the list of people, and each person's folder
 """

@@ -1,9 +1,8 @@
 /* Shade the samples of a head, an eye and spectacles along camera rays: the expensive part of rendering a frame.
  *
- * faze.data.synthetic.compiled_layers calls this. The modules surface, eyeball, lids, light and spectacles compute the
- * same in numpy, and explain each formula. All is in the head frame, mm, float32. A row of samples passes through short
- * loops that the compiler vectorises. Whether a ray meets the head must round as in numpy, since a silhouette is sharp.
- * So nothing is contracted or reordered (KERNELS in faze.base.compiled).
+ * faze.data.synthetic.layers calls this. All is in the head frame, mm, float32. A row of samples passes through short
+ * loops that the compiler vectorises. Nothing is contracted or reordered (KERNELS in faze.native.compiled): a silhouette
+ * is sharp, and rounding decides whether a ray meets the head.
  *
  * Maps are contiguous; those of colours and normals have four channels. Planes are (h, w) each, one after the other.
  */
@@ -27,7 +26,7 @@ typedef struct {
     map displacement, normal, colour, iris, lashes[2]; /* lashes have a border of zeros */
     float eyeball_mm, iris_mm, sclera[3], caruncle[3], pink[3], ink[3], lashes_cover;
 } person;
-typedef struct { /* of the modules named above, where each is explained */
+typedef struct { /* of the modules eyes, person and surface, where each is explained */
     float per_axis[3], axis_z, left, top, shape_per_mm, colour_per_mm, cornea_radius_mm, iris_half_mm, iris_per_mm;
     float lash_above_mm, lash_per_mm, lash_width, front_radius_mm, tilt, lens_edge_mm, bridge_above_mm, bridge_half_mm;
     int32_t rounds, feather_px;
@@ -48,7 +47,7 @@ typedef struct {
     vec cornea;
     float cornea_power; /* the camera relative to the centres of eyeball and cornea; power: distance^2 - radius^2 */
     vec axis, right, down; /* the optical axis, and the plane of the iris */
-    float pupil_mm, scale, from, tilt, upper, lower, fold; /* the fields of lids.Margins */
+    float pupil_mm, scale, from, tilt, upper, lower, fold; /* the fields of eyes.Margins */
     int32_t side, left, top, width, height; /* side: 0 or 1; the box of the eye in the band */
 } eye;
 typedef struct {
@@ -121,7 +120,7 @@ static void look_up_3(const map *m, int n, const float *column, const float *row
     }
 }
 
-/* One axis of Camera.ray_grid: samples between knots, at which the lens is inverted. */
+/* One axis of a grid of rays: samples between knots, at which the lens is inverted. */
 typedef struct { int samples, knots, *begin; double first, step, *beyond; } axis; /* begin: first sample of each knot */
 
 static int make_axis(axis *a, int start, int length, double scale)

@@ -94,9 +94,9 @@ def supplementary(frames: PersonFrames) -> Supplementary:
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Collect the ground truth: a person's kappa and biases, and the scene of every frame without the biases.
+    """Collect the ground truth: a person's kappa and bias, and the scene of every frame without the bias.
 
-    `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the normalised camera of the annotated labels.
+    `labels` are (N, 4) gaze and head pitch, yaw without the bias, in the normalised camera of the annotated labels.
     """
     scene, person = frames.scene, frames.person
     return {
@@ -108,7 +108,6 @@ def truth(frames: PersonFrames) -> dict[str, NDArray]:
         "eye_centres_mm": scene.eye_centres_mm(person),
         "optical_axes": scene.optical,
         "kappa_rad": person.kappa_rad,
-        "gaze_bias_rad": person.gaze_bias_rad,
         "head_bias_rad": person.head_bias_rad,
     }
 

@@ -9,10 +9,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
+from faze.data.process_pool import worker_processes
 from faze.data.store.supplementary import Supplementary
+from faze.data.synthetic.layers import load_kernel
 from faze.data.synthetic.layouts import (
     PersonFrames,
     name_gazecapture,
@@ -22,7 +23,7 @@ from faze.data.synthetic.layouts import (
     write_gazecapture,
     write_mpiifacegaze,
 )
-from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_measured_person, sample_person
+from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.scene import sample_scene
 from faze.data.synthetic.setting import sample_device, sample_laptop
@@ -80,13 +81,8 @@ def frames_of(role: Role, synthetic: Synthetic) -> int:
 def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     """Draw a person and their frames."""
     key = (synthetic.seed, role.domain, role.index)
-    measured, laptop, rng = synthetic.people == "measured", role.layout == "mpiifacegaze", random(*key, ANATOMY)
-    if measured:
-        person = sample_measured_person(rng)
-    else:
-        person = sample_person(rng, synthetic.kappa_spread_deg, synthetic.bias_deg)
-    rng = random(*key, SCENE)
-    setting = (sample_laptop if laptop else sample_device)(rng, varied=measured)
+    laptop, person, rng = role.layout == "mpiifacegaze", sample_person(random(*key, ANATOMY)), random(*key, SCENE)
+    setting = sample_laptop(rng) if laptop else sample_device(rng)
     scene = sample_scene(rng, person, setting, frames_of(role, synthetic))
     rng = random(*key, FILES)
     rooms = rng.integers(_ROOMS, size=len(scene))
@@ -96,14 +92,9 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
 
 def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
     """Render a person's frames in order: (H, W, 3) uint8 RGB."""
-    renderer = renderer_of(role, frames, seed)
+    renderer = Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
     for row, room in enumerate(frames.rooms.tolist()):
         yield renderer.render(frames.scene, row, room)
-
-
-def renderer_of(role: Role, frames: PersonFrames, seed: int) -> Renderer:
-    """Build the renderer of a person's frames."""
-    return Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
 
 
 def jpeg(frames: PersonFrames, synthetic: Synthetic, image: NDArray[np.uint8]) -> bytes:
@@ -144,6 +135,7 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
         roots: the folder of each data set that is rendered.
         threads: number of processes.
     """
+    load_kernel()  # fails before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
     with worker_processes(min(threads, len(roles)), use_one_thread) as pool:

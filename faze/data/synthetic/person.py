@@ -1,9 +1,7 @@
-"""A synthetic person: anatomy, colours, spectacles, kappa, fixation, and annotation biases.
+"""A synthetic person: anatomy, colours, spectacles, kappa, fixation, and errors of the annotation.
 
-`sample_person` draws the `simple` people, who differ mainly by a constant angle. `sample_measured_person` draws people
-whose measures follow published distributions (docs/explanation/people.md contains the source of each number). Their
-colours, brows and lashes are drawn like those of the `simple` people, since no published measurements of these were
-found.
+The measures of people follow published distributions; docs/explanation/people.md contains the source of each number. No
+published measurements of colours, brows and lashes were found.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
 mm. Eye 0 is on the image's left (the person's right). `faze.base.geometry` defines the signs of pitch and yaw.
@@ -15,27 +13,17 @@ mm from the optical centre, its slope changes by F h / 1000 toward the centre (P
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.setting import Spread
-from faze.data.synthetic.texture import Image, Light, ramp
+from faze.data.synthetic.texture import Image, Light
 
 FRONT_RADIUS_MM = 110.0  # radius of the lenses' front surface, which reflects
 TILT = 0.12  # tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees
 EDGE_MM = 0.5  # width over which a rim's edge fades
 BRIDGE_MM = (-5.0, 1.2)  # the bridge between the lenses: its height above their centres, and half its thickness
-
-
-class Meeting(NamedTuple):
-    """Positions where rays meet the lenses' plane; (h, w) each."""
-
-    aside: Image  # (h, w, 2) off the nearer lens's centre
-    on_right: NDArray[np.bool_]  # that lens is the one on the image's right
-    beyond_mm: Image  # outside that lens, about; negative inside
-    inside: Image  # 1 in the lens, 0 beyond
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,35 +57,6 @@ class Spectacles:
         seen = eye_centres_mm[:, :2] + slope * (behind + before)
         return np.concatenate([seen, np.broadcast_to(target_mm[:, None, 2:], (*seen.shape[:2], 1))], axis=-1)
 
-    def meet(self, origin: NDArray, rays: Image) -> Meeting:
-        """Find where rays (h, w, 3), of any length, from the camera at `origin` (3,) meet the lenses' plane."""
-        reach = np.float32(self.plane_mm - origin[2]) / rays[..., 2:]
-        point = origin[:2].astype(np.float32) + reach * rays[..., :2]
-        on_right = point[..., 0] > np.float32(self.centre_mm[:, 0].mean())
-        aside = point - self.centre_mm.astype(np.float32)[on_right.astype(np.intp)]
-        scaled = np.square(np.square(aside * (1 / np.array(self.half_mm, np.float32))))
-        beyond = (np.sqrt(np.sqrt(scaled[..., 0] + scaled[..., 1])) - 1) * np.float32(min(self.half_mm))
-        return Meeting(aside, on_right, beyond, ramp(np.float32(0.5) - beyond * np.float32(1 / EDGE_MM)))
-
-    def bend(self, met: Meeting, origin: NDArray, rays: Image) -> Image:
-        """Replace each ray that meets a lens with a straight ray to the point that the lens shows: (h, w, 3)."""
-        left, right = self.bends()
-        straight = rays * (np.float32(self.plane_mm + self.behind_mm - origin[2]) / rays[..., 2:])
-        straight[..., :2] -= met.aside * (np.where(met.on_right, right, left) * met.inside)[..., None]
-        return straight
-
-    def cover(self, colour: Image, met: Meeting, rays: Image, light: Light) -> Image:
-        """Draw reflections, rims and bridge over the view through the lenses: (h, w, 3) -> (h, w, 3)."""
-        glow = self._mirrored(met.aside, rays, light) + np.float32(self.glow(light))
-        share = (np.float32(self.reflectance) * met.inside)[..., None]
-        colour = colour + share * (glow[..., None] - colour)
-        thick, above, half = np.float32(self.rim_mm), *np.array(BRIDGE_MM, np.float32)
-        rim = ramp((thick - np.abs(met.beyond_mm - thick)) * np.float32(1 / EDGE_MM) + np.float32(0.5))
-        inward = (met.aside[..., 0] > 0) != met.on_right
-        beside = np.abs(met.aside[..., 1] - above) - half
-        bridge = ramp(np.float32(0.5) - beside * np.float32(1 / EDGE_MM)) * (inward & (met.beyond_mm > 0))
-        return colour + np.maximum(rim, bridge)[..., None] * (self.metal(light) - colour)
-
     def bends(self) -> Image:
         """Compute each lens's deflection of a ray, (2,), per mm off its centre, at the distance of the irises."""
         return (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
@@ -111,22 +70,6 @@ class Spectacles:
         front = np.array([[0.0, 0.0, -1.0]], np.float32)
         return (self.rim_rgb.astype(np.float32) * light.on(front))[0]
 
-    def _mirrored(self, aside: Image, rays: Image, light: Light) -> Image:
-        """Compute the reflections of the lights on the front of the lenses: (h, w)."""
-        normal = np.concatenate([aside / np.float32(FRONT_RADIUS_MM), np.full_like(aside[..., :1], -1)], axis=-1)
-        normal[..., 1] += np.float32(TILT)
-        normal /= np.sqrt(np.einsum("hwc,hwc->hw", normal, normal))[..., None]
-        straight = rays / np.sqrt(np.einsum("hwc,hwc->hw", rays, rays))[..., None]
-        glow = np.zeros(rays.shape[:2], np.float32)
-        for towards, width_rad, strength in light.mirrored:
-            half = towards.astype(np.float32) - straight
-            cosine = np.einsum("hwc,hwc->hw", normal, half) / np.sqrt(np.einsum("hwc,hwc->hw", half, half))
-            glow += np.float32(3 * strength) * np.exp(-np.square((1 - cosine) / np.float32(0.5 * width_rad**2)))
-        return glow
-
-
-KAPPA_NASAL_DEG = 5.0  # mean angle of the visual axis to the optical axis: toward the nose ...
-KAPPA_UP_DEG = 1.5  # ... and upward
 
 # Streams of random numbers: each aspect of a person has its own, so that aspects do not affect each other.
 ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
@@ -135,6 +78,7 @@ ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
 DOMAINS = {"mpiifacegaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
+_SCLERA = np.array([0.93, 0.90, 0.88])
 _IRISES = np.array([[50, 33, 23], [72, 50, 33], [96, 76, 46], [92, 98, 70], [88, 112, 128], [116, 136, 148]])
 _HAIRS = np.array([[24, 20, 20], [44, 32, 26], [78, 56, 40], [128, 96, 62], [112, 108, 106]])
 
@@ -157,14 +101,6 @@ class Lids:
 
 
 @dataclass(frozen=True, eq=False)
-class Fixation:
-    """Deviation of the point that a person fixates from the annotated dot."""
-
-    screen_shift_mm: NDArray  # (2,) of the real screen, right and down, from the annotated geometry
-    spread_deg: float  # standard deviation of fixations around the dot, along either axis
-
-
-@dataclass(frozen=True, eq=False)
 class SyntheticPerson:
     """A person to be rendered. Angles are (pitch, yaw) in radians; colours are RGB, 0..1."""
 
@@ -174,8 +110,7 @@ class SyntheticPerson:
     eye_centres_mm: NDArray  # (2, 3) of the eyeballs
     mouth_mm: NDArray  # (2, 3) corners
     kappa_rad: NDArray  # (2, 2) visual minus optical axis per eye, in the head frame
-    gaze_bias_rad: NDArray  # (2,) annotated minus true gaze, a rotation in the camera frame
-    head_bias_rad: NDArray  # (2,) the same of the head pose
+    head_bias_rad: NDArray  # (2,) annotated minus true head pose, a rotation in the camera frame
     lids: tuple[Lids, Lids]
     pupil_mm: float
     skin: NDArray  # (3,)
@@ -184,12 +119,11 @@ class SyntheticPerson:
     hair: NDArray  # (3,)
     brow_height_mm: float  # above the eye
     brow_weight: float  # 0..1, how dense
-    eyeball_mm: float = 12.0  # radius of the sphere around the eye's centre of rotation
-    iris_mm: float = 5.9  # radius
+    eyeball_mm: float  # radius of the sphere around the eye's centre of rotation
+    iris_mm: float  # radius
+    screen_shift_mm: NDArray  # (2,) of the real screen, right and down, from the annotated geometry
+    fixation_deg: float  # standard deviation of fixations around the annotated dot, along either axis
     spectacles: Spectacles | None = None
-    fixation: Fixation | None = None  # None: the annotated direction deviates only by gaze_bias_rad
-    annotated_below_mm: float = 0.0  # the annotated inner eye corners are this far below the true ones
-    annotated_farther: float = 1.0  # annotated distance / that of a face model that differs only in size
 
     @property
     def corners_mm(self) -> NDArray:
@@ -197,57 +131,6 @@ class SyntheticPerson:
         inner, outer = self.inner_half_mm, self.outer_half_mm
         rim = [outer, -self.lids[0].tilt_mm, self.outer_depth_mm]
         return np.array([[-rim[0], *rim[1:]], [-inner, 0.0, 0.0], [inner, 0.0, 0.0], rim])
-
-
-def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: float) -> SyntheticPerson:
-    """Draw a person.
-
-    Args:
-        rng: generator for this person's anatomy.
-        kappa_spread_deg: standard deviation of kappa over eyes, along either axis.
-        bias_deg: standard deviation, over people, of the annotation's bias in gaze and in head pose, along either axis.
-    """
-    eye_half = rng.normal(32.0, 1.5)
-    inner_half, outer_half = eye_half - rng.normal(13.4, 0.5), eye_half + rng.normal(13.0, 0.5)
-    depth, height = rng.normal(7.6, 0.7), rng.normal(-0.6, 0.4)
-    nasal, up = rng.normal([KAPPA_NASAL_DEG, KAPPA_UP_DEG], kappa_spread_deg, (2, 2)).T
-    # Nasal is toward +x for the eye on the left. A direction toward +x has negative yaw.
-    kappa = np.radians(np.stack([up, nasal * [-1, 1]], axis=-1))
-    gaze_bias, head_bias = np.radians(rng.normal(0.0, bias_deg, (2, 2)))
-    mouth_half = rng.normal(25.0, 1.5)
-    mouth_y = rng.normal(67.0, 2.5)
-    tone = rng.uniform(0, len(_SKINS) - 1)
-    hair = _blend(_HAIRS, rng.uniform(0, 1) if tone > 3 else rng.uniform(0, len(_HAIRS) - 1))
-    iris = _blend(_IRISES, rng.uniform(0, 1.2) if tone > 3 else rng.uniform(0, len(_IRISES) - 1))
-    return SyntheticPerson(
-        inner_half_mm=inner_half,
-        outer_half_mm=outer_half,
-        outer_depth_mm=rng.normal(5.2, 0.5),
-        eye_centres_mm=np.array([[-eye_half, height, depth], [eye_half, height, depth]]),
-        mouth_mm=np.array([[-mouth_half, mouth_y, 2.0], [mouth_half, mouth_y, 2.0]]),
-        kappa_rad=kappa,
-        gaze_bias_rad=gaze_bias,
-        head_bias_rad=head_bias,
-        lids=(lids := _sample_lids(rng), lids),
-        pupil_mm=rng.uniform(1.5, 2.6),
-        skin=np.clip(_blend(_SKINS, tone) * rng.normal(1.0, 0.03, 3), 0, 1),
-        iris=np.clip(iris * rng.normal(1.0, 0.08, 3), 0.04, 1),
-        sclera=np.clip(np.array([0.93, 0.90, 0.88]) * rng.normal(1.0, 0.02) - [0.0, 0.02, 0.03] * rng.random(3), 0, 1),
-        hair=hair,
-        brow_height_mm=rng.normal(19.0, 1.6),
-        brow_weight=rng.uniform(0.35, 1.0),
-    )
-
-
-def _sample_lids(rng: np.random.Generator) -> Lids:
-    return Lids(
-        upper_mm=float(np.clip(rng.normal(5.0, 0.6), 3.9, 6.4)),
-        lower_mm=float(np.clip(rng.normal(5.2, 0.5), 4.2, 6.4)),
-        tilt_mm=rng.normal(1.6, 0.9),
-        crease_mm=rng.uniform(2.5, 6.0),
-        follow=(rng.uniform(0.72, 0.92), rng.uniform(0.3, 0.5)),
-        lashes=rng.uniform(0.4, 1.0),
-    )
 
 
 def _blend(palette: NDArray, position: float) -> NDArray:
@@ -294,31 +177,50 @@ _APEX_MM = 13.3  # distance of the cornea from it
 _RIMS = np.array([[0.05, 0.05, 0.06], [0.16, 0.10, 0.07], [0.45, 0.36, 0.24], [0.55, 0.56, 0.58], [0.30, 0.12, 0.12]])
 
 
-def sample_measured_person(rng: np.random.Generator) -> SyntheticPerson:
+def sample_person(rng: np.random.Generator) -> SyntheticPerson:
     """Draw a person."""
-    person = sample_person(rng, kappa_spread_deg=0.0, bias_deg=0.0)
+    rng.normal(size=3)  # draws without a name are unused; if they were removed, a seed would give other people
+    eye_depth, eye_height = rng.normal(7.6, 0.7), rng.normal(-0.6, 0.4)
+    rng.normal(size=8)
+    mouth_half, mouth_y = rng.normal(25.0, 1.5), rng.normal(67.0, 2.5)
+    tone = rng.uniform(0, len(_SKINS) - 1)
+    hair = _blend(_HAIRS, rng.uniform(0, 1) if tone > 3 else rng.uniform(0, len(_HAIRS) - 1))
+    iris = _blend(_IRISES, rng.uniform(0, 1.2) if tone > 3 else rng.uniform(0, len(_IRISES) - 1))
+    outer_depth = rng.normal(5.2, 0.5)
+    rng.normal(size=2)
+    tilt, crease, _, _, lashes = rng.normal(1.6, 0.9), rng.uniform(2.5, 6.0), *rng.random(2), rng.uniform(0.4, 1.0)
+    rng.random()
+    colours = {
+        "skin": np.clip(_blend(_SKINS, tone) * rng.normal(1.0, 0.03, 3), 0, 1),
+        "iris": np.clip(iris * rng.normal(1.0, 0.08, 3), 0.04, 1),
+        "sclera": np.clip(_SCLERA * rng.normal(1.0, 0.02) - [0.0, 0.02, 0.03] * rng.random(3), 0, 1),
+        "hair": hair,
+    }
+    brow_height, brow_weight = rng.normal(19.0, 1.6), rng.uniform(0.35, 1.0)
     one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
     half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
     deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
-    centre = np.array([half, person.eye_centres_mm[1, 1], person.eye_centres_mm[1, 2] + deeper])
     wears, dioptres = rng.random() < WEARERS, one["refraction_dioptres"]
-    measured = replace(
-        person,
+    person = SyntheticPerson(
         inner_half_mm=half - 0.5 * width,
         outer_half_mm=half + 0.5 * width,
-        eye_centres_mm=centre * [[-1, 1, 1], [1, 1, 1]],
+        outer_depth_mm=outer_depth,
+        eye_centres_mm=np.array([half, eye_height, eye_depth + deeper]) * [[-1, 1, 1], [1, 1, 1]],
+        mouth_mm=np.array([[-mouth_half, mouth_y, 2.0], [mouth_half, mouth_y, 2.0]]),
         kappa_rad=_kappa(one, dioptres),
         head_bias_rad=np.radians([PEOPLE["head_bias_deg"].draw(rng) for _ in range(2)]),
-        lids=_lids(person.lids[0], one),
+        lids=_lids(one, tilt, crease, lashes),
         pupil_mm=one["pupil_mm"],
+        brow_height_mm=brow_height,
+        brow_weight=brow_weight,
         eyeball_mm=one["eyeball_mm"],
         iris_mm=one["iris_mm"],
-        fixation=Fixation(np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]), one["fixation_deg"]),
-        annotated_below_mm=ANNOTATED_BELOW_MM,
-        annotated_farther=ANNOTATED_FARTHER,
+        screen_shift_mm=np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]),
+        fixation_deg=one["fixation_deg"],
+        **colours,
     )
-    spectacles = _spectacles(rng, measured, one)  # drawn for everybody, so that wearing them changes no other draw
-    return replace(measured, spectacles=spectacles) if wears else measured
+    spectacles = _spectacles(rng, person, one)  # drawn for everybody, so that wearing them changes no other draw
+    return replace(person, spectacles=spectacles) if wears else person
 
 
 def _kappa(one: Mapping[str, float], dioptres: float) -> NDArray:
@@ -329,16 +231,18 @@ def _kappa(one: Mapping[str, float], dioptres: float) -> NDArray:
     return np.radians(np.stack([up, nasal * [-1, 1]], axis=-1))
 
 
-def _lids(usual: Lids, one: Mapping[str, float]) -> tuple[Lids, Lids]:
-    """Compute the lids of both eyes, whose openings differ slightly."""
+def _lids(one: Mapping[str, float], tilt_mm: float, crease_mm: float, lashes: float) -> tuple[Lids, Lids]:
+    """Return the lids of both eyes, whose openings differ slightly."""
 
     def of(side: float) -> Lids:
         wider = side * one["fissure_between_eyes_mm"]
-        return replace(
-            usual,
+        return Lids(
             upper_mm=max(one["upper_lid_mm"] + UPPER_SHARE * wider, 1.2),
             lower_mm=max(one["lower_lid_mm"] + (1 - UPPER_SHARE) * wider, 2.5),
+            tilt_mm=tilt_mm,
+            crease_mm=crease_mm,
             follow=(one["upper_lid_follow"], one["lower_lid_follow"]),
+            lashes=lashes,
         )
 
     return of(-0.5), of(0.5)

@@ -11,9 +11,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.compiled_layers import layers_for
 from faze.data.synthetic.eyes import draw_lashes, paint_iris
-from faze.data.synthetic.layers import Box, Painted, Shot, feather
+from faze.data.synthetic.layers import Box, Layers, Painted, Shot, feather
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Camera, Setting
@@ -22,6 +21,7 @@ from faze.data.synthetic.texture import Image, Light, draw_line
 
 _NOISE_MARGIN_PX = 64
 _ROOM_MARGIN_PX = 96
+_DIMMEST = 0.65  # scales the minimum of a room's light
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,13 @@ class Room:
         return self.background[top : top + height_px, left : left + width_px].copy()
 
 
-def sample_room(rng: np.random.Generator, width_px: int, height_px: int, dimmest: float) -> Room:
-    """Draw an out-of-focus room lit by a window or a lamp; `dimmest` scales the minimum of the light, 1 = normal."""
+def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room:
+    """Draw an out-of-focus room lit by a window or a lamp."""
     warmth = rng.normal(0.0, 0.06)
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
     key = np.array([np.sin(around) * np.cos(above), -np.sin(above), -np.cos(around) * np.cos(above)])
-    ambient, exposure = rng.uniform(0.38 * dimmest, 0.6), rng.uniform(0.8 * dimmest, 1.08)
+    ambient, exposure = rng.uniform(0.38 * _DIMMEST, 0.6), rng.uniform(0.8 * _DIMMEST, 1.08)
     light = Light(
         key=key,
         key_rgb=tint * (exposure - 0.75 * ambient) * rng.uniform(0.55, 0.9),
@@ -137,24 +137,22 @@ class Renderer:
         self._key, self._person, self._setting = (seed, domain, index), person, setting
         rng = random(seed, domain, index, SKIN)
         face, iris = build_face(rng, person), paint_iris(rng, person)
-        self._layers = layers_for(person, Painted(face, iris, [draw_lashes(rng, lids.lashes) for lids in person.lids]))
+        self._layers = Layers(person, Painted(face, iris, [draw_lashes(rng, lids.lashes) for lids in person.lids]))
         rng = random(seed, domain, index, ROOM)
         sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in setting.screens]
         width, height = np.max(sizes, axis=0)  # a turned device shows the room upright or sideways
-        dimmest = setting.picture.dimmest
-        self._rooms: list[Room] = [sample_room(rng, width, height, dimmest) for _ in range(rooms)]
+        self._rooms: list[Room] = [sample_room(rng, width, height) for _ in range(rooms)]
         self._noise = sample_noise(rng, width, height)
 
-    def render(self, scene: Scene, row: int, room: int, chance: int | None = None) -> NDArray[np.uint8]:
+    def render(self, scene: Scene, row: int, room: int) -> NDArray[np.uint8]:
         """Render one frame: (H, W, 3) uint8 RGB.
 
         Args:
             scene: the person's frames.
             row: index of the frame.
             room: index of the room around the person.
-            chance: index of the frame whose noise, exposure, pupil and sharpness are used; default: the frame itself.
         """
-        rng = random(*self._key, PIXELS, row if chance is None else chance)
+        rng = random(*self._key, PIXELS, row)
         place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
         to_screen = screen.middle_mm - origin
@@ -173,7 +171,7 @@ class Renderer:
         region = image[top : top + height, left : left + width]
         picture = self._setting.picture
         cv2.GaussianBlur(region, (0, 0), float(rng.uniform(*picture.blur_px)), dst=region)
-        if picture.moved and rng.random() < picture.moved:
+        if rng.random() < picture.moved:
             smear(rng, region)
         self._layers.add_noise(image, crop_noise(rng, self._noise, image.shape))
         return image

@@ -1,11 +1,9 @@
 """One person's frames in three dimensions: head poses, targets, eye directions, and their annotation.
 
 The eyes fixate the true target: each eye's visual axis goes through it, and the optical axis, along which the iris is
-drawn, deviates by kappa. Spectacles deflect both axes. The annotated target is the dot on the screen. For simple
-people, the dot, seen from the gaze origin, deviates from the true target by the person's bias, a rotation in the camera
-frame. For measured people, the eyes fixate a point near the dot, the screen's position differs slightly from the
-annotated one, and a generic face model places the person too near or too far, and too low. The annotated head pose has
-a separate bias.
+drawn, deviates by kappa. Spectacles deflect both axes. The annotated target is the dot on the screen. The eyes fixate a
+point near the dot, the screen's position differs slightly from the annotated one, and a generic face model places the
+person too near or too far, and too low. The annotated head pose has a separate bias.
 
 Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a name indicates otherwise.
 """
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw, vector_from_pitchyaw
-from faze.data.synthetic.person import SyntheticPerson
+from faze.data.synthetic.person import ANNOTATED_BELOW_MM, ANNOTATED_FARTHER, SyntheticPerson
 from faze.data.synthetic.setting import Screen, Setting
 
 MODEL_OUTER_HALF_MM = 45.6  # half the outer corners' distance in the generic face models that annotators fit
@@ -81,7 +79,7 @@ def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Set
             return Scene(**{name: np.concatenate([c[name] for c in columns]) for name in columns[0]})
     raise UserError(
         f"a person with {setting.device} at {setting.distance_mm:.0f} mm has no frame in which the eyes look at the "
-        "screen: lower synthetic.kappa_spread_deg or synthetic.bias_deg"
+        "screen: choose another synthetic.seed"
     )
 
 
@@ -108,9 +106,9 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
     place = 0.3 * middle[:, :2] + habits.aside_mm + rng.normal(0.0, 0.05 * setting.distance_mm, (count, 2))
     origin = np.column_stack([place, distance])
     rotation = _draw_rotation(rng, habits, origin, middle, target)
-    farther = person.annotated_farther * MODEL_OUTER_HALF_MM / person.outer_half_mm
-    annotated_origin = farther * (origin + person.annotated_below_mm * rotation[:, :, 1])
-    true_target = _true_target(rng, person, setting.screens, screen, (origin, annotated_origin, target))
+    farther = ANNOTATED_FARTHER * MODEL_OUTER_HALF_MM / person.outer_half_mm
+    annotated_origin = farther * (origin + ANNOTATED_BELOW_MM * rotation[:, :, 1])
+    true_target = _true_target(rng, person, setting.screens, screen, origin, target)
     return Scene(
         screen=screen,
         target_units=units,
@@ -143,29 +141,23 @@ def _true_target(
     person: SyntheticPerson,
     screens: list[Screen],
     screen: NDArray,
-    places: tuple[NDArray, NDArray, NDArray],
+    origin: NDArray,
+    target: NDArray,
 ) -> NDArray:
-    """Find the point in the screen's plane that the eyes fixate: one near the dot, or the dot without its bias.
+    """Find the point near each dot that the eyes fixate, in the screen's plane.
 
     Args:
         rng: generator for this person's scene.
         person: the person.
         screens: screens of the setting.
         screen: (N,) index of the screen that shows each dot.
-        places: the origin, the annotated origin and the annotated dot, (N, 3) each.
+        origin: (N, 3).
+        target: (N, 3) the dots.
     """
-    origin, annotated_origin, target = places
-    if person.fixation:
-        reach_mm = np.linalg.norm(target - origin, axis=1, keepdims=True)
-        around = np.tan(np.radians(person.fixation.spread_deg)) * reach_mm * rng.normal(size=(len(target), 2))
-        in_plane = np.stack([seen.rotation[:, :2] for seen in screens])[screen]
-        return target + np.einsum("nij,nj->ni", in_plane, person.fixation.screen_shift_mm + around)
-    # A row vector times a rotation is rotated by its transpose, which removes the bias.
-    direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
-    normal = np.stack([seen.rotation[:, 2] for seen in screens])[screen]
-    corner = np.stack([seen.translation_mm for seen in screens])[screen]
-    reach = np.sum((corner - origin) * normal, axis=1) / np.sum(direction * normal, axis=1)
-    return origin + reach[:, None] * direction
+    reach_mm = np.linalg.norm(target - origin, axis=1, keepdims=True)
+    around = np.tan(np.radians(person.fixation_deg)) * reach_mm * rng.normal(size=(len(target), 2))
+    in_plane = np.stack([seen.rotation[:, :2] for seen in screens])[screen]
+    return target + np.einsum("nij,nj->ni", in_plane, person.screen_shift_mm + around)
 
 
 def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:

@@ -42,31 +42,6 @@ class Camera:
         ideal = points[..., :2] / points[..., 2:]
         return self._distort(ideal) * self.focal_px + self.principal_px
 
-    def rays(self, pixels: ArrayLike) -> NDArray:
-        """Compute the directions (x/z, y/z) of pixels: (..., 2) px -> (..., 2)."""
-        seen = (np.asarray(pixels, np.float64) - self.principal_px) / self.focal_px
-        ideal = seen.copy()
-        for _ in range(8):  # converges for mild distortion: each round divides the error by more than ten
-            ideal += seen - self._distort(ideal)
-        return ideal
-
-    def ray_grid(self, box: tuple[int, int, int, int], scale: float) -> NDArray[np.float32]:
-        """Compute the ray directions for a regular grid of samples over a box of pixels.
-
-        Args:
-            box: left, top, width, height in px.
-            scale: samples per px along each side; the samples of a pixel are centred on it.
-
-        Returns:
-            (height x scale, width x scale, 2). The lens distortion is inverted on a coarse grid and interpolated
-            linearly, to within 0.02 px of the exact inverse.
-        """
-        left, top, width, height = box
-        weights_x, coarse_x = _interpolation(left, width, scale)
-        weights_y, coarse_y = _interpolation(top, height, scale)
-        rays = self.rays(np.stack(np.meshgrid(coarse_x, coarse_y), axis=-1))
-        return np.stack([weights_y @ rays[..., axis] @ weights_x.T for axis in range(2)], axis=-1).astype(np.float32)
-
     def turned(self, quarters: int) -> "Camera":
         """Rotate the camera's image clockwise by quarter turns, as for a device in another orientation."""
         camera = self
@@ -94,14 +69,6 @@ class Camera:
             ],
             axis=-1,
         )
-
-
-def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDArray]:
-    """Compute weights (samples, knots) for linear interpolation between knots every few px; also return the knots."""
-    samples = start - 0.5 + (np.arange(round(length * scale)) + 0.5) / scale
-    knots = np.linspace(samples[0], samples[-1], max(2, length // 16 + 2))
-    position = (samples - knots[0]) / (knots[1] - knots[0])
-    return np.maximum(0.0, 1.0 - np.abs(position[:, None] - np.arange(len(knots)))), knots
 
 
 def sample_camera(rng: np.random.Generator, width_px: int, height_px: int, focal_px: tuple[float, float]) -> Camera:
@@ -145,7 +112,7 @@ _DEVICES = {
 _SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
 _LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
 _MARGIN = 0.03  # share of the screen's width and height without targets
-# Usual distances of measured people: docs/explanation/people.md.
+# Usual distances: docs/explanation/people.md.
 PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300, 480), Spread(500, 60, 420, 640)
 
 
@@ -180,10 +147,9 @@ class Screen:
 class Picture:
     """Image quality of one person's camera."""
 
-    blur_px: tuple[float, float] = (0.4, 0.95)  # range of the blur's standard deviation over frames
-    moved: float = 0.0  # share of frames in which the hand or head moves
-    dimmest: float = 1.0  # brightness of the darkest room, relative to that of simple people
-    jpeg_quality: int = 100  # at most
+    blur_px: tuple[float, float]  # range of the blur's standard deviation over frames
+    moved: float  # share of frames in which the hand or head moves
+    jpeg_quality: int  # at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,11 +159,11 @@ class Setting:
     device: str
     screens: list[Screen]
     distance_mm: float  # typical distance of the eyes from the camera
-    picture: Picture = Picture()
+    picture: Picture
 
 
-def sample_laptop(rng: np.random.Generator, *, varied: bool) -> Setting:
-    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam; set `varied` for measured people."""
+def sample_laptop(rng: np.random.Generator) -> Setting:
+    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam."""
     camera = sample_camera(rng, 1280, 720, (930.0, 1080.0))
     size_units = _LAPTOPS[rng.integers(len(_LAPTOPS))]
     diagonal_mm = rng.uniform(13.5, 17.3) * 25.4
@@ -205,12 +171,10 @@ def sample_laptop(rng: np.random.Generator, *, varied: bool) -> Setting:
     tilt = np.radians(rng.normal([0.0, 0.0], [2.0, 0.7]))
     above_mm = rng.uniform(8.0, 13.0)
     screen = _screen(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
-    if varied:
-        return Setting("laptop", [screen], LAPTOP_MM.draw(rng), _sample_picture(rng, finer=2.0))
-    return Setting(device="laptop", screens=[screen], distance_mm=rng.uniform(430.0, 545.0))
+    return Setting("laptop", [screen], LAPTOP_MM.draw(rng), _sample_picture(rng, finer=2.0))
 
 
-def sample_device(rng: np.random.Generator, *, varied: bool) -> Setting:
+def sample_device(rng: np.random.Generator) -> Setting:
     """Draw a phone or tablet with a 640 x 480 front camera, used in portrait and in both landscape orientations."""
     name = str(rng.choice(list(_DEVICES), p=_SHARES))
     (short, long), (short_units, long_units), (right, above) = _DEVICES[name]
@@ -223,19 +187,14 @@ def sample_device(rng: np.random.Generator, *, varied: bool) -> Setting:
         _screen(upright.turned(1), 3, *wide, (above, right - short), flat),
         _screen(upright.turned(3), 4, *wide, (-above - long, -right), flat),
     ]
-    if varied:
-        usual = TABLET_MM if name.startswith("iPad") else PHONE_MM
-        return Setting(name, screens, usual.draw(rng), _sample_picture(rng, finer=1.0))
-    reach_mm = (320.0, 395.0) if name.startswith("iPad") else (225.0, 275.0)
-    return Setting(device=name, screens=screens, distance_mm=rng.uniform(*reach_mm))
+    usual = TABLET_MM if name.startswith("iPad") else PHONE_MM
+    return Setting(name, screens, usual.draw(rng), _sample_picture(rng, finer=1.0))
 
 
 def _sample_picture(rng: np.random.Generator, finer: float) -> Picture:
     """Draw a camera's image quality; `finer` is its resolution relative to that of a 640 x 480 camera."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
-    return Picture(
-        (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), dimmest=0.65, jpeg_quality=int(rng.uniform(60, 96))
-    )
+    return Picture((0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), jpeg_quality=int(rng.uniform(60, 96)))
 
 
 def _screen(

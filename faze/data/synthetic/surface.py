@@ -1,8 +1,7 @@
 """The face: its colours, and its surface, an ellipsoid displaced by nose, sockets, brows and lids.
 
-Maps over the head frame's x and y hold displacement, normals and colours (skin, lips, beard, hair, brows). The point
-where a ray meets the surface is found by intersecting the ray with the ellipsoid and correcting for the displacement
-there.
+Maps over the head frame's x and y hold displacement, normals and colours (skin, lips, beard, hair, brows). kernel.c
+finds where a ray meets the surface: where the same ray, shifted by the displacement there, meets the ellipsoid.
 """
 
 from dataclasses import dataclass
@@ -118,59 +117,12 @@ _LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corner
 
 
 @dataclass(frozen=True, eq=False)
-class Hit:
-    """Points where rays meet the head: x and y in the head frame (mm), and whether each ray meets it."""
-
-    x: Image
-    y: Image
-    inside: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
 class Face:
     """Maps of one person's face."""
 
     displacement: Image  # (h, w) mm, positive into the head
     normal: Image  # (h, w, 4) unit, head frame, out of the head; the fourth channel is padding
     colour: Image  # (h, w, 4) RGB and padding
-
-    def hit(self, origin: NDArray, rays: Image) -> Hit:
-        """Find where rays first meet the face.
-
-        Args:
-            origin: (3,) the camera in the head frame, mm.
-            rays: (h, w, 3) directions in the head frame, of any length.
-        """
-        direction = [rays[..., axis] * np.float32(1 / AXES_MM[axis]) for axis in range(3)]
-        start = ((origin - CENTRE_MM) / AXES_MM).astype(np.float32)
-        a = direction[0] ** 2 + direction[1] ** 2 + direction[2] ** 2
-        lateral = direction[0] * start[0] + direction[1] * start[1]
-        rest = np.float32(start[0] ** 2 + start[1] ** 2 - 1)
-        depth: Image | np.float32 = start[2]
-        for round_ in range(ROUNDS):
-            b = lateral + direction[2] * depth
-            square = b * b - a * (rest + depth * depth)
-            if round_ == 0:
-                inside = square > 0
-            t = (-b - np.sqrt(np.maximum(square, 0))) / a
-            x = np.float32(origin[0]) + t * rays[..., 0]
-            y = np.float32(origin[1]) + t * rays[..., 1]
-            if round_ < ROUNDS - 1:
-                # A ray meets the displaced surface where a ray shifted by the displacement meets the ellipsoid.
-                depth = start[2] - _look_up(self.displacement, x, y, SHAPE_PER_MM) / np.float32(AXES_MM[2])
-        return Hit(x, y, inside)
-
-    def look_up(self, hit: Hit) -> tuple[Image, Image]:
-        """Look up colours and normals at points on the face: (h, w, 3) each."""
-        colour = _look_up(self.colour, hit.x, hit.y, COLOUR_PER_MM)
-        return colour[..., :3], _look_up(self.normal, hit.x, hit.y, SHAPE_PER_MM)[..., :3]
-
-
-def _look_up(texture: Image, x: Image, y: Image, per_mm: int) -> Image:
-    """Look up a map's values at points in the head frame (mm)."""
-    column = (x - np.float32(LEFT)) * np.float32(per_mm)
-    row = (y - np.float32(TOP)) * np.float32(per_mm)
-    return cv2.remap(texture, column, row, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 def build_face(rng: np.random.Generator, person: SyntheticPerson) -> Face:

@@ -1,0 +1,94 @@
+"""The machine and the environment of a process: cores, memory, GPUs, the machine's lock, and inherited variables."""
+
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import joblib
+
+from faze.base.errors import UserError
+
+LOCK_VARIABLE = "FAZE_MACHINE_LOCK"  # another path, for tests and for containers that share a machine
+LAUNCHER = "FAZE_LAUNCHER"  # process id of the torchrun that faze started, in the environment of its processes
+SINGLE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # values of a single process
+# Variables that can change speed, memory or rounding: prefixes, then endings of names that do not.
+RECORDED = (
+    *("ATEN_", "CUBLAS", "CUDNN_", "DNNL_", "GLOO_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "NCCL_", "OMP_", "ONEDNN_"),
+    *("PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "NVIDIA_TF32_OVERRIDE"),
+    *("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD", "PYTHONMALLOC", "PYTHONOPTIMIZE"),
+)
+UNRECORDED = ("_NUM_THREADS", "_DIR", "_HOME", "_PATH", "TORCH_NCCL_ASYNC_ERROR_HANDLING")  # torchrun sets the last one
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may keep busy, within its affinity and a container's CPU quota."""
+    return joblib.cpu_count()
+
+
+def memory_bytes() -> int:
+    """Return the memory that this process may use: the machine's, within the limit of its container."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+            limits.append(int(Path(path).read_text()))
+    return min(limits)
+
+
+def gpus() -> int:
+    """Count the GPUs that CUDA would see, without importing torch."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    with contextlib.suppress(Exception):  # no package, no driver
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetCount()
+    return 0
+
+
+@contextlib.contextmanager
+def machine_lock(exclusive: bool) -> Iterator[None]:
+    """Keep the benchmark, which is exclusive, from running beside trainings or another benchmark of any checkout.
+
+    The kernel releases the lock when its last process ends, even by kill -9.
+    """
+    path = os.environ.get(LOCK_VARIABLE, "/tmp/faze-machine.lock")
+    try:
+        descriptor = os.open(path, os.O_RDONLY)  # a file of another user in /tmp can only be opened in this way
+    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT)
+        os.fchmod(descriptor, 0o644)  # whatever the umask
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    try:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            others = "trainings and benchmarks" if exclusive else "a benchmark"
+            print(f"waiting for {others} on this machine to end ({path})", file=sys.stderr, flush=True)
+            fcntl.flock(descriptor, kind)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def check_environment() -> None:
+    """Raise UserError if this process is one of several that faze did not start: it would wait for the others."""
+    stated = {name: os.environ.get(name) or single for name, single in SINGLE.items()}
+    found = [f"{name}={value}" for name, value in stated.items() if value != SINGLE[name]]
+    if found and LAUNCHER not in os.environ:
+        raise UserError(
+            f"{', '.join(found)} in the environment, from another launcher: faze would wait for processes that nobody "
+            "starts. Unset it, or start faze without torchrun"
+        )
+
+
+def recorded_variables() -> str:
+    """Return the variables that can change speed, memory or rounding, as NAME=value; "" if there are none."""
+    return ", ".join(
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(RECORDED) and not name.endswith(UNRECORDED) and value
+    )

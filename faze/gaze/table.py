@@ -1,0 +1,58 @@
+"""The rows of the table of `faze gaze`, one for each face of each frame."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from faze.data.readers.screen import Screen
+from faze.evaluation.wording import counted
+from faze.gaze.estimator import FaceGaze
+from faze.gaze.sources import Lens, SourceFrame
+from faze.gaze.tracks import Tracks
+
+ABOUT = ("source", "frame", "timestamp", "face_id", "success", "reason", "lens")
+NUMBERS = ("gaze_angle_x", "gaze_angle_y", "gaze_pitch_deg", "gaze_yaw_deg")
+NUMBERS += ("gaze_x", "gaze_y", "gaze_z", "screen_x_px", "screen_y_px")
+NUMBERS += ("origin_x_mm", "origin_y_mm", "origin_z_mm", "pose_Tx", "pose_Ty", "pose_Tz")
+NUMBERS += ("pose_Rx", "pose_Ry", "pose_Rz")
+
+
+class Rows:
+    """The rows of the table, and counts for the summary."""
+
+    def __init__(self, screen: Screen | None) -> None:
+        self._screen = screen
+        self._tracks: dict[Path, Tracks] = {}
+        self.usable = self.assumed = self._on_plane = 0
+        self.frames: Counter[Path] = Counter()  # by source
+
+    def of(self, frame: SourceFrame, found: Sequence[FaceGaze | str], lens: Lens) -> Iterator[list[object]]:
+        """Yield the row of each face of a frame."""
+        lens_is = "" if frame.image is None else "assumed" if lens.assumed and frame.camera is None else "given"
+        numbers = self._tracks.setdefault(frame.source, Tracks()).follow(found, frame.time_s)
+        self.frames[frame.source] += 1
+        self.assumed += lens_is == "assumed"
+        self.usable += any(not isinstance(face, str) for face in found)
+        for face, number in zip(found, numbers, strict=True):
+            reason = face if isinstance(face, str) else ""
+            about = [frame.source, frame.number, f"{frame.time_s:.3f}", "" if number is None else number]
+            cells = [""] * len(NUMBERS) if reason else self._numbers(face)
+            yield [*about, int(not reason), reason, lens_is, *cells]
+
+    def _numbers(self, face: FaceGaze) -> list[str]:
+        x, y, z = face.direction
+        angles = [np.arctan2(x, -z), np.arctan2(y, -z), *np.degrees(face.pitchyaw)]
+        point = self._screen.hit(face.origin_mm, face.direction) if self._screen else None
+        self._on_plane += point is not None
+        cells = [*angles, *face.direction, *([None, None] if point is None else point)]
+        cells += [*face.origin_mm, *face.head_pose[3:], *face.head_angles]
+        return ["" if cell is None else f"{cell:.6g}" for cell in cells]
+
+    def describe(self) -> str:
+        """Summarise the rows in one line."""
+        text = f"{counted(self.frames.total(), 'frame')}, {self.usable} with a gaze"
+        if self._screen and self.usable and not self._on_plane:
+            text += "; no gaze meets the screen's plane: is the screen behind the face? Check top_left_mm"
+        return text

@@ -1,0 +1,1 @@
+"""What faze needs of the C library and of its own C code."""

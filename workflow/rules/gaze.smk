@@ -1,0 +1,140 @@
+# DT-ED: training, codes, few-shot adaptation, redirection, evaluation.
+from faze.weights import network_path
+
+STORES = [f"{ROOT}/data/{dataset}.h5" for dataset in DATASETS]
+TRAINED_ON = f"{ROOT}/data/{TRAINING_SET}.h5"
+LEARNERS = settings.fewshot.learners
+FIRST_FOLD = FOLDS[0] if FOLDS else ""  # its network redirects and walks
+OF_TIER = [
+    f"{RUN}/checkpoint.pt",
+    f"{RUN}/redirection.parquet",
+    *(f"{RUN}/fewshot/{name}_errors.parquet" for name in LEARNERS),
+]
+
+
+use rule stage as train with:
+    input:
+        data=TRAINED_ON,
+        after=local(str(network_path(settings.train.start))) if settings.train.start else [],
+    output:
+        out=f"{FOLD}/checkpoint.pt",
+        run_log=f"{FOLD}/run.jsonl",
+    threads: cores_of_training
+    params:
+        **stage_params("train"),
+
+
+use rule stage as encode with:
+    input:
+        checkpoint=f"{FOLD}/checkpoint.pt",
+        data=STORES,
+    output:
+        out=[f"{FOLD}/codes/{dataset}.h5" for dataset in DATASETS],
+    threads: max(1, CORES // 2)
+    params:
+        **stage_params("encode"),
+
+
+use rule stage as meta_train with:
+    input:
+        codes=f"{FOLD}/codes/{TRAINING_SET}.h5",
+    output:
+        out=[f"{FOLD}/fewshot/{learner}.pt" for learner in LEARNERS],
+    params:
+        **stage_params("meta_train"),
+
+
+use rule stage as adapt with:
+    input:
+        learner_file=rules.meta_train.output.out,
+        codes=rules.encode.output.out,
+    output:
+        out=[f"{FOLD}/fewshot/{learner}_errors.parquet" for learner in LEARNERS],
+    threads: max(1, CORES // 2)
+    params:
+        **stage_params("adapt"),
+
+
+if FOLDS:
+    JOINED = ["checkpoint.pt", "run.jsonl", *(f"codes/{dataset}.h5" for dataset in DATASETS)]
+    JOINED += [f"fewshot/{learner}_errors.parquet" for learner in LEARNERS]
+
+    use rule stage as join with:
+        input:
+            after=expand("{run}{fold}/{file}", run=RUN, fold=FOLDS, file=JOINED),
+        output:
+            after=[f"{RUN}/{file}" for file in JOINED],
+        params:
+            **stage_params("join", f"--run={RUN}", "--num-folds", str(len(FOLDS)), "--files", *JOINED),
+
+
+# The estimator that evaluates redirected strips, once for all tiers.
+use rule stage as estimator with:
+    input:
+        data=TRAINED_ON,
+        evaluated=[store for store in STORES if store != TRAINED_ON],
+    output:
+        out=f"{ROOT}/estimator/estimator.pt",
+        errors=f"{ROOT}/estimator/errors.json",
+    threads: settings.train.threads
+    params:
+        **stage_params("estimator"),
+
+
+use rule stage as redirect with:
+    input:
+        checkpoint=f"{RUN}{FIRST_FOLD}/checkpoint.pt",
+        estimator=rules.estimator.output.out,
+        data=STORES,
+    output:
+        out=f"{RUN}/redirection.parquet",
+        pairs=f"{RUN}/redirected_pairs.parquet",
+    threads: max(1, CORES // 2)
+    params:
+        **stage_params("redirect"),
+
+
+# The first run's redirected strips select the people, who are the same in every run.
+use rule stage as walk with:
+    input:
+        checkpoint=f"{RUN}{FIRST_FOLD}/checkpoint.pt",
+        estimator=rules.estimator.output.out,
+        pairs=f"{ROOT}/{TIERS[0]}/seed{SEEDS[0]}/redirected_pairs.parquet",
+        data=STORES,
+    output:
+        out=report(
+            directory(f"{RUN}/walks"),
+            patterns=["{walk}.mp4", "{walk}.png", "{walk}.csv"],
+            category="Latent walks",
+            labels={"tier": "{tier}", "seed": "{seed}", "walk": "{walk}"},
+            caption="../report/walk.rst",
+        ),
+    threads: max(1, CORES // 2)
+    params:
+        **stage_params("walk"),
+
+
+use rule stage as evaluate with:
+    input:
+        after=[
+            every_run(OF_TIER),
+            every_run(f"{RUN}/redirected_pairs.parquet"),
+            every_run(f"{RUN}/run.jsonl"),
+            rules.estimator.output.errors,
+            f"{ROOT}/benchmark/benchmark.json",
+        ],
+    output:
+        out=directory(f"{ROOT}/evaluation"),
+    params:
+        **stage_params("evaluate", "--results", ROOT),
+
+
+use rule stage as report with:
+    input:
+        after=[rules.evaluate.output, every_run(f"{RUN}/walks", with_controls=False)],
+    output:
+        out=report(
+            directory(f"{ROOT}/report"), patterns=["{page}.html"], category="Ablation", caption="../report/report.rst"
+        ),
+    params:
+        **stage_params("report", "--results", ROOT),
