@@ -29,7 +29,6 @@ class Synthetic(Section):
     gazecapture_test_people: Positive
     frames_per_person: Positive
     gazecapture_train_frames: Positive | None
-    jpeg_quality: Annotated[int, Field(ge=1, le=100)]
 
 
 class DataSet(Section):
@@ -154,8 +153,6 @@ class Train(Section):
     global_batch: Positive
     base_lr: NonNegative
     head_lr: NonNegative
-    encoder_lr_factor: NonNegative
-    decoder_lr_factor: NonNegative
     frozen: Several[Literal[("encoder", "decoder", "gaze_head", *BLOCKS)]]
     warmup_pairs: Count
     decay_share: Share
@@ -165,7 +162,6 @@ class Train(Section):
     log_every_pairs: Positive
     validate_every_pairs: Positive
     checkpoint_every_pairs: Positive
-    lr_scaling: Literal["linear", "sqrt", "none"]
     start: str | None
     threads: Positive
 
@@ -197,28 +193,22 @@ class Walk(Section):
     people: Positive
     range_deg: Annotated[float, Field(ge=0, le=90)]
     frames: Annotated[int, Field(ge=2)]
-    fps: Positive
 
 
 class Estimator(Section):
-    seed: Count
     channels: Positive
     strips: Positive
     batch: Annotated[int, Field(ge=2)]
     lr: NonNegative
-    weight_decay: NonNegative
-    blur_px: NonNegative
 
 
 class Redirect(Section):
     strips: Annotated[int, Field(ge=2)]
-    seed: Count
 
 
 class Benchmark(Section):
     warmup_steps: Positive
     warmup_blocks: Annotated[int, Field(ge=3)]
-    steady_share: Share
     block_steps: Positive
     blocks: Annotated[int, Field(ge=2)]
     rounds: Positive
@@ -229,7 +219,6 @@ class Evaluate(Section):
     resamples: Annotated[int, Field(ge=100)]
     margin_deg: NonNegative
     learner_margin_deg: NonNegative
-    seed: Count
 
 
 class Report(Section):
