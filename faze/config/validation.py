@@ -1,18 +1,23 @@
 """Check a whole configuration: every value, the tiers, combinations of values, and paths. All faults at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from faze.base.errors import UserError
 from faze.config.parameters import DTED, RENDERED_LAYOUTS, Config, DataSet, Tier
-from faze.config.tiers import listed, resolve_tier
-from faze.config.yaml_files import DEFAULTS, Fault, faults_of, flatten, merge, nearest, read_yaml, refuse
+from faze.config.stage_config import listed, resolve_tier
+from faze.config.yaml_files import DEFAULTS, flatten, merge, read_yaml
 from faze.weights import network_path
 
 SPLITS = ("stated", "test", "leave_one_person_out")  # any other value is the path of a JSON file
+Fault = tuple[str, str]  # a dotted key, such as preprocess.datasets.0.path, and a sentence
 
 
 def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any] | None = None) -> Config:
@@ -66,7 +71,7 @@ def _datasets(config: Config) -> Iterator[Fault]:
     datasets, key = config.preprocess.datasets, "preprocess.datasets"
     for number, data in enumerate(datasets):
         if not data.path and data.layout not in RENDERED_LAYOUTS:
-            yield f"{key}.{number}.path", f"missing; only {', '.join(RENDERED_LAYOUTS)} are rendered"
+            yield f"{key}.{number}", f"lacks path; only {', '.join(RENDERED_LAYOUTS)} are rendered"
         if (data.splits == "leave_one_person_out") != (data.folds is not None):
             yield f"{key}.{number}.folds", "is the number of networks of splits: leave_one_person_out"
         if data.splits == "stated" and data.layout.startswith("mpii"):
@@ -90,3 +95,49 @@ def _missing(config: Config) -> Iterator[Fault]:
     for key, path in named.items():
         if path is not None and not network_path(path).exists():
             yield key, f"no such file or folder: {path}"
+
+
+def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
+    """Yield what pydantic found, with the nearest known key or value."""
+    for fault in error.errors(include_url=False):
+        key, kind, value = ".".join(map(str, fault["loc"])), fault["type"], fault["input"]
+        if kind == "missing":
+            yield key.rpartition(".")[0], f"lacks {fault['loc'][-1]}"
+        elif kind == "extra_forbidden":
+            yield key, f"unknown key{nearest(str(fault['loc'][-1]), known)}"
+        elif kind != "too_short" or not value:  # pydantic does not count faulty items
+            allowed = re.findall("'(.*?)'", fault["msg"])
+            yield key, f"{fault['msg']}, not {value!r:.80}{nearest(str(value), allowed)}"
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Suggest the known name that was probably meant; return "" if none is similar."""
+    match = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {match[0]}?" if match else ""
+
+
+def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
+    """Raise a UserError if there are faults: a line for each, with the file and line of its key."""
+    places: dict[str, str] = {}
+    for path in paths:
+        own = dict(_places(yaml.compose(Path(path).read_text(encoding="utf-8")), path))
+        kept = {key: place for key, place in places.items() if re.sub(r"\.\d.*", "", key) not in own}
+        places = kept | own  # a list replaces an earlier one
+    lines = []
+    for key, sentence in faults:
+        stated = key  # pydantic appends the names of types
+        while stated and stated not in places:
+            stated = stated.rpartition(".")[0]
+        lines.append(f"{places.get(stated, '')}{stated or key}: {sentence}")
+    if lines:
+        raise UserError("\n".join(lines))
+
+
+def _places(node: yaml.Node | None, path: Path | str, prefix: str = "") -> Iterator[Fault]:
+    """Yield each dotted key of a file with `file:line: `."""
+    named = isinstance(node, yaml.MappingNode)
+    for number, item in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
+        key, value = item if named else (item, item)
+        name = f"{prefix}{key.value if named else number}"
+        yield name, f"{os.path.relpath(path)}:{key.start_mark.line + 1}: "
+        yield from _places(value, path, f"{name}.")

@@ -1,21 +1,16 @@
-"""Read YAML files of parameters, each overriding the previous ones, and report the faults of their values."""
+"""Read YAML files of parameters, each overriding the previous ones."""
 
-import difflib
 import json
-import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from faze.base.errors import UserError
 
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()  # a link to config/config.yaml, which a wheel contains
-Fault = tuple[str, str]  # a dotted key, such as preprocess.datasets.0.path, and a sentence
-MISSING = "missing"
 
 
 class _Loader(yaml.SafeLoader):
@@ -27,8 +22,8 @@ class _Loader(yaml.SafeLoader):
     }
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), list("tf"))
-_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("(true|false)$"), list("tf"))
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
@@ -76,52 +71,3 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 def to_lines(flat: Mapping[str, Any]) -> list[str]:
     """Return `key: value` lines, each valid YAML for `read_yaml`."""
     return [f"{key}: {json.dumps(value)}" for key, value in flat.items()]
-
-
-def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
-    """Yield what pydantic found, with the nearest known key or value."""
-    for fault in error.errors(include_url=False):
-        key, kind, value = ".".join(map(str, fault["loc"])), fault["type"], fault["input"]
-        if kind == "too_short" and value:  # since pydantic does not count the faulty ones
-            continue
-        if kind == "extra_forbidden":
-            yield key, f"unknown key{nearest(str(fault['loc'][-1]), known)}"
-        elif kind == "literal_error":
-            allowed = re.findall("'(.*?)'", fault["ctx"]["expected"])
-            yield key, f"{value!r:.80} is not one of {', '.join(allowed)}{nearest(str(value), allowed)}"
-        else:
-            yield key, MISSING if kind == "missing" else f"{fault['msg']}, not {value!r:.80}"
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """Suggest the known name that was probably meant; return "" if none is similar."""
-    match = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {match[0]}?" if match else ""
-
-
-def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
-    """Raise a UserError if there are faults: a line for each, with the file and line of its key."""
-    places: dict[str, str] = {}
-    for path in paths:
-        own = dict(_places(yaml.compose(Path(path).read_text(encoding="utf-8")), path))
-        kept = {key: place for key, place in places.items() if re.sub(r"\.\d.*", "", key) not in own}
-        places = kept | own  # a list replaces an earlier one
-    lines = []
-    for key, sentence in faults:
-        stated = key  # pydantic appends the names of types
-        while stated and stated not in places:
-            stated = stated.rpartition(".")[0]
-        shown = key if sentence == MISSING or not stated else stated
-        lines.append(f"{places.get(stated, '')}{shown}: {sentence}")
-    if lines:
-        raise UserError("\n".join(lines))
-
-
-def _places(node: yaml.Node | None, path: Path | str, prefix: str = "") -> Iterator[Fault]:
-    """Yield each dotted key of a file with `file:line: `."""
-    named = isinstance(node, yaml.MappingNode)
-    for number, item in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
-        key, value = item if named else (item, item)
-        name = f"{prefix}{key.value if named else number}"
-        yield name, f"{os.path.relpath(path)}:{key.start_mark.line + 1}: "
-        yield from _places(value, path, f"{name}.")

@@ -7,9 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from faze.base.errors import UserError
-from faze.config import tiers
 from faze.config.parameters import KINDS, STAGES, Config
-from faze.config.stage_config import Resolved, load, resolve
+from faze.config.stage_config import Resolved, controls, listed, resolve, resolve_tier, trained_tiers
 from faze.config.validation import read_config
 from faze.config.yaml_files import flatten, read_yaml, to_lines
 
@@ -120,21 +119,21 @@ def test_the_schema_contains_choices_and_bounds():
 )
 def test_the_device_selects_the_tiers(device, names, trained):
     config = read_config(changes={"tiers": {"baseline": {"device": device}}})
-    assert list(tiers.listed(config))[1 : len(names) + 1] == names
-    assert tiers.trained_tiers(config)[1 : len(trained) + 1] == trained
+    assert list(listed(config))[1 : len(names) + 1] == names
+    assert trained_tiers(config)[1 : len(trained) + 1] == trained
 
 
 def test_a_tier_adds_its_switches_to_those_it_builds_on():
     changes = {"run": {"tiers": ["baseline", "amp", "ddp", "compile"]}, "tiers": {"compile": {"on": "amp"}}}
     config = read_config(changes=changes)
-    ddp, compiled, unlisted = (tiers.resolve_tier(config, tier) for tier in ("ddp", "compile", "graphs"))
+    ddp, compiled, unlisted = (resolve_tier(config, tier) for tier in ("ddp", "compile", "graphs"))
     assert (ddp.precision, ddp.parallel, ddp.compile) == ("fp16", "ddp", "eager")
     assert (compiled.precision, compiled.parallel, compiled.compile) == ("fp16", "dp", "default")
-    assert unlisted == tiers.resolve_tier(config, "baseline").model_copy(update={"graphs": True})
+    assert unlisted == resolve_tier(config, "baseline").model_copy(update={"graphs": True})
 
 
 def test_a_single_tier_has_no_noise_control():
-    assert tiers.controls(read_config(changes={"run": {"tiers": ["baseline"]}})) == []
+    assert controls(read_config(changes={"run": {"tiers": ["baseline"]}})) == []
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -143,7 +142,7 @@ def test_a_stage_reads_what_the_workflow_wrote(tmp_path, stage):
     flat = resolve(config, stage, "compile", 0, "mpiigaze")
     path = tmp_path / "stage.yaml"
     path.write_text("\n".join(to_lines(flat)))
-    found = load(path)
+    found = Resolved(read_yaml(path))
     assert (found.flat, found.hash) == (flat, Resolved(flat).hash)
     for section in STAGES[stage]:
         same = KINDS[section] is type(getattr(config, section, None)) and section not in ("preprocess", "run")

@@ -11,8 +11,8 @@ from faze.base.machine import check_environment
 from faze.base.errors import UserError
 from faze.base.machine import usable_cores
 from faze.config.parameters import CONTROLS, DTED, STAGES
-from faze.config.stage_config import data_sets, resolve, training_set
-from faze.config.tiers import DEVICE, auto_device, controls, resolve_tier, trained_tiers
+from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, resolve
+from faze.config.stage_config import resolve_tier, trained_tiers, training_set
 from faze.config.validation import SPLITS, read_config
 from faze.config.yaml_files import to_lines
 
