@@ -23,8 +23,7 @@ import faze.stages
 from faze.base.errors import UserError
 from faze.base.machine import check_environment, usable_cores
 from faze.config.stage_config import Resolved
-from faze.config.validation import nearest
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import nearest, read_yaml
 from faze.native.allocator_retention import keep_memory
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}

@@ -4,8 +4,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 
-T = TypeVar("T")
 DTED = "faze"  # the workload that is not a class of the user's
+RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
+CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
+BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
+T = TypeVar("T")
 
 
 class Section(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
@@ -19,6 +22,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
 class Synthetic(Section):
@@ -43,9 +47,6 @@ class DataSet(Section):
 class Fold(Section):  # its people are the test people, and those of the next fold the val people
     number: Count
     folds: Positive
-
-
-RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
 
 
 class NormalizedCamera(Section):
@@ -81,16 +82,10 @@ class Augment(Section):
     color_scale: Share
 
 
-CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
-
-
 class Run(Section):
     tiers: Some[str] | Literal["auto"]
     seeds: Some[Count]
     controls: Several[Literal[CONTROLS]]
-
-
-Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
 class Engine(Section):
@@ -143,9 +138,6 @@ class Loss(Section):
     triplet_margin: float
     ramp_pairs: Count
     chunk_pairs: Positive
-
-
-BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
 
 
 class Train(Section):
@@ -268,20 +260,18 @@ class Config(Section):
 # The sections on which each stage depends: a change of any other does not re-run it. `preprocess` is without its data
 # sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
 # all by name.
+TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess", "dataset"),
-    "train": ("preprocess", "data", "fold", "augment", "model", "loss", "engine", "train"),
+    "train": (*TRAINING, "engine"),
     "encode": ("fold", "model", "encode"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
     "walk": ("walk",),
     "estimator": ("fold", "model", "estimator"),
     "redirect": ("fold", "redirect"),
-    "benchmark": (
-        *("workload", "preprocess", "data", "fold", "augment", "model", "loss", "train"),
-        *("benchmark", "engines"),
-    ),
+    "benchmark": (*TRAINING, "workload", "benchmark", "engines"),
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),

@@ -5,6 +5,7 @@ config.yaml -> read_config() -> resolve() -> to_lines() -> a file -> read_yaml()
 
 import hashlib
 import importlib.metadata
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,6 @@ from pydantic_core import to_jsonable_python
 
 from faze.base.machine import gpus
 from faze.config.parameters import CONTROLS, KINDS, STAGES, Config, DataSet, Engine, Fold
-from faze.config.yaml_files import flatten, to_lines, unflatten
 
 DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with other devices
 
@@ -27,11 +27,7 @@ class Resolved:
         vars(self).update(unflatten(flat))
         for section in STAGES[self.stage]:
             setattr(self, section, TypeAdapter(KINDS[section]).validate_python(vars(self)[section]))
-
-    @property
-    def hash(self) -> str:
-        """Hash of the values: 12 hex digits, independent of their order."""
-        return hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
+        self.hash = hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
 
 
 def resolve(
@@ -107,3 +103,27 @@ def resolve_tier(config: Config, tier: str) -> Engine:
         switches = config.tiers[chain].model_dump(exclude={"on", "train"}, exclude_none=True) | switches
         chain = base_of(config, chain)
     return Engine(**switches)
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten {'a': {'b': 1}} to {'a.b': 1}; lists are values."""
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Reverse `flatten`."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        inner, (*sections, name) = nested, key.split(".")
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    return nested
+
+
+def to_lines(flat: Mapping[str, Any]) -> list[str]:
+    """Return `key: value` lines, each valid YAML for `read_yaml`."""
+    return [f"{key}: {json.dumps(value)}" for key, value in flat.items()]

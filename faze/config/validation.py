@@ -12,12 +12,49 @@ from pydantic import ValidationError
 
 from faze.base.errors import UserError
 from faze.config.parameters import DTED, RENDERED_LAYOUTS, Config, DataSet, Tier
-from faze.config.stage_config import listed, resolve_tier
-from faze.config.yaml_files import DEFAULTS, flatten, merge, read_yaml
+from faze.config.stage_config import flatten, listed, resolve_tier
 from faze.weights import network_path
 
+DEFAULTS = Path(__file__).with_name("config.yaml").resolve()  # a link to config/config.yaml, which a wheel contains
 SPLITS = ("stated", "test", "leave_one_person_out")  # any other value is the path of a JSON file
 Fault = tuple[str, str]  # a dotted key, such as preprocess.datasets.0.path, and a sentence
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's scalars: 1e-3 is a number, and the key `on` is a word."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("(true|false)$"), list("tf"))
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
+def read_yaml(*paths: Path | str) -> dict[str, Any]:
+    """Read YAML files; a later file overrides single values of earlier ones."""
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            mapping = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader) or {}
+        except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
+            raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+        if not isinstance(mapping, dict):
+            raise UserError(f"{path}: contains no keys and values")
+        merged = merge(merged, mapping)
+    return merged
+
+
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Override one mapping with another: nested mappings merge key by key, everything else is replaced."""
+    merged = dict(base)
+    for key, value in override.items():
+        both = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
 
 
 def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any] | None = None) -> Config:
@@ -25,7 +62,7 @@ def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any]
     paths = [DEFAULTS, *overrides]
     mapping = merge(read_yaml(*paths), changes or {})
     try:
-        config = Config(**mapping)
+        config = Config.model_validate(mapping)
     except ValidationError as error:
         known = {part for key in flatten(read_yaml(DEFAULTS)) for part in key.split(".")}
         refuse(faults_of(error, known | {*DataSet.model_fields, *Tier.model_fields}), paths)

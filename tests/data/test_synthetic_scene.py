@@ -10,7 +10,7 @@ from truth import annotated_labels
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.synthetic.layouts import PersonFrames, head_pose
 from faze.data.synthetic.people import Role, cast, sample_frames

@@ -11,10 +11,9 @@ from faze.base.machine import check_environment
 from faze.base.errors import UserError
 from faze.base.machine import usable_cores
 from faze.config.parameters import CONTROLS, DTED, STAGES
-from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, resolve
-from faze.config.stage_config import resolve_tier, trained_tiers, training_set
+from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, resolve, resolve_tier, to_lines
+from faze.config.stage_config import trained_tiers, training_set
 from faze.config.validation import SPLITS, read_config
-from faze.config.yaml_files import to_lines
 
 try:
     check_environment()
