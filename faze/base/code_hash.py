@@ -50,12 +50,6 @@ def sources(module: str, root: Path = ROOT) -> list[str]:
     return sorted(f"{path.relative_to(root)}@{_read(path)[0]}" for path in paths)
 
 
-def workload_sources(workload: str) -> list[str]:
-    """Return the sources of a workload's class, in the current folder or, as the examples are, beside faze."""
-    module = workload.partition(":")[0]
-    return sources(module, Path.cwd()) or sources(module)
-
-
 def _files(name: str, root: Path) -> tuple[Path, ...]:
     """Return the files of a module (for a package, __init__.py and its data files), or none if it does not exist."""
     path = root.joinpath(*name.split("."))

@@ -259,7 +259,8 @@ def train_workload(config: Resolved, world: World, out: Path, run_log: Path) -> 
     training = build_workload_training(workload, config.engine, world, config.seed)
     if config.control == "rounding":
         perturb_weight(next(training.module.parameters()))
-    own = code_hash.workload_sources(config.workload)
+    module = config.workload.partition(":")[0]
+    own = code_hash.sources(module, Path.cwd()) or code_hash.sources(module)
     fingerprint = code_hash.fingerprint("faze.stages.train_workload")
     code = hashlib.sha256("\n".join([fingerprint, *own]).encode()).hexdigest()[:12]
     work = WorkFolder(out.parent / "train.work", f"{config.hash}-{code}")

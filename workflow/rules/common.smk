@@ -6,7 +6,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from faze.base.code_hash import sources, workload_sources
+from faze.base.code_hash import sources
 from faze.base.errors import UserError
 from faze.base.machine import check_environment, usable_cores
 from faze.config.parameters import CONTROLS, DTED, STAGES
@@ -60,7 +60,9 @@ def file_of(stage, wildcards, folder, suffix):
     return f"{run}/{folder}/{'_'.join([stage, *([wildcards['dataset']] if 'dataset' in wildcards else [])])}.{suffix}"
 
 
-WORKLOAD_CODE = [] if GAZE else workload_sources(settings.workload)
+# A workload's class and what it imports are in the current folder or, as the examples, beside faze.
+MODULE = settings.workload.partition(":")[0]
+WORKLOAD_CODE = [] if GAZE else sources(MODULE, Path.cwd()) or sources(MODULE)
 
 
 def stage_params(stage, *words, workload=False):
