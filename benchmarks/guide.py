@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from faze.config.tiers import resolve_tier
+from faze.config.stage_config import resolve_tier
 from faze.config.validation import read_config
 from faze.engine import machine
 from faze.engine.parallel import World

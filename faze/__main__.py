@@ -22,8 +22,8 @@ import faze.commands
 import faze.stages
 from faze.base.errors import UserError
 from faze.base.machine import check_environment, usable_cores
-from faze.config.stage_config import Resolved, load
-from faze.config.yaml_files import nearest
+from faze.config.stage_config import Resolved
+from faze.config.validation import nearest, read_yaml
 from faze.native.allocator_retention import keep_memory
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -106,7 +106,7 @@ def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: 
         else:
             parser.add_argument(name, **options)
     found = {name: value for name, value in vars(parser.parse_args(words)).items() if name in parameters}
-    return {name: load(value) if hints[name] is Resolved else value for name, value in found.items()}
+    return {name: Resolved(read_yaml(value)) if hints[name] is Resolved else value for name, value in found.items()}
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:

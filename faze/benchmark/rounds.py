@@ -18,6 +18,7 @@ from faze.benchmark.roofline import number_format
 from faze.config.parameters import Benchmark
 
 ROOFLINE = "the roofline"
+STEADY_SHARE = 0.1  # the slowest of three blocks over their fastest, minus 1
 
 Descriptions = Mapping[str, Mapping[str, Any]]  # tier -> description by its first process
 Same = dict[str, tuple[str, str]]  # tier -> the tier with the same step, and the reason
@@ -29,7 +30,7 @@ class WarmUp:
 
     seconds: float
     steps: int
-    steady: bool  # the last three blocks differed by no more than benchmark.steady_share
+    steady: bool  # the last three blocks differed by no more than STEADY_SHARE
     block_s: float  # duration of block_steps steps, from the last block
 
 
@@ -170,7 +171,7 @@ def warm_up(tier: TierProcesses, benchmark: Benchmark) -> WarmUp:
     while not steady and len(seconds) <= benchmark.warmup_blocks:
         seconds.append(_seconds(tier.ask("block", steps=benchmark.block_steps)))
         last = seconds[1:][-3:]
-        steady = len(last) == 3 and max(last) <= min(last) * (1 + benchmark.steady_share)
+        steady = len(last) == 3 and max(last) <= min(last) * (1 + STEADY_SHARE)
     block_s = seconds[-1] if len(seconds) > 1 else seconds[0] * benchmark.block_steps / first
     return WarmUp(sum(seconds), first + (len(seconds) - 1) * benchmark.block_steps, steady, block_s)
 

@@ -23,10 +23,8 @@ from faze.benchmark.meters import EnergyMeter, MemoryPeak, build_energy_meter
 from faze.benchmark.processes import answer_requests
 from faze.benchmark.roofline import PhaseClock, Roofline, synchronize
 from faze.config.parameters import DTED, Engine
-from faze.config.stage_config import Resolved, resolve
-from faze.config.tiers import resolve_tier
-from faze.config.validation import read_config
-from faze.config.yaml_files import nearest
+from faze.config.stage_config import Resolved, resolve, resolve_tier
+from faze.config.validation import nearest, read_config
 from faze.data.pairs import PeopleStrips, TableRows, cache_what_fits, load_people
 from faze.engine.parallel import World, check_chunks, join, share
 from faze.engine.transfer import Tensors

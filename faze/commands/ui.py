@@ -10,7 +10,7 @@ from pathlib import Path
 from faze import tracking
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
-from faze.config.tiers import controls, trained_tiers
+from faze.config.stage_config import controls, trained_tiers
 from faze.config.validation import read_config
 
 

@@ -4,8 +4,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 
-T = TypeVar("T")
 DTED = "faze"  # the workload that is not a class of the user's
+RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
+CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
+BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
+T = TypeVar("T")
 
 
 class Section(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
@@ -19,6 +22,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
 class Synthetic(Section):
@@ -29,7 +33,6 @@ class Synthetic(Section):
     gazecapture_test_people: Positive
     frames_per_person: Positive
     gazecapture_train_frames: Positive | None
-    jpeg_quality: Annotated[int, Field(ge=1, le=100)]
 
 
 class DataSet(Section):
@@ -44,9 +47,6 @@ class DataSet(Section):
 class Fold(Section):  # its people are the test people, and those of the next fold the val people
     number: Count
     folds: Positive
-
-
-RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
 
 
 class NormalizedCamera(Section):
@@ -82,16 +82,10 @@ class Augment(Section):
     color_scale: Share
 
 
-CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
-
-
 class Run(Section):
     tiers: Some[str] | Literal["auto"]
     seeds: Some[Count]
     controls: Several[Literal[CONTROLS]]
-
-
-Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
 class Engine(Section):
@@ -146,16 +140,11 @@ class Loss(Section):
     chunk_pairs: Positive
 
 
-BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
-
-
 class Train(Section):
     pairs: Count
     global_batch: Positive
     base_lr: NonNegative
     head_lr: NonNegative
-    encoder_lr_factor: NonNegative
-    decoder_lr_factor: NonNegative
     frozen: Several[Literal[("encoder", "decoder", "gaze_head", *BLOCKS)]]
     warmup_pairs: Count
     decay_share: Share
@@ -165,7 +154,6 @@ class Train(Section):
     log_every_pairs: Positive
     validate_every_pairs: Positive
     checkpoint_every_pairs: Positive
-    lr_scaling: Literal["linear", "sqrt", "none"]
     start: str | None
     threads: Positive
 
@@ -197,28 +185,22 @@ class Walk(Section):
     people: Positive
     range_deg: Annotated[float, Field(ge=0, le=90)]
     frames: Annotated[int, Field(ge=2)]
-    fps: Positive
 
 
 class Estimator(Section):
-    seed: Count
     channels: Positive
     strips: Positive
     batch: Annotated[int, Field(ge=2)]
     lr: NonNegative
-    weight_decay: NonNegative
-    blur_px: NonNegative
 
 
 class Redirect(Section):
     strips: Annotated[int, Field(ge=2)]
-    seed: Count
 
 
 class Benchmark(Section):
     warmup_steps: Positive
     warmup_blocks: Annotated[int, Field(ge=3)]
-    steady_share: Share
     block_steps: Positive
     blocks: Annotated[int, Field(ge=2)]
     rounds: Positive
@@ -229,7 +211,6 @@ class Evaluate(Section):
     resamples: Annotated[int, Field(ge=100)]
     margin_deg: NonNegative
     learner_margin_deg: NonNegative
-    seed: Count
 
 
 class Report(Section):
@@ -279,20 +260,18 @@ class Config(Section):
 # The sections on which each stage depends: a change of any other does not re-run it. `preprocess` is without its data
 # sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
 # all by name.
+TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess", "dataset"),
-    "train": ("preprocess", "data", "fold", "augment", "model", "loss", "engine", "train"),
+    "train": (*TRAINING, "engine"),
     "encode": ("fold", "model", "encode"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
     "walk": ("walk",),
     "estimator": ("fold", "model", "estimator"),
     "redirect": ("fold", "redirect"),
-    "benchmark": (
-        *("workload", "preprocess", "data", "fold", "augment", "model", "loss", "train"),
-        *("benchmark", "engines"),
-    ),
+    "benchmark": (*TRAINING, "workload", "benchmark", "engines"),
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),

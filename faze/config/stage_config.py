@@ -1,19 +1,22 @@
-"""A stage's own configuration: the values on which it depends, in a file that the workflow writes for it.
+"""What each stage reads: the switches of its tier, and its own part of the configuration.
 
-config.yaml -> read_config() -> resolve() -> to_lines() -> load() in the stage.
+config.yaml -> read_config() -> resolve() -> to_lines() -> a file -> read_yaml() -> Resolved in the stage.
 """
 
 import hashlib
+import importlib.metadata
+import json
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from faze.config.parameters import CONTROLS, KINDS, STAGES, Config, DataSet, Fold
-from faze.config.tiers import controls, listed, resolve_tier, trained_tiers
-from faze.config.yaml_files import flatten, read_yaml, to_lines, unflatten
+from faze.base.machine import gpus
+from faze.config.parameters import CONTROLS, KINDS, STAGES, Config, DataSet, Engine, Fold
+
+DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with other devices
 
 
 class Resolved:
@@ -24,16 +27,7 @@ class Resolved:
         vars(self).update(unflatten(flat))
         for section in STAGES[self.stage]:
             setattr(self, section, TypeAdapter(KINDS[section]).validate_python(vars(self)[section]))
-
-    @property
-    def hash(self) -> str:
-        """Hash of the values: 12 hex digits, independent of their order."""
-        return hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
-
-
-def load(path: Path | str) -> Resolved:
-    """Read a stage's own configuration."""
-    return Resolved(read_yaml(path))
+        self.hash = hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
 
 
 def resolve(
@@ -66,3 +60,70 @@ def data_sets(config: Config) -> dict[str, DataSet]:
 def training_set(config: Config) -> DataSet:
     """Return the data set whose train and val people train the networks."""
     return next(data for data in config.preprocess.datasets if data.splits != "test")
+
+
+def listed(config: Config) -> tuple[str, ...]:
+    """Return the tiers of the ablation, in order; run.tiers: auto stands for the list of the baseline's device."""
+    return config.auto_tiers[auto_device(config)] if config.run.tiers == "auto" else config.run.tiers
+
+
+def auto_device(config: Config) -> str:
+    """Return the baseline's device, cpu or cuda; auto is cuda if this machine has a GPU that torch supports."""
+    device = next(iter(config.tiers.values())).device
+    if device != "auto":
+        return device
+    # torch itself takes longer to import than everything else that reads a configuration.
+    supported = not importlib.metadata.version("torch").endswith("+cpu")
+    return os.environ.get(DEVICE) or ("cuda" if supported and gpus() else "cpu")
+
+
+def trained_tiers(config: Config) -> list[str]:
+    """Return the listed tiers that are trained; the benchmark measures the others too."""
+    return [tier for tier in listed(config) if config.tiers[tier].train]
+
+
+def controls(config: Config) -> list[str]:
+    """Return the noise controls; without another tier there is no change to compare them with."""
+    return list(config.run.controls) if len(trained_tiers(config)) > 1 else []
+
+
+def base_of(config: Config, tier: str) -> str | None:
+    """Return the tier that a tier builds on: the stated one, the one before it in the list, or the first one."""
+    first, tiers = next(iter(config.tiers)), listed(config)
+    if tier == first:
+        return None
+    before = tiers[tiers.index(tier) - 1] if tier in tiers[1:] else first
+    return config.tiers[tier].on or before
+
+
+def resolve_tier(config: Config, tier: str) -> Engine:
+    """Return the switches of a tier: its own, added to those of the tiers that it builds on."""
+    switches, chain = {}, tier
+    while chain is not None:
+        switches = config.tiers[chain].model_dump(exclude={"on", "train"}, exclude_none=True) | switches
+        chain = base_of(config, chain)
+    return Engine(**switches)
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten {'a': {'b': 1}} to {'a.b': 1}; lists are values."""
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Reverse `flatten`."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        inner, (*sections, name) = nested, key.split(".")
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    return nested
+
+
+def to_lines(flat: Mapping[str, Any]) -> list[str]:
+    """Return `key: value` lines, each valid YAML for `read_yaml`."""
+    return [f"{key}: {json.dumps(value)}" for key, value in flat.items()]

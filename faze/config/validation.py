@@ -1,18 +1,60 @@
 """Check a whole configuration: every value, the tiers, combinations of values, and paths. All faults at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from faze.base.errors import UserError
 from faze.config.parameters import DTED, RENDERED_LAYOUTS, Config, DataSet, Tier
-from faze.config.tiers import listed, resolve_tier
-from faze.config.yaml_files import DEFAULTS, Fault, faults_of, flatten, merge, nearest, read_yaml, refuse
+from faze.config.stage_config import flatten, listed, resolve_tier
 from faze.weights import network_path
 
+DEFAULTS = Path(__file__).with_name("config.yaml").resolve()  # a link to config/config.yaml, which a wheel contains
 SPLITS = ("stated", "test", "leave_one_person_out")  # any other value is the path of a JSON file
+Fault = tuple[str, str]  # a dotted key, such as preprocess.datasets.0.path, and a sentence
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's scalars: 1e-3 is a number, and the key `on` is a word."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("(true|false)$"), list("tf"))
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
+def read_yaml(*paths: Path | str) -> dict[str, Any]:
+    """Read YAML files; a later file overrides single values of earlier ones."""
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            mapping = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader) or {}
+        except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
+            raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+        if not isinstance(mapping, dict):
+            raise UserError(f"{path}: contains no keys and values")
+        merged = merge(merged, mapping)
+    return merged
+
+
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Override one mapping with another: nested mappings merge key by key, everything else is replaced."""
+    merged = dict(base)
+    for key, value in override.items():
+        both = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
 
 
 def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any] | None = None) -> Config:
@@ -20,7 +62,7 @@ def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any]
     paths = [DEFAULTS, *overrides]
     mapping = merge(read_yaml(*paths), changes or {})
     try:
-        config = Config(**mapping)
+        config = Config.model_validate(mapping)
     except ValidationError as error:
         known = {part for key in flatten(read_yaml(DEFAULTS)) for part in key.split(".")}
         refuse(faults_of(error, known | {*DataSet.model_fields, *Tier.model_fields}), paths)
@@ -66,7 +108,7 @@ def _datasets(config: Config) -> Iterator[Fault]:
     datasets, key = config.preprocess.datasets, "preprocess.datasets"
     for number, data in enumerate(datasets):
         if not data.path and data.layout not in RENDERED_LAYOUTS:
-            yield f"{key}.{number}.path", f"missing; only {', '.join(RENDERED_LAYOUTS)} are rendered"
+            yield f"{key}.{number}", f"lacks path; only {', '.join(RENDERED_LAYOUTS)} are rendered"
         if (data.splits == "leave_one_person_out") != (data.folds is not None):
             yield f"{key}.{number}.folds", "is the number of networks of splits: leave_one_person_out"
         if data.splits == "stated" and data.layout.startswith("mpii"):
@@ -90,3 +132,49 @@ def _missing(config: Config) -> Iterator[Fault]:
     for key, path in named.items():
         if path is not None and not network_path(path).exists():
             yield key, f"no such file or folder: {path}"
+
+
+def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
+    """Yield what pydantic found, with the nearest known key or value."""
+    for fault in error.errors(include_url=False):
+        key, kind, value = ".".join(map(str, fault["loc"])), fault["type"], fault["input"]
+        if kind == "missing":
+            yield key.rpartition(".")[0], f"lacks {fault['loc'][-1]}"
+        elif kind == "extra_forbidden":
+            yield key, f"unknown key{nearest(str(fault['loc'][-1]), known)}"
+        elif kind != "too_short" or not value:  # pydantic does not count faulty items
+            allowed = re.findall("'(.*?)'", fault["msg"])
+            yield key, f"{fault['msg']}, not {value!r:.80}{nearest(str(value), allowed)}"
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Suggest the known name that was probably meant; return "" if none is similar."""
+    match = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {match[0]}?" if match else ""
+
+
+def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
+    """Raise a UserError if there are faults: a line for each, with the file and line of its key."""
+    places: dict[str, str] = {}
+    for path in paths:
+        own = dict(_places(yaml.compose(Path(path).read_text(encoding="utf-8")), path))
+        kept = {key: place for key, place in places.items() if re.sub(r"\.\d.*", "", key) not in own}
+        places = kept | own  # a list replaces an earlier one
+    lines = []
+    for key, sentence in faults:
+        stated = key  # pydantic appends the names of types
+        while stated and stated not in places:
+            stated = stated.rpartition(".")[0]
+        lines.append(f"{places.get(stated, '')}{stated or key}: {sentence}")
+    if lines:
+        raise UserError("\n".join(lines))
+
+
+def _places(node: yaml.Node | None, path: Path | str, prefix: str = "") -> Iterator[Fault]:
+    """Yield each dotted key of a file with `file:line: `."""
+    named = isinstance(node, yaml.MappingNode)
+    for number, item in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
+        key, value = item if named else (item, item)
+        name = f"{prefix}{key.value if named else number}"
+        yield name, f"{os.path.relpath(path)}:{key.start_mark.line + 1}: "
+        yield from _places(value, path, f"{name}.")

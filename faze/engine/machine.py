@@ -21,9 +21,11 @@ def describe() -> dict[str, str]:
 
     In a container, cores and memory are limited by its CPU quota and memory limit.
     """
+    cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     facts = {
         "processor": _processor(),
-        "cores": str(usable_cores()),
+        "cores": str(cores),
+        "cpu_quota": f"{cores} of {allowed} cores" if cores < allowed else "",
         "memory_gib": f"{memory_bytes() / 2**30:.1f}",
         "system": platform.platform(),
         "python": platform.python_version(),

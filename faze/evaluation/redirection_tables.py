@@ -19,7 +19,7 @@ from faze.evaluation.redirected_angles import (
 )
 from faze.evaluation.runs import Ablation
 from faze.evaluation.statistics import bootstrap_mean
-from faze.evaluation.tables import changes
+from faze.evaluation.tables import SEED, changes
 
 # Column of redirection.parquet -> its name in the table. A spread is the root of the mean of the people's deviations.
 MEANS = {
@@ -81,7 +81,7 @@ def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.Da
 
 def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
     """Average over people and seeds; return a row with an interval for each key and number that any person has."""
-    options = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
+    options = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": SEED}
     found = []
     for key, group in rows.groupby(keys, sort=False):
         table = group.pivot_table(

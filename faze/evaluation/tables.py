@@ -25,6 +25,7 @@ from faze.evaluation.wording import peaks_differ
 
 CELL = ["dataset", "learner", "k"]  # errors of a cell are compared between tiers
 RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]
+SEED = 0  # of the bootstrap
 CHANGES = [
     *("tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg", "margin_deg"),
     *("tost_p", "difference_p", "difference_p_holm", "identical", "decides", "verdict", "people", "seeds"),
@@ -56,7 +57,7 @@ def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> p
     Args:
         persons: errors of every test person (`runs.read_errors`).
         keys: RUN_CELL or TIER_CELL, the columns that identify a row.
-        evaluate: confidence, resamples and seed of the bootstrap.
+        evaluate: confidence and resamples of the bootstrap.
 
     Returns:
         Columns mean_deg, low_deg, high_deg; reduction (relative to k = 0) with its interval; start_deg (error of a
@@ -64,7 +65,7 @@ def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> p
     """
     where = [key for key in keys if key not in ("learner", "k")]
     unadapted = {key: matrix(group) for key, group in persons[persons["k"] == 0].groupby(where)}
-    bootstrap = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
+    bootstrap = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": SEED}
     rows = []
     for key, group in persons.groupby(keys, sort=False):
         row = dict(zip(keys, key, strict=True))

@@ -33,6 +33,9 @@ from faze.model.torch_file import read_mapping, write_mapping
 GRID = (2, 8)  # resolution at which the position of features in the strip is kept
 WARMUP = 0.05  # share of the training in which the learning rate rises; then it falls along a half cosine
 COLOR_SCALE = 0.2  # largest relative change of a colour
+BLUR_PX = 2.0  # largest standard deviation of the blur
+WEIGHT_DECAY = 0.05
+SEED = 0
 BATCH = 128  # strips estimated at a time
 
 
@@ -131,16 +134,16 @@ def train_estimator(
     Raises:
         UserError: the training diverged.
     """
-    torch.manual_seed(settings.seed)
+    torch.manual_seed(SEED)
     network = GazeHeadEstimator(settings.channels, people.size).to(device)
-    optimizer = torch.optim.AdamW(network.parameters(), settings.lr, weight_decay=settings.weight_decay)
+    optimizer = torch.optim.AdamW(network.parameters(), settings.lr, weight_decay=WEIGHT_DECAY)
     labels = torch.from_numpy(np.concatenate(people.labels))
     steps = -(-settings.strips // settings.batch)
     for step, indices in enumerate(_batches(len(labels), settings, steps)):
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * _relative_rate((step + 1) / steps)
         image = to_network(people.gather(indices).to(device), *people.size)
-        image, wanted = vary(image, labels[indices].to(device), settings, step)
+        image, wanted = vary(image, labels[indices].to(device), step)
         loss = sum(_errors_deg(network(image), wanted))
         optimizer.zero_grad()
         loss.backward()
@@ -158,23 +161,22 @@ def _relative_rate(share: float) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * (share - WARMUP) / (1 - WARMUP))
 
 
-def vary(image: Tensor, labels: Tensor, settings: Estimator, step: int) -> tuple[Tensor, Tensor]:
+def vary(image: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
     """Randomly mirror, recolour and blur strips.
 
     Args:
         image: (B, 3, H, W) in [-1, 1].
         labels: (B, 4) radians.
-        settings: config section with the largest blur and the seed.
         step: number of the training step, which determines the random draws.
     """
-    draw = torch.Generator().manual_seed(int(np.random.SeedSequence([settings.seed, step]).generate_state(1)[0]))
+    draw = torch.Generator().manual_seed(int(np.random.SeedSequence([SEED, step]).generate_state(1)[0]))
     count = len(image)
     mirrored = torch.rand(count, generator=draw).to(image.device) < 0.5
     image = torch.where(mirrored[:, None, None, None], image.flip(3), image)
     labels = torch.where(mirrored[:, None], labels * labels.new_tensor([1, -1, 1, -1]), labels)
     color = 1 + COLOR_SCALE * (2 * torch.rand(count, 3, 1, 1, generator=draw) - 1)
     image = ((image + 1) * color.to(image) - 1).clamp(-1, 1)
-    blurred = blur(image, settings.blur_px * float(torch.rand((), generator=draw)))
+    blurred = blur(image, BLUR_PX * float(torch.rand((), generator=draw)))
     soft = torch.rand(count, generator=draw).to(image.device) < 0.5
     return torch.where(soft[:, None, None, None], blurred, image), labels
 
@@ -227,7 +229,7 @@ def estimate(network: GazeHeadEstimator, images: Tensor) -> NDArray[np.float64]:
 
 def _batches(count: int, settings: Estimator, steps: int) -> Iterator[Tensor]:
     """Yield the indices of each step's strips; every epoch contains each strip once, in random order."""
-    draw, order = np.random.default_rng(settings.seed), np.empty(0, np.int64)
+    draw, order = np.random.default_rng(SEED), np.empty(0, np.int64)
     for _ in range(steps):
         while len(order) < settings.batch:
             order = np.concatenate([order, draw.permutation(count)])

@@ -32,6 +32,7 @@ from faze.model.inference import for_inference
 from faze.redirection.estimator import GazeHeadEstimator, estimate
 
 SHEET, ANGLES = "contact_sheet.png", "angles.csv"
+FPS = 15  # of the videos
 Picture = NDArray[np.uint8]  # (..., H, W, 3) RGB
 
 # Name of a walk -> (the code that turns, the index of its angle in (pitch, yaw)).
@@ -289,7 +290,7 @@ def write_walks(
                 for person in people.get(strips.dataset, []):
                     how = {"range_deg": walk.range_deg, "steps": walk.frames}
                     walks.append(walk_person(fast, estimator, strips, person, **how))
-                    write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
+                    write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), FPS)
                     progress(len(walks))
         write_picture(folder / SHEET, contact_sheet(walks))
         angles(walks).to_csv(folder / ANGLES, index=False, float_format="%.4f")

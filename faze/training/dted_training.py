@@ -118,13 +118,11 @@ def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
 def learning_rate(pairs: int, train: Train) -> float:
     """Return the network's learning rate before its decay: a linear warm-up from base_lr to the peak (appendix B).
 
-    `lr_scaling` relates the peak to the global batch. linear: one step of k pairs moves the weights as far as k steps
-    of one pair (Goyal et al. 2017, arXiv 1706.02677). sqrt: the variance of a step stays constant (Krizhevsky 2014,
-    arXiv 1404.5997; Hoffer et al. 2017, arXiv 1705.08741). none: the peak is base_lr.
+    The peak is proportional to the global batch, so that one step of k pairs moves the weights as far as k steps of one
+    pair (Goyal et al. 2017, arXiv 1706.02677).
     """
     batch, base_lr = train.global_batch, train.base_lr
-    peak = base_lr * {"linear": batch, "sqrt": math.sqrt(batch), "none": 1}[train.lr_scaling]
-    return base_lr + (peak - base_lr) * ramp(pairs, train.warmup_pairs, batch)
+    return base_lr + (base_lr * batch - base_lr) * ramp(pairs, train.warmup_pairs, batch)
 
 
 def decay(pairs: int, total_pairs: int, share: float) -> float:
@@ -138,11 +136,7 @@ def decay(pairs: int, total_pairs: int, share: float) -> float:
 def part_rates(pairs: int, train: Train) -> dict[str, float]:
     """Return the learning rate of each part before its decay. That of the gaze head is not warmed up."""
     rate = learning_rate(pairs, train)
-    return {
-        "encoder": rate * train.encoder_lr_factor,
-        "decoder": rate * train.decoder_lr_factor,
-        "gaze_head": train.head_lr,
-    }
+    return {"encoder": rate, "decoder": rate, "gaze_head": train.head_lr}
 
 
 def learning_rates(pairs: int, train: Train, parts: Sequence[str]) -> list[float]:

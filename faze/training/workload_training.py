@@ -46,9 +46,9 @@ def load_workload(name: str) -> Workload:
         UserError: it cannot be imported or created, or is not a `Workload`.
     """
     module, _, attribute = name.partition(":")
-    place = str(Path.cwd())
-    if place not in sys.path:
-        sys.path.insert(0, place)
+    for place in (str(code_hash.ROOT), str(Path.cwd())):
+        if place not in sys.path:
+            sys.path.insert(0, place)
     try:
         kind = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # whatever a module raises when it is imported
@@ -259,7 +259,8 @@ def train_workload(config: Resolved, world: World, out: Path, run_log: Path) -> 
     training = build_workload_training(workload, config.engine, world, config.seed)
     if config.control == "rounding":
         perturb_weight(next(training.module.parameters()))
-    own = code_hash.sources(config.workload.partition(":")[0], Path.cwd())
+    module = config.workload.partition(":")[0]
+    own = code_hash.sources(module, Path.cwd()) or code_hash.sources(module)
     fingerprint = code_hash.fingerprint("faze.stages.train_workload")
     code = hashlib.sha256("\n".join([fingerprint, *own]).encode()).hexdigest()[:12]
     work = WorkFolder(out.parent / "train.work", f"{config.hash}-{code}")

@@ -27,7 +27,7 @@ from faze.config.parameters import Benchmark
 from faze.evaluation.wording import peaks_differ
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = Benchmark(warmup_steps=2, warmup_blocks=3, steady_share=0.1, block_steps=4, blocks=2, rounds=3)
+SETTINGS = Benchmark(warmup_steps=2, warmup_blocks=3, block_steps=4, blocks=2, rounds=3)
 
 
 def described(engine: dict, **acted: str) -> dict:

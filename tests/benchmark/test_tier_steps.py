@@ -13,8 +13,7 @@ from faze.benchmark.roofline import count_work
 from faze.benchmark.tier_steps import TierBlocks, prepare, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
-from faze.config.validation import read_config
-from faze.config.yaml_files import merge
+from faze.config.validation import merge, read_config
 from faze.engine.parallel import World
 from faze.training.loop import Training
 

@@ -69,7 +69,7 @@ def run(installed: Path, empty: Path, *arguments: str) -> subprocess.CompletedPr
 
 
 def test_the_wheel_itself_is_run(installed: Path, tmp_path: Path) -> None:
-    program = "import faze, faze.config.yaml_files as files; print(faze.__file__, files.DEFAULTS)"
+    program = "import faze, faze.config.validation as files; print(faze.__file__, files.DEFAULTS)"
     found = run(installed, tmp_path, "-c", program).stdout.split()
     assert len(found) == 2 and all(path.startswith(str(installed)) for path in found)
 

@@ -23,7 +23,7 @@ from truth import annotated_labels
 from faze.__main__ import main
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_yaml
 from faze.data.landmarks import gazecapture as landmarks
 from faze.data.landmarks.gazecapture import annotate
 from faze.data.landmarks.pose import FACE_MODEL_MM

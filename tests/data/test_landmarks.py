@@ -22,7 +22,7 @@ from one_frame import normalize_pose
 from faze.__main__ import main
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_yaml
 from faze.data.landmarks import detector, gazecapture
 from faze.data.landmarks.detector import ENVIRONMENT, open_detector, open_faces
 from faze.data.landmarks.gazecapture import annotate, estimate_camera

@@ -19,7 +19,7 @@ from scipy.io import savemat
 
 from faze.base.errors import UserError
 from faze.config.parameters import NormalizedCamera, Synthetic
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_yaml
 from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_14_MM,
     gaze_origins_mm,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from faze.config.parameters import Synthetic
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_yaml
 from faze.data.synthetic import setting
 from faze.data.synthetic.layouts import truth
 from faze.data.synthetic.people import Role, sample_frames

@@ -15,9 +15,8 @@ from one_frame import normalize_pose, warp_fused
 
 from faze.__main__ import main
 from faze.config.parameters import NormalizedCamera
-from faze.config.stage_config import resolve
+from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import read_config
-from faze.config.yaml_files import to_lines
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.normalization.warp import warp_two_step
 from faze.data.store.strips import StripStore

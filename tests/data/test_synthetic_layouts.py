@@ -9,7 +9,7 @@ import pytest
 from one_frame import normalize_pose
 
 from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_yaml
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from faze.config.parameters import Synthetic
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_yaml
 from faze.data.synthetic.layouts import PersonFrames, landmarks_px, truth
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.render import Renderer

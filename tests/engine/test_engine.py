@@ -8,7 +8,7 @@ from trajectory import CONFIG, TRAIN, tier
 
 from faze import engine
 from faze.config.parameters import Engine
-from faze.config.tiers import resolve_tier
+from faze.config.stage_config import resolve_tier
 from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, check_chunks, count_processes, pick_device
 from faze.engine.step import Step

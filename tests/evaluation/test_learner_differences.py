@@ -10,7 +10,7 @@ from faze.config.parameters import Evaluate
 from faze.evaluation.summary import recommended_learners
 from faze.evaluation.tables import learner_differences
 
-EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.3, learner_margin_deg=0.1, seed=0)
+EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.3, learner_margin_deg=0.1)
 PEOPLE = 12
 
 

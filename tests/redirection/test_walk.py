@@ -23,7 +23,7 @@ from faze.redirection.walk import (
     walk_person,
 )
 
-CONFIG = {"people": 2, "range_deg": 30.0, "frames": 5, "fps": 15}
+CONFIG = {"people": 2, "range_deg": 30.0, "frames": 5}
 
 
 def build() -> DTED:

@@ -9,9 +9,8 @@ import pytest
 
 from faze.__main__ import main
 from faze.config.parameters import STAGES, Config
-from faze.config.stage_config import resolve
-from faze.config.validation import read_config
-from faze.config.yaml_files import DEFAULTS, merge, read_yaml, to_lines
+from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import DEFAULTS, merge, read_config, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from faze.base.run_log import read_events
-from faze.config.stage_config import resolve
-from faze.config.validation import read_config
-from faze.config.yaml_files import merge, to_lines
+from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import merge, read_config
 from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faze.config.parameters import Engine, Loss, Train
-from faze.config.tiers import resolve_tier
+from faze.config.stage_config import resolve_tier
 from faze.config.validation import read_config
 from faze.data.pairs import PeopleStrips, TableRows
 from faze.engine.parallel import World

@@ -12,7 +12,6 @@ import torch
 from stage_runs import call_stage
 
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
-from faze.config.validation import read_config
 from faze.data.network_input import to_network
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.redirection.estimator import blur, estimate, load_estimator, vary
@@ -72,10 +71,10 @@ def test_it_learns_from_train_people_and_tells_its_error_on_the_others(stage):
 
 def test_the_same_training_gives_the_same_estimator(stage):
     found, image = [], torch.rand(3, 3, 32, 128) * 2 - 1
-    for name, seed in (("one.pt", 3), ("two.pt", 3), ("three.pt", 4)):
-        assert stage(name, strips=160, seed=seed) == 0
+    for name in ("one.pt", "two.pt"):
+        assert stage(name, strips=160) == 0
         found.append(estimate(load_estimator(stage.folder / name).network, image))
-    assert (found[0] == found[1]).all() and (found[0] != found[2]).any()
+    assert (found[0] == found[1]).all()
 
 
 def test_a_training_that_diverges_is_said(stage, capfd):
@@ -85,17 +84,14 @@ def test_a_training_that_diverges_is_said(stage, capfd):
 
 
 def test_strips_are_mirrored_with_their_yaws():
-    settings = read_config().estimator
     image, labels = torch.zeros(64, 3, 32, 128), torch.tensor([[0.1, 0.2, 0.3, 0.4]]).repeat(64, 1)
     image[..., :64] = 1.0  # bright on the left
-    varied, of = vary(image, labels, settings, 0)
+    varied, of = vary(image, labels, 0)
     mirrored = varied[..., 64:].mean((1, 2, 3)) > varied[..., :64].mean((1, 2, 3))
     assert 16 < mirrored.sum() < 48
     assert (of[mirrored] == torch.tensor([0.1, -0.2, 0.3, -0.4])).all()
     assert (of[~mirrored] == labels[0]).all()
-    assert (vary(image, labels, settings, 0)[0] == varied).all() and (
-        vary(image, labels, settings, 1)[0] != varied
-    ).any()
+    assert (vary(image, labels, 0)[0] == varied).all() and (vary(image, labels, 1)[0] != varied).any()
 
 
 def test_a_blur_keeps_the_mean_and_spreads_a_point_by_its_deviation():

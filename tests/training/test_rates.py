@@ -7,7 +7,7 @@ from faze.config.validation import read_config
 from faze.training.dted_training import decay, learning_rate, learning_rates, ramp
 
 PLAN = {"pairs": 1000, "global_batch": 10, "base_lr": 0.01, "head_lr": 0.5, "warmup_pairs": 0, "decay_share": 0.5}
-TRAIN = read_config().train.model_copy(update=PLAN | {"lr_scaling": "none"})
+TRAIN = read_config().train.model_copy(update=PLAN)
 
 
 @pytest.mark.parametrize("name", ["bash_8gpu_b64", "paper_b1536", "single_b128", "single_b64"])
@@ -15,7 +15,7 @@ def test_schedules_equal_the_released_ones(numbers, name: str) -> None:
     misc = numbers("misc")
     base_lr, batch, devices, warmup, *_, weight, ramp_pairs = misc[f"sched/{name}/params"]
     size = int(batch * devices)
-    plan = {"base_lr": base_lr, "global_batch": size, "warmup_pairs": int(warmup), "lr_scaling": "linear"}
+    plan = {"base_lr": base_lr, "global_batch": size, "warmup_pairs": int(warmup)}
     steps, train = misc[f"sched/{name}/steps"], TRAIN.model_copy(update=plan)
     rates = [learning_rate(int(step) * size, train) for step in steps]
     weights = [weight * ramp(int(step) * size, int(ramp_pairs), size) for step in steps]
@@ -34,17 +34,13 @@ def test_decay_is_a_half_cosine_at_the_end() -> None:
     assert decay(999, 1000, 0.0) == 1.0
 
 
-@pytest.mark.parametrize(("scaling", "peak"), [("linear", 0.5 * 64), ("sqrt", 0.5 * 8), ("none", 0.5)])
-def test_peak_follows_the_global_batch(scaling: str, peak: float) -> None:
-    plan = {"base_lr": 0.5, "global_batch": 64, "warmup_pairs": 640, "lr_scaling": scaling}
+def test_the_peak_is_proportional_to_the_global_batch() -> None:
+    plan = {"base_lr": 0.5, "global_batch": 64, "warmup_pairs": 640}
     rates = [learning_rate(pairs, TRAIN.model_copy(update=plan)) for pairs in (0, 320, 640)]
-    assert rates == pytest.approx([0.5, (0.5 + peak) / 2, peak])
+    assert rates == pytest.approx([0.5, (0.5 + 32) / 2, 32])
 
 
-PARTS = ["encoder", "decoder", "gaze_head"]
-
-
-def test_parts_have_factors_of_the_networks_rate() -> None:
-    train = TRAIN.model_copy(update={"encoder_lr_factor": 0.1, "decoder_lr_factor": 3.0})
-    assert learning_rates(0, train, PARTS) == pytest.approx([0.001, 0.03, 0.5])
-    assert learning_rates(0, train, ["gaze_head", "decoder"]) == pytest.approx([0.5, 0.03])  # a frozen encoder
+def test_the_gaze_head_has_a_rate_of_its_own() -> None:
+    train = TRAIN.model_copy(update={"warmup_pairs": 640})
+    assert learning_rates(0, train, ["encoder", "decoder", "gaze_head"]) == pytest.approx([0.01, 0.01, 0.5])
+    assert learning_rates(0, train, ["gaze_head", "decoder"]) == pytest.approx([0.5, 0.01])  # a frozen encoder

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from faze.base.code_hash import ROOT as CODE, sources
-from faze.base.machine import check_environment
+from faze.base.code_hash import sources
 from faze.base.errors import UserError
-from faze.base.machine import usable_cores
+from faze.base.machine import check_environment, usable_cores
 from faze.config.parameters import CONTROLS, DTED, STAGES
-from faze.config.stage_config import data_sets, resolve, training_set
-from faze.config.tiers import DEVICE, auto_device, controls, resolve_tier, trained_tiers
+from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, resolve, resolve_tier, to_lines
+from faze.config.stage_config import trained_tiers, training_set
 from faze.config.validation import SPLITS, read_config
-from faze.config.yaml_files import to_lines
 
 try:
     check_environment()
@@ -62,8 +60,9 @@ def file_of(stage, wildcards, folder, suffix):
     return f"{run}/{folder}/{'_'.join([stage, *([wildcards['dataset']] if 'dataset' in wildcards else [])])}.{suffix}"
 
 
-# A workload's class and what it imports are in the user's folder; the examples are beside faze.
-WORKLOAD_CODE = [] if GAZE else sources(settings.workload.partition(":")[0], Path.cwd())
+# A workload's class and what it imports are in the current folder or, as the examples, beside faze.
+MODULE = settings.workload.partition(":")[0]
+WORKLOAD_CODE = [] if GAZE else sources(MODULE, Path.cwd()) or sources(MODULE)
 
 
 def stage_params(stage, *words, workload=False):

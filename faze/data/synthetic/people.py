@@ -99,7 +99,7 @@ def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArr
 
 def jpeg(frames: PersonFrames, synthetic: Synthetic, image: NDArray[np.uint8]) -> bytes:
     """Encode a frame (H, W, 3) RGB as the person's camera does."""
-    quality = [cv2.IMWRITE_JPEG_QUALITY, min(frames.setting.picture.jpeg_quality, synthetic.jpeg_quality)]
+    quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.picture.jpeg_quality]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
     return data.tobytes()
 

@@ -149,7 +149,7 @@ class Picture:
 
     blur_px: tuple[float, float]  # range of the blur's standard deviation over frames
     moved: float  # share of frames in which the hand or head moves
-    jpeg_quality: int  # at most
+    jpeg_quality: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ def sample_device(rng: np.random.Generator) -> Setting:
 def _sample_picture(rng: np.random.Generator, finer: float) -> Picture:
     """Draw a camera's image quality; `finer` is its resolution relative to that of a 640 x 480 camera."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
-    return Picture((0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), jpeg_quality=int(rng.uniform(60, 96)))
+    return Picture((0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), jpeg_quality=min(int(rng.uniform(60, 96)), 92))
 
 
 def _screen(
