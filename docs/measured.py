@@ -5,8 +5,8 @@ python docs/measured.py results/numbers
 snakemake --cores all ablation --configfile config/examples/ssd.yaml    (and the other case studies)
 python docs/measured.py results/ssd
 
-docs/measured/ contains the tables of the evaluation and, in about.json, the commit and the machine. Each table on a page
-replaces the lines between `<!-- numbers: NAME -->` and `<!-- end -->`. A test fails if a page differs from these files.
+docs/measured/ contains the tables of the evaluation and, in about.json, the commit and the machine. Each table on a
+page replaces the lines between `<!-- numbers: NAME -->` and `<!-- end -->`. A test fails if a page differs.
 """
 
 import json

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 import architecture  # noqa: E402
 
 PAGES = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)]
-HISTORY = {ROOT / "docs/log.md", ROOT / "docs/ledger.md"}  # with the paths of that time
+HISTORY = {ROOT / "docs/log.md", ROOT / "docs/ledger.md", ROOT / "CHANGELOG.md"}  # with the paths of that time
 PATH = re.compile(r"`((?:faze|tests|workflow|config|benchmarks|envs|profiles|docs)/[\w./-]*)")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
 MODULE = re.compile(r"`faze((?:\.[a-z_0-9]+)+)")
