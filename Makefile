@@ -66,7 +66,6 @@ oldest:
 	$(PYTHON) -m venv .oldest
 	.oldest/bin/python -m pip install --quiet torch==2.11.0 triton==3.6.0 numpy==2.4.0 scipy==1.17.0 h5py==3.16.0 \
 		opencv-python-headless==5.0.0.93 pyyaml==6.0 pydantic==2.14.0 filelock==4.2.0 joblib==1.6.0 tqdm==4.70.0 pytest
-	PATH="$(CURDIR)/.oldest/bin:$(PATH)" sh benchmarks/gpu.sh --tiny --budget-s 3000 --out results/oldest
 	OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -m "not compiled" -k "not triton_kernels" tests/engine
 
 workflow: $(INSTALLED)

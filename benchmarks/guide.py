@@ -108,7 +108,8 @@ def bucketing(rounds: int, tiny: bool) -> None:
         batches = list(made.feed(range(4 if tiny else 40)))
         return lambda: seconds(lambda: made.run(batches), repeats=1)
 
-    compare("bucketing", {"padded": way("transformer"), "bucketed": way("transformer_bucketed")}, rounds)
+    names = {"padded": "examples.transformer:Transformer", "bucketed": "examples.transformer:BucketedTransformer"}
+    compare("bucketing", {setting: way(name) for setting, name in names.items()}, rounds)
 
 
 class Images(Dataset):

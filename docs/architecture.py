@@ -58,8 +58,10 @@ def arrows(pairs: set[Arrow]) -> set[Arrow]:
 
 
 def purpose(room: str) -> str:
-    """Return the first sentence of a package's docstring."""
-    docstring = ast.get_docstring(ast.parse((ROOT / f"faze/{room}/__init__.py").read_text(encoding="utf-8"))) or ""
+    """Return the first sentence of the docstring of a package, or of a module."""
+    folder = ROOT / "faze" / room
+    path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return docstring.splitlines()[0].split(": `")[0].split(". ")[0].rstrip(".:")
 
 

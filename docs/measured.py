@@ -5,9 +5,8 @@ python docs/measured.py results/numbers
 snakemake --cores all ablation --configfile config/examples/ssd.yaml    (and the other case studies)
 python docs/measured.py results/ssd
 
-docs/measured/ contains the tables of the evaluation and, in about.json, the commit and the machine; gpu.json is that of
-benchmarks/gpu.sh on a GPU machine. Each table on a page replaces the lines between `<!-- numbers: NAME -->` and
-`<!-- end -->`. A test fails if a page differs from these files.
+docs/measured/ contains the tables of the evaluation and, in about.json, the commit and the machine. Each table on a
+page replaces the lines between `<!-- numbers: NAME -->` and `<!-- end -->`. A test fails if a page differs.
 """
 
 import json
@@ -18,24 +17,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from faze.benchmark.rows import compare
-from faze.config.validation import read_config
-from faze.evaluation.wording import ENOUGH_ROUNDS, counted, memory_change, saving
+from faze.evaluation.wording import markdown_table as markdown
+from faze.evaluation.wording import memory_change
 from faze.report.formats import machine
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
-
-from table import round_of  # noqa: E402
-
 FOLDER = ROOT / "docs/measured"
 TABLES = ("tiers", "person_variance", "redirected", "turned", "redirection")
-PAGES = [
-    ROOT / "docs" / page
-    for page in ("explanation/calibration.md", "explanation/people.md", "explanation/redirection.md")
-]
-PAGES += [ROOT / "docs/explanation/case-studies.md"]
-PAGES += [ROOT / "docs/how-to/weights.md", ROOT / "README.md"]
+EXPLANATIONS = ("calibration", "case-studies", "people", "redirection")
+PAGES = [*(ROOT / f"docs/explanation/{page}.md" for page in EXPLANATIONS), ROOT / "docs/how-to/weights.md"]
 TITLES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 MARK = re.compile(r"(?<=<!-- numbers: )([\w ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -77,11 +67,6 @@ def rendered(page: Path) -> str:
 def table(name: str, *keys: str) -> pd.DataFrame:
     """Return a stored table, indexed by the keys."""
     return pd.read_csv(FOLDER / f"{name}.csv").set_index(list(keys)).sort_index()
-
-
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """Return a table."""
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ["---"] * len(header), *rows])
 
 
 def learners() -> str:
@@ -182,34 +167,6 @@ def network() -> str:
         ],
     ]
     return markdown(["rendered test people, GazeCapture (MPIIGaze)", "default", "reference"], rows).replace("%", " %")
-
-
-def gpu() -> str:
-    """Return speed and memory of the tiers on a GPU, and the errors of the trainings."""
-    ((facts, units),) = json.loads((FOLDER / "gpu.json").read_text(encoding="utf-8"))["machines"].items()
-    config = read_config([ROOT / "config/config.yaml"])
-    rounds = [unit["result"]["tiers"] for name, unit in units.items() if name.startswith("time/")]
-    reference = [round_of(tiers["baseline"]) for tiers in rounds]
-    rows = [["`baseline`", "", f"{compare(reference, reference)['step_ms']:.0f}", "1", "1"]]
-    for named in config["auto_tiers"]["cuda"][1:]:
-        tier = named.split()[0]
-        timed = [tiers for tiers in rounds if tier in tiers]
-        row = compare(*([round_of(tiers[each]) for tiers in timed] for each in (tier, "baseline")))
-        speed = "{ratio:.2f}× ({low:.2f} to {high:.2f})".format(**row["speedup"])
-        if len(timed) < ENOUGH_ROUNDS:
-            speed = f"{row['speedup']['ratio']:.1f}× ({counted(len(timed), 'round')})"
-        added = ", ".join(f"{key}: {value}".lower() for key, value in config["tiers"][tier].items())
-        title = f"`{tier}`" + (f" on `{named.split()[-1]}`" if " on " in named else "")
-        rows.append([title, added, f"{row['step_ms']:.0f}", speed, saving(row["memory_ratio"])])
-    errors = {name[len("train/") :]: u["result"]["score"] for name, u in units.items() if name.startswith("train/")}
-    again = errors.pop("baseline_again")
-    listed = ", ".join(f"`{tier}` {error:.2f}°" for tier, error in errors.items())
-    header = ["tier", "what it adds", "step, ms", "speed", "peak memory"]
-    return (
-        f"{markdown(header, rows)}\n\n"
-        f"Errors of trained networks: {listed}; `baseline` with another seed {again:.2f}°.\n"
-        f"Measured on {facts.removeprefix('gpus ')}."
-    )
 
 
 def case_study(name: str) -> str:

@@ -30,7 +30,7 @@ FAULTS = {
     "train: {flip: .nan, base_lr: .nan}": "train.base_lr: Input should be a finite number",
     "data: {workers: quick}": "data.workers: Input should be 'auto', not 'quick'",
     "tiers: {baseline: {precision: fp8}}": "tiers.baseline.precision: Input should be 'fp32', 'fp16' or 'bf16'",
-    "tiers: {mine: {precison: fp16}}": "tiers.mine.precison: unknown key; did you mean precision?",
+    "tiers: {mine: {precisn: fp16}}": "tiers.mine.precisn: unknown key; did you mean precision?",
     "run: {tiers: [baseline, amq]}": "run.tiers: amq is not defined under tiers; did you mean amp?",
     "run: {tiers: [amp, baseline]}": "run.tiers: baseline sets every switch",
     "run: {tiers: [baseline, mine]}\ntiers: {mine: {on: ddp}}": ":3: tiers.mine.on: ddp is not before mine",

@@ -21,11 +21,6 @@ def test_help(script: Path) -> None:
     assert done.returncode == 0 and "usage: " in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("script", sorted(ROOT.glob("benchmarks/*.sh")), ids=lambda path: path.name)
-def test_shell_scripts_parse(script: Path) -> None:
-    assert subprocess.run(["bash", "-n", script]).returncode == 0
-
-
 def test_the_list_of_odd_sentences_runs() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tests/english.py", "README.md"], cwd=ROOT, capture_output=True, text=True
