@@ -1,6 +1,6 @@
 """Convert a published DT-ED state dictionary to a checkpoint for encode and walk.
 
-faze import-checkpoint published.pth.tar --configfile config/sizes/paper.yaml --out results/published/checkpoint.pt
+faze import-checkpoint published.pth.tar --configfile config/sizes/one_gpu.yaml --out results/published/checkpoint.pt
 """
 
 from pathlib import Path
