@@ -18,7 +18,7 @@ torch.load(..., weights_only=True) reads it.
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from faze.base.errors import UserError
 from faze.data.readers.manifest_lines import ManifestLines
@@ -28,9 +28,6 @@ from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import choose_person, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure, split_entries
 from faze.weights import FOLDER, SHIPPED, network_path
-
-if TYPE_CHECKING:  # these need more packages than the calibration on codes
-    pass
 
 SHIPPED_LEARNER = "bayes"
 
@@ -64,6 +61,10 @@ def main(
     """
     if (codes is None) == (manifest is None):
         raise UserError("pass either --codes or --manifest")
+    if out.resolve() in [path.resolve() for path in (codes, manifest, model, learner_file) if path]:
+        raise UserError(f"--out {out}: is also an input: choose another path")
+    if manifest and query_entries is not None:
+        raise UserError("--query-entries needs --codes; with --manifest, a third of the targets measures the error")
     if manifest:
         found = from_frames(manifest, model, landmarker, person, shots, learner_file, learner, out)
     elif shots is None:

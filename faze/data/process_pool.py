@@ -7,6 +7,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from faze.base.errors import UserError
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
@@ -19,6 +22,9 @@ def worker_processes(count: int, start: Callable[..., None], *arguments: object)
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("forkserver"), _start, (start, arguments))
     try:
         yield pool
+    except BrokenProcessPool:
+        remedy = "run the same command again, with fewer cores if memory was short"
+        raise UserError(f"a worker process was killed or could not start: {remedy}") from None
     finally:
         pool.shutdown(cancel_futures=True)
 

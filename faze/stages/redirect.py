@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.stage_config import Resolved
 from faze.data.store.strips import StripStore
@@ -26,6 +27,9 @@ def main(
     torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dted, judge = load_model(checkpoint, device), load_estimator(estimator, device)
+    if judge.network.size != (dted.model.image_height_px, dted.model.image_width_px):
+        size = "{} x {}".format(*judge.network.size)
+        raise UserError(f"{estimator}: was trained on {size} px, unlike {checkpoint}: run the rule estimator again")
     with exact(dted):
         fast, tables = for_inference(dted), []
         for path in data:

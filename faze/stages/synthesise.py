@@ -6,6 +6,7 @@ A data set is rendered only if its folder is given; its frames do not depend on 
 import contextlib
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.config.stage_config import Resolved
 from faze.data.readers import RENDERED_MARK
@@ -26,6 +27,9 @@ def main(
     """Render all people."""
     folders = {"mpiifacegaze": mpiifacegaze, "gazecapture": gazecapture}
     files = {"mpiifacegaze": mpiifacegaze_supplementary, "gazecapture": gazecapture_supplementary}
+    for layout, folder in folders.items():
+        if folder and not files[layout]:
+            raise UserError(f"--{layout} needs --{layout}-supplementary")
     with contextlib.ExitStack() as outputs:
         roots = {layout: outputs.enter_context(whole_folder(folder)) for layout, folder in folders.items() if folder}
         for root in roots.values():

@@ -285,7 +285,7 @@ def test_parquet_gives_the_same_frames(path: Path, integers: bool) -> None:
         f"line {n}, column fx_px is empty or not finite" for n in (3, 4)
     ]
     path.with_suffix(".parquet").write_bytes(b"PAR1" + bytes(20))
-    assert "frames.parquet: the file cannot be read" in refusal(path.with_suffix(".parquet"))
+    assert "frames.parquet: cannot be read" in refusal(path.with_suffix(".parquet"))
 
 
 def renamed(old: str, new: str) -> dict[str, object]:
@@ -361,8 +361,8 @@ def test_fault_of_the_file_is_one_sentence(path: Path, name: str) -> None:
     [
         (b"", "is empty: line 1 must contain the names of the columns"),
         (b"\n\n", "is empty"),
-        (b"\xff\xfei\0m\0", "it is UTF-16 or not text: save it as UTF-8"),
-        (b"PK\x03\x04\0\0", "it is UTF-16 or not text"),
+        (b"\xff\xfei\0m\0", "save the table again, as CSV in UTF-8"),
+        (b"PK\x03\x04\0\0", "has no column 'image'"),
         (b'image,person\n"a.jpg,anna\n', "line 1: has no columns for the camera"),
     ],
 )
@@ -415,7 +415,7 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     for row, name in zip(rows, names, strict=True):
         row["camera"] = name
     found = reasons(write_table(path, rows))
-    words = ["", "column camera is empty", "no such file", "path leads out", "not a matrix", "bad.mat", ".yml or .mat"]
+    words = ["", "column camera: is empty", "no such file", "path leads out", "not a matrix", "bad.mat", ".yml or .mat"]
     assert not found[0] and all(word in reason for word, reason in zip(words, found, strict=True)), found
     for added, words in {
         "image_width: 644\nimage_height: 240\n": "calibrated with 644 x 240 px, but the frame has 320 x 240",
@@ -446,10 +446,9 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
         ("1920", "192000", "a pixel would have 0.0018"),
         ("[172.5, 10, 0]", "[172.5, 10]", "top_left_mm is [172.5, 10], not a list of 3 numbers"),
         ("[172.5, 10, 0]", "[172500, 10, 0]", "more than 5 m from the camera: write it in mm"),
-        ("[172.5, 10, 0]", "&a [*a, *a]", "not a list of 3 numbers"),
         ("1920", "9" * 400, "not a number"),
         (SCREEN, "- 1", "contains no keys and values"),
-        (SCREEN, "a: [", "the file cannot be read"),
+        (SCREEN, "a: [", "cannot be read"),
     ],
 )
 def test_faults_of_a_screen(path: Path, old: str, new: str, words: str) -> None:

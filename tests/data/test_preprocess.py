@@ -97,18 +97,17 @@ def splits_of(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("listed", "splits"),
     [
-        (None, ["test", "test", "test"]),
         ({"test": ["00002"], "train": ["00003"]}, ["test", "train", "test"]),  # 00004 states test
         ({"val": ["00004"]}, ["train", "val", "val"]),
     ],
 )
 def test_splits_of_gazecapture_can_be_changed(
-    tmp_path: Path, run: Callable, listed: dict[str, list[str]] | None, splits: list[str]
+    tmp_path: Path, run: Callable, listed: dict[str, list[str]], splits: list[str]
 ) -> None:
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
     path = tmp_path / "splits.json"
     path.write_text(json.dumps(listed))
-    assert run("gazecapture", entry={"splits": str(path) if listed else "test"}) == 0
+    assert run("gazecapture", entry={"splits": str(path)}) == 0
     assert splits_of(tmp_path) == dict(zip(("00002", "00003", "00004"), splits, strict=True))
     assert read_rejects(tmp_path) == []
 

@@ -53,7 +53,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     assert run(tmp_path, small_disk, monkeypatch, frames) == 1
     *before, sentence = capsys.readouterr().err.splitlines()
     assert not any(line.startswith(("Traceback", "Exception ignored")) for line in before)
-    assert sentence.startswith(f"preprocess: {small_disk}: no space left on the disk")
+    assert sentence.startswith(f"faze preprocess: {small_disk}: no space left on the disk")
     left = [path.name for path in small_disk.iterdir() if not path.name.endswith(".lock")]
     assert left == [".work.strips.h5"]
     finished = {shard.name.partition(".")[0] for shard in small_disk.glob(".work.strips.h5/*/*.npz")}

@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     def run(
         dataset: str, raw: str = "released.h5", splits: str | None = None, layout: str = "strips", **changes: object
     ) -> int:
-        entry = {"layout": layout} | ({"splits": splits} if splits else {})
+        entry = {"layout": layout, "path": str(tmp_path)} | ({"splits": splits} if splits else {})
         arguments = ["--config", write_config(tmp_path, "preprocess", dataset, entry, preprocess=changes)]
         arguments += ["--raw", tmp_path / raw, "--out", tmp_path / "strips.h5", "--rejects", tmp_path / "rejects.csv"]
         monkeypatch.setattr(sys, "argv", ["faze", "preprocess", *map(str, arguments)])
@@ -89,7 +89,7 @@ def test_a_list_of_splits_tells_what_the_file_does_not(tmp_path: Path, run: Call
 
 def test_everyone_is_a_test_person_if_the_entry_says_so(tmp_path: Path, run: Callable) -> None:
     write_released(tmp_path / "released.h5", {"00001": "train", "00002": "val", "00003": "test"})
-    assert run("gazecapture", splits="test") == 0
+    assert run("mpiigaze", splits="test") == 0
     assert rejects(tmp_path) == []
     with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons("test") == strips.persons() == list(PIXELS)

@@ -114,7 +114,7 @@ def read_cameras(folder: Path, names: Iterable[str]) -> dict[str, tuple[Camera, 
 def _read_camera(folder: Path, name: str) -> tuple[Camera, Size | None]:
     path = folder / name
     if not is_inside(name):
-        raise UserError(f"camera {name!r}: {OUTSIDE}" if name else "column camera is empty")
+        raise UserError(f"camera {name!r}: {OUTSIDE}" if name else "is empty")
     if path.suffix.lower() == ".mat":
         return read_camera(path), None
     if path.suffix.lower() not in (".yaml", ".yml"):

@@ -42,7 +42,7 @@ def as_array(value: object) -> NDArray[np.float64]:
     """
     try:
         return np.array(value, np.float64)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise ValueError(error) from None
 
 
