@@ -35,7 +35,7 @@ GONE = {  # commands of the first edition: what to use instead
     "studio": "`faze walk` renders latent walks",
     "calibrate-camera": "OpenCV's calibration tool writes the YAML that `faze gaze --lens` reads",
     "inspect": "the page's section Data, and DATASET_rejects.csv beside the store",
-    "ledger": "the page and MLflow have the numbers of each ablation",
+    "ledger": "the log of the stage benchmark has its rows",
     "resolve": "the workflow writes each stage's configuration to results/NAME/configs/",
     "oracle": "the estimator's controls `real` and `not_turned`",
     "compare": "a loop over configuration files; the runs are side by side in MLflow",
