@@ -145,6 +145,7 @@ def test_every_sample_may_calibrate_and_then_nothing_measures(run, capsys):
         (("--shots", 4, "--codes", "nan.h5"), "z_gaze of 1 of 20 entries is not finite"),
         (("--shots", 4, "--learner-file", "wide.pt"), "has gaze codes of size 6"),
         (("--shots", 4, "--learner-file", "other.pt"), "does not know: of_others"),
+        (("--shots", 4, "--out", "mine.h5"), "--out mine.h5: is also an input"),
         (("--shots", 4, "--learner-file", "wild.pt"), "adaptation of person me of mine with k = 4 diverged"),
     ],
 )

@@ -32,7 +32,7 @@ def test_strips_know_whether_their_people_are_rendered(
     if not marked:  # as a data set of photographs
         (tmp_path / "x/raw/mpiifacegaze" / RENDERED_MARK).unlink()
     for layout, raw, out in (("mpiifacegaze", "x/raw/mpiifacegaze", "first.h5"), ("strips", "first.h5", "copied.h5")):
-        config = write_config(tmp_path, "preprocess", "mpiigaze", {"layout": layout, "path": "given"})
+        config = write_config(tmp_path, "preprocess", "mpiigaze", {"layout": layout, "path": str(tmp_path)})
         arguments = ["--config", config, "--raw", tmp_path / raw]
         arguments += ["--out", tmp_path / out, "--rejects", tmp_path / "rejects.csv"]
         monkeypatch.setattr(sys, "argv", ["faze", "preprocess", *map(str, arguments)])

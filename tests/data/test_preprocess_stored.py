@@ -131,7 +131,7 @@ def test_a_file_that_is_no_strips_is_named(tmp_path: Path, run: Callable, capsys
     assert run("mpiigaze", raw="torn.h5") == 1
     assert "torn.h5: not a readable HDF5 file" in capsys.readouterr().err
     assert run("mpiigaze", raw="absent.h5") == 1
-    assert "absent.h5: no such folder or file" in capsys.readouterr().err
+    assert "absent.h5: no such file" in capsys.readouterr().err
     write_released(tmp_path / "released.h5")
     assert run("mpiigaze", width_px=128, height_px=32) == 1
     reason = r"no frame is usable: strips of 64 x 256 px, not the configured 32 x 128 px (H x W) (3 times)"

@@ -24,7 +24,7 @@ def write_torn(path: Path) -> None:
 FAULTS = {
     "absent": (lambda path: None, "No such file"),
     "empty": (lambda path: path.touch(), ""),
-    "text": (lambda path: path.write_text("hello"), ""),
+    "text": (lambda path: path.write_text("hello"), "no torch file"),
     "torn": (write_torn, ""),
     "code": (lambda path: torch.save({"a": Runs()}, path), "more than tensors"),
     "code, older": (lambda path: path.write_bytes(pickle.dumps({"a": Runs()}, 2)), "more than tensors"),

@@ -103,6 +103,12 @@ def test_an_estimator_that_knows_somebody_is_refused(stage, capfd):
     assert not (stage.folder / "redirection.parquet").exists()
 
 
+def test_an_estimator_of_another_image_size_is_refused(stage, capfd):
+    stage.estimator.size = (64, 256)
+    assert stage() == 1
+    assert "estimator.pt: was trained on 64 x 256 px" in capfd.readouterr().err
+
+
 def test_a_network_that_diverged_is_said(stage, capfd):
     with torch.no_grad():
         stage.dted.fc_dec.weight.fill_(3e38)
