@@ -32,6 +32,8 @@ DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
 FOLDS = [f"/fold{number}" for number in range(training_set(settings).folds or 0)]
 RUN, FOLD = f"{ROOT}/{{tier}}/seed{{seed}}", f"{ROOT}/{{tier}}/seed{{seed}}{{fold}}"
 CORES = min(workflow.resource_settings.cores or 1, usable_cores())
+if workflow.resource_settings.cores:
+    workflow.global_resources["_cores"] = CORES  # --cores all ignores a container's quota
 
 
 wildcard_constraints:
@@ -105,8 +107,7 @@ def cores_of_training(wildcards):
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
         print(
-            f"this container's quota is {CORES} cores: jobs use no more; --cores {CORES} avoids throttling",
-            file=sys.stderr,
+            f"this container's CPU quota: the jobs together use no more than {CORES} of the cores", file=sys.stderr
         )
     for job in workflow.dag.needrun_jobs():
         if job.rule.name in STAGES:
