@@ -15,7 +15,7 @@ fewshot: {learners: [maml, ofset], shots: [1, 0]}
 trian: {pairs: 8}
 tiers:
   baseline: {precision: fp17}
-  amp: {precison: fp16}
+  amp: {precisn: fp16}
 """
 TIERS = """
 run: {tiers: [baseline, amq, mine]}
@@ -43,7 +43,7 @@ FAULTS = {  # line, key and a word of the reason or of the suggestion
         (8, "fewshot.shots.1", "greater than or equal to 1, not 0"),
         (9, "trian", "did you mean train?"),
         (11, "tiers.baseline.precision", "did you mean fp16?"),
-        (12, "tiers.amp.precison", "did you mean precision?"),
+        (12, "tiers.amp.precisn", "did you mean precision?"),
     ],
     TIERS: [(3, "run.tiers", "amq is not defined under tiers; did you mean amp?"), (5, "tiers.mine.on", "ddp")],
     FILES: [
