@@ -12,7 +12,7 @@ train:
   momentum: 1.5
   frozen: [encodr]
 fewshot: {learners: [maml, ofset], shots: [1, 0]}
-trian: {pairs: 8}
+trainn: {pairs: 8}
 tiers:
   baseline: {precision: fp17}
   amp: {precisn: fp16}
@@ -41,7 +41,7 @@ FAULTS = {  # line, key and a word of the reason or of the suggestion
         (7, "train.frozen.0", "did you mean encoder?"),
         (8, "fewshot.learners.1", "did you mean offset?"),
         (8, "fewshot.shots.1", "greater than or equal to 1, not 0"),
-        (9, "trian", "did you mean train?"),
+        (9, "trainn", "did you mean train?"),
         (11, "tiers.baseline.precision", "did you mean fp16?"),
         (12, "tiers.amp.precisn", "did you mean precision?"),
     ],
