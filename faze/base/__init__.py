@@ -1,1 +1,1 @@
-"""Files, locks, run logs, processes, result paths and geometry, for all other packages. Requires only numpy."""
+"""Files, run logs, result paths, errors and geometry, for all other packages. Requires only numpy."""

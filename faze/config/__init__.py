@@ -1,1 +1,1 @@
-"""The parameters, and how they get from config.yaml to a stage. Uses only the standard library and yaml."""
+"""The parameters, and how they get from config.yaml to a stage. Uses only pydantic and yaml."""

@@ -117,7 +117,8 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Reverse `flatten`."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
-        inner, (*sections, name) = nested, key.split(".")
+        inner = nested
+        *sections, name = key.split(".")
         for section in sections:
             inner = inner.setdefault(section, {})
         inner[name] = value

@@ -1,4 +1,4 @@
-"""Check a whole configuration: every value, the tiers, combinations of values, and paths. All faults at once."""
+"""Read and check a configuration: every value, the tiers, combinations of values, and paths. All faults at once."""
 
 import difflib
 import os

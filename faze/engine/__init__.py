@@ -4,13 +4,12 @@
     execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
     parallel      devices and processes
     optim         the optimiser
-    transfer how batches reach the device
+    transfer      how batches reach the device
     graphs        how kernels are launched
     step          the composed step
-    machine machine, versions and commit behind a measurement
+    machine       versions, devices and commit behind a measurement
 
-The engine depends on neither gaze code nor HDF5. A new switch needs a field in `faze.config.parameters.Engine`, a value
-in config.yaml, and one line in the module that owns its group.
+The engine depends on neither gaze code nor HDF5. CONTRIBUTING.md lists what a new switch needs.
 """
 
 from collections.abc import Callable, Mapping

@@ -21,7 +21,7 @@ from faze.engine.switches import Switch
 
 Context = Callable[[], contextlib.AbstractContextManager]
 
-# The functions behind each name of `faze.config.parameters.AutocastOperation`.
+# The functions behind each name of `faze.config.parameters.Operation`.
 FUNCTIONS: dict[str, tuple[Callable, ...]] = {
     "conv": (F.conv2d,),
     "conv_transpose": (F.conv_transpose2d,),

@@ -1,4 +1,1 @@
-"""One thin module per rule: it parses the command line, calls other packages and writes the output.
-
-`faze STAGE --help` prints the docstring of the stage's module.
-"""
+"""One thin module per rule: `main` calls other packages and writes the output; its parameters are the command line."""
