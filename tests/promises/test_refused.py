@@ -11,7 +11,7 @@ train:
   pairs: many
   momentum: 1.5
   frozen: [encodr]
-fewshot: {learners: [maml, offsett], shots: [1, 0]}
+fewshot: {learners: [maml, offst], shots: [1, 0]}
 trainn: {pairs: 8}
 tiers:
   baseline: {precision: fp17}
