@@ -69,14 +69,6 @@ def test_a_fault_names_file_key_and_remedy(tmp_path, text, words):
     assert (f"mine.yaml{words}" if words[0] == ":" else words) in str(refused.value)
 
 
-def test_all_faults_are_reported_at_once(tmp_path):
-    path = own(tmp_path, "train: {pairs: x, base_rl: 1}\nmodel: {growth: 0}\ndata: {worker: 1}\n")
-    with pytest.raises(UserError) as refused:
-        read_config([path])
-    lines = str(refused.value).splitlines()
-    assert [line.split(":")[1] for line in lines] == ["4", "3", "2", "2"]
-
-
 def test_a_file_of_overrides_needs_a_name(tmp_path):
     path = tmp_path / "nameless.yaml"
     path.write_text("train: {pairs: 32}")
