@@ -1,11 +1,9 @@
 """Fixtures that several test folders share."""
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,9 +12,6 @@ from golden_files import ALL, FOLDERS, arrays_of
 from stage_runs import call_stage
 
 from faze.native import compiled
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read at Triton's first import: its kernels then run in its interpreter
@@ -76,20 +71,6 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiled.library.cache_clear()
     yield
     compiled.library.cache_clear()
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator["Browser"]:
-    """Start a browser without a window."""
-    from playwright.sync_api import sync_playwright
-
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -145,8 +145,6 @@ class Train(Section):
     global_batch: Positive
     base_lr: NonNegative
     head_lr: NonNegative
-    encoder_lr_factor: NonNegative
-    decoder_lr_factor: NonNegative
     frozen: Several[Literal[("encoder", "decoder", "gaze_head", *BLOCKS)]]
     warmup_pairs: Count
     decay_share: Share

@@ -136,11 +136,7 @@ def decay(pairs: int, total_pairs: int, share: float) -> float:
 def part_rates(pairs: int, train: Train) -> dict[str, float]:
     """Return the learning rate of each part before its decay. That of the gaze head is not warmed up."""
     rate = learning_rate(pairs, train)
-    return {
-        "encoder": rate * train.encoder_lr_factor,
-        "decoder": rate * train.decoder_lr_factor,
-        "gaze_head": train.head_lr,
-    }
+    return {"encoder": rate, "decoder": rate, "gaze_head": train.head_lr}
 
 
 def learning_rates(pairs: int, train: Train, parts: Sequence[str]) -> list[float]:

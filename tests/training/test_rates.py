@@ -40,7 +40,7 @@ def test_the_peak_is_proportional_to_the_global_batch() -> None:
     assert rates == pytest.approx([0.5, (0.5 + 32) / 2, 32])
 
 
-def test_parts_have_factors_of_the_networks_rate() -> None:
-    train = TRAIN.model_copy(update={"warmup_pairs": 640, "encoder_lr_factor": 0.1, "decoder_lr_factor": 3.0})
-    assert learning_rates(0, train, ["encoder", "decoder", "gaze_head"]) == pytest.approx([0.001, 0.03, 0.5])
-    assert learning_rates(0, train, ["gaze_head", "decoder"]) == pytest.approx([0.5, 0.03])  # a frozen encoder
+def test_only_the_gaze_head_has_a_rate_of_its_own() -> None:
+    train = TRAIN.model_copy(update={"warmup_pairs": 640})
+    assert learning_rates(0, train, ["encoder", "decoder", "gaze_head"]) == pytest.approx([0.01, 0.01, 0.5])
+    assert learning_rates(0, train, ["gaze_head", "decoder"]) == pytest.approx([0.5, 0.01])  # a frozen encoder

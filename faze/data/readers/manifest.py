@@ -26,7 +26,7 @@ from faze.data.readers.manifest_units import explain_head_distances
 from faze.data.readers.plausibility import find_impossible
 from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons
 
-SUFFIXES = (".csv", ".tsv", ".parquet")  # by which `faze inspect` recognises a manifest
+SUFFIXES = (".csv", ".tsv", ".parquet")  # of a manifest
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
 _ABSENT = "not in the supplementary annotation: run `faze landmarks` again"
 
