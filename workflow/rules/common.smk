@@ -107,9 +107,7 @@ def cores_of_training(wildcards):
 
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
-        print(
-            f"this container's CPU quota: the jobs together use no more than {CORES} of the cores", file=sys.stderr
-        )
+        print(f"CPU quota of this container: all jobs together use {CORES} of the cores", file=sys.stderr)
     for job in workflow.dag.needrun_jobs():
         if job.rule.name in STAGES:
             path = Path(file_of(job.rule.name, job.wildcards_dict, "configs", "yaml"))
