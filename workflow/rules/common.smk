@@ -107,7 +107,10 @@ def cores_of_training(wildcards):
 
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
-        print(f"CPU quota of this container: all jobs together use {CORES} of the cores", file=sys.stderr)
+        print(
+            f"usable cores (affinity, CPU quota of a container): {CORES}; all jobs together use no more",
+            file=sys.stderr,
+        )
     for job in workflow.dag.needrun_jobs():
         if job.rule.name in STAGES:
             path = Path(file_of(job.rule.name, job.wildcards_dict, "configs", "yaml"))
