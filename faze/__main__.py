@@ -120,7 +120,7 @@ def _kind(hint: Any) -> tuple[Any, bool]:
 @contextlib.contextmanager
 def written(arguments: dict[str, Any]) -> Iterator[None]:
     """Hold the lock of a stage's first output: an orphan of a killed workflow may still be writing it."""
-    outputs = arguments.get("out") or ()
+    outputs = arguments.get("out") or arguments.get("truth") or ()
     first = outputs[0] if isinstance(outputs, list) and outputs else outputs
     if not first or "RANK" in os.environ:  # another process of the same training holds it
         yield

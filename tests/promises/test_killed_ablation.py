@@ -40,8 +40,8 @@ TIMED = ("convergence", "performance", "table", "training")  # tables with times
 KILLS = (
     ("raw/.*.writing-*", 1.0, "snakemake"),
     ("data/.work.*", 1.0, "everything"),
-    ("baseline/seed0/train.work/checkpoint.pt", 0.5, "stages"),
-    ("two_processes/seed0/train.work/checkpoint.pt", 0.5, "everything"),
+    ("baseline/seed0/train.work/checkpoint.pt", 0.3, "stages"),
+    ("two_processes/seed0/train.work/checkpoint.pt", 0.3, "everything"),
     ("*/seed0/redirection.parquet", 3.0, "snakemake"),
     ("benchmark/.*", 5.0, "everything"),
     ("evaluation/*", 3.0, "everything"),
@@ -66,16 +66,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Ans
     return checkout, checkout.snakemake(*COMMAND, MLFLOW_TRACKING_URI=NOWHERE)
 
 
-def logged(checkout: Checkout, tier: str, event: str) -> list[dict]:
-    lines = (root(checkout) / tier / "seed0/run.jsonl").read_text(encoding="utf-8").splitlines()
-    return [found for found in map(json.loads, lines) if found["event"] == event]
-
-
 def curves(checkout: Checkout, tier: str) -> dict[str, list[tuple[int, float]]]:
     """Return the values of a run log by metric, without the speed."""
     found: dict[str, list[tuple[int, float]]] = {}
-    for event in logged(checkout, tier, "metrics"):
-        for name, value in event["values"].items():
+    lines = (root(checkout) / tier / "seed0/run.jsonl").read_text(encoding="utf-8").splitlines()
+    for event in map(json.loads, lines):
+        for name, value in event.get("values", {}).items():
             found.setdefault(name, []).append((event["step"], value))
     del found["train/images_per_s"]
     return found
@@ -122,7 +118,8 @@ def test_kills_at_any_moment_change_no_result(undisturbed: tuple[Checkout, Answe
     finally:
         kill(started)
     assert answer.code == 0, answer.text[-4000:]
-    assert all(logged(checkout, tier, "resume") for tier in TIERS)
+    logs = [path.read_text(encoding="utf-8") for path in tmp_path.glob("*.log")]
+    assert sum("train: resumed after" in log for log in logs) == len(TIERS)  # both, after their kills
     found, expected = results(checkout), results(undisturbed[0])
     assert found.keys() == expected.keys()
     assert [name for name, content in expected.items() if found[name] != content] == []

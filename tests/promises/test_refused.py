@@ -11,11 +11,11 @@ train:
   pairs: many
   momentum: 1.5
   frozen: [encodr]
-fewshot: {learners: [maml, offst], shots: [1, 0]}
+fewshot: {learners: [maml, offse], shots: [1, 0]}
 trainn: {pairs: 8}
 tiers:
   baseline: {precision: fp17}
-  amp: {precisn: fp16}
+  amp: {precisio: fp16}
 """
 TIERS = """
 run: {tiers: [baseline, amq, mine]}
@@ -43,7 +43,7 @@ FAULTS = {  # line, key and a word of the reason or of the suggestion
         (8, "fewshot.shots.1", "greater than or equal to 1, not 0"),
         (9, "trainn", "did you mean train?"),
         (11, "tiers.baseline.precision", "did you mean fp16?"),
-        (12, "tiers.amp.precisn", "did you mean precision?"),
+        (12, "tiers.amp.precisio", "did you mean precision?"),
     ],
     TIERS: [(3, "run.tiers", "amq is not defined under tiers; did you mean amp?"), (5, "tiers.mine.on", "ddp")],
     FILES: [

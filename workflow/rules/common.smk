@@ -107,7 +107,8 @@ def cores_of_training(wildcards):
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
         print(
-            f"this container's CPU quota: the jobs together use no more than {CORES} of the cores", file=sys.stderr
+            f"usable cores (affinity, CPU quota of a container): {CORES}; all jobs together use no more",
+            file=sys.stderr,
         )
     for job in workflow.dag.needrun_jobs():
         if job.rule.name in STAGES:
