@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from checkout import Answer, Checkout
-from processes import family, kill, until
+from processes import command_line, family, kill, until
 
 from faze.tracking import MlflowClient
 
@@ -20,7 +20,8 @@ CONFIG = """
 name: killed
 run: {tiers: [baseline, two_processes], controls: []}
 tiers: {two_processes: {train: true}}
-synthetic: {mpiigaze_people: 1, gazecapture_train_people: 2, gazecapture_val_people: 1, gazecapture_test_people: 1}
+synthetic: {mpiigaze_people: 1, gazecapture_train_people: 2, gazecapture_val_people: 1, gazecapture_test_people: 1,
+  frames_per_person: 9, gazecapture_train_frames: null}
 loss: {chunk_pairs: 4}
 train: {pairs: 320, global_batch: 8, log_every_pairs: 8, validate_every_pairs: 160, checkpoint_every_pairs: 8}
 fewshot: {learners: [maml, offset], shots: [1, 3], query_entries: 6, meta_query: 3, tasks: 1, outer_steps: 20}
@@ -30,7 +31,6 @@ redirect: {strips: 4}
 benchmark: {warmup_steps: 1, warmup_blocks: 3, block_steps: 1, blocks: 2, rounds: 1}
 evaluate: {resamples: 100}
 """
-FEW_FRAMES = "synthetic: {frames_per_person: 9, gazecapture_train_frames: null, "
 TIERS = ("baseline", "two_processes")
 COMMAND = ("--cores", "all", "ablation")
 NOWHERE = "http://127.0.0.1:1"
@@ -50,8 +50,7 @@ KILLS = (
 
 def new_checkout(folder: Path) -> Checkout:
     checkout = Checkout(folder / "faze", "killed.yaml")
-    config = CONFIG.replace("synthetic: {", FEW_FRAMES)
-    (checkout.folder / checkout.config).write_text(config, encoding="utf-8")
+    (checkout.folder / checkout.config).write_text(CONFIG, encoding="utf-8")
     return checkout
 
 
@@ -99,7 +98,7 @@ def victims(what: str, snakemake: int) -> set[int]:
         return {snakemake}
     if what == "everything":
         return everything
-    return {process for process in everything if b"\0faze\0" in Path(f"/proc/{process}/cmdline").read_bytes()}
+    return {process for process in everything if "faze" in command_line(process)}
 
 
 def test_kills_at_any_moment_change_no_result(undisturbed: tuple[Checkout, Answer], tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ def family(process: int) -> set[int]:
     return found
 
 
+def command_line(process: int) -> list[str]:
+    """Return the words of a process's command line; it has none if the process has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_text().split("\0")
+    return []
+
+
 def send(processes: Iterable[int], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
