@@ -14,8 +14,6 @@ include: "workflow/rules/common.smk"  # reads and checks the configuration
 rule stage:
     output:
         "never",
-    conda:
-        str(Path(workflow.basedir, "envs/faze.yaml"))
     threads: 1
     shell:
         "mkdir -p $(dirname {params.log:q}) && python -m faze {rule} --threads {threads} {params.options:q} 2>&1 | tee -p {params.log:q}"

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 import faze.commands
 import faze.stages
 from faze.base.errors import UserError
-from faze.base.machine import check_environment, usable_cores
+from faze.base.machine import LAUNCHER, check_environment, usable_cores
 from faze.config.stage_config import Resolved
 from faze.config.validation import nearest, read_yaml
 from faze.native.allocator_retention import keep_memory
@@ -69,7 +69,9 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if str(error.name).startswith("faze"):
             raise
-        print(f"faze {name}: the package {error.name} is missing: pip install 'faze[workflow]'", file=sys.stderr)
+        print(
+            f"faze {name}: {error.name} is missing: run pip install -e '.[workflow]' in faze's folder", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         return 130
@@ -122,7 +124,7 @@ def written(arguments: dict[str, Any]) -> Iterator[None]:
     """Hold the lock of a stage's first output: an orphan of a killed workflow may still be writing it."""
     outputs = arguments.get("out") or arguments.get("truth") or ()
     first = outputs[0] if isinstance(outputs, list) and outputs else outputs
-    if not first or "RANK" in os.environ:  # another process of the same training holds it
+    if not first or LAUNCHER in os.environ:  # another process of the same training holds it
         yield
         return
     first.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Files, run logs, result paths, errors and geometry, for all other packages. Requires only numpy."""
+"""Files, run logs, result paths, errors and geometry, for all other packages. Requires only numpy, joblib and tqdm."""

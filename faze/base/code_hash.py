@@ -20,6 +20,7 @@ NEUTRAL = {
     "faze.base.machine": "measures the machine, and delays a job",
     "faze.data.process_pool": "distributes work to processes; results are the same for any number of them",
     "faze.base.progress": "writes only to the terminal and to the job's log",
+    "faze.weights": "is a path; the rule's input is the checkpoint itself",
     "faze.config": "acts through the stage's resolved config file, which is an input; see decision 1",
 }
 DATA = (".c", ".css", ".j2", ".json", ".csv", ".yaml")  # read from beside the modules of a package
@@ -46,8 +47,8 @@ def sources(module: str, root: Path = ROOT) -> list[str]:
         found.add(name)
         parts = name.split(".")
         waiting |= {".".join(parts[:end]) for end in range(1, len(parts))} | _read(files[0], name)[1]
-    paths = {path for name in found if root == ROOT or not name.startswith("faze.") for path in _files(name, root)}
-    return sorted(f"{path.relative_to(root)}@{_read(path)[0]}" for path in paths)
+    files = [(path, name) for name in found if root == ROOT or name[:5] != "faze." for path in _files(name, root)]
+    return sorted(f"{path.relative_to(root)}@{_read(path, name)[0]}" for path, name in files)
 
 
 def _files(name: str, root: Path) -> tuple[Path, ...]:
@@ -59,7 +60,7 @@ def _files(name: str, root: Path) -> tuple[Path, ...]:
 
 
 @functools.cache
-def _read(path: Path, module: str = "") -> tuple[str, frozenset[str]]:
+def _read(path: Path, module: str) -> tuple[str, frozenset[str]]:
     """Return the hash of a file, 8 hex digits, and the modules, or names in modules, that it may import."""
     if path.suffix != ".py":
         return hashlib.sha256(path.read_bytes()).hexdigest()[:8], frozenset()

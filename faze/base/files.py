@@ -64,7 +64,7 @@ def reading(path: Path | str, remedy: str = "recreate it or download it again") 
         raise DamagedFile(f"{path}: cannot be read ({reason}): {remedy}") from error
 
 
-def read_text(path: Path | str, remedy: str = "save it as UTF-8") -> str:
+def read_text(path: Path | str) -> str:
     """Read a stranger's text file, with or without the byte order mark that some editors add."""
-    with reading(path, remedy):
+    with reading(path, "save it as UTF-8"):
         return Path(path).read_text(encoding="utf-8-sig")

@@ -5,7 +5,7 @@ round, the measured variation includes these differences. Within a round, the ti
 block at a time, in alternating order. See docs/explanation/measurement.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,6 @@ ROOFLINE = "the roofline"
 STEADY_SHARE = 0.1  # the slowest of three blocks over their fastest, minus 1
 
 Descriptions = Mapping[str, Mapping[str, Any]]  # tier -> description by its first process
-Same = dict[str, tuple[str, str]]  # tier -> the tier with the same step, and the reason
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ class Rounds:
     """Measurements of each tier in each round."""
 
     tiers: dict[str, list[TierRound]]
-    same: Same  # tiers without further rounds after the first, since another tier has the same step
     rates: RooflineRates = field(default_factory=RooflineRates)
 
 
@@ -82,7 +80,6 @@ def measure_rounds(
     *,
     roofline: Job | None = None,
     one_at_a_time: bool = False,
-    leave_out: Callable[[Descriptions], Same] = lambda _: {},
 ) -> Rounds:
     """Measure every tier in each of the benchmark.rounds rounds.
 
@@ -92,10 +89,9 @@ def measure_rounds(
         roofline: job that measures the roofline; if given, the phases of the steps are timed too.
         one_at_a_time: measure one tier after the other instead of interleaving them, so that each has the machine's
             whole memory.
-        leave_out: finds the tiers that need no further rounds, based on the descriptions from the first round.
     """
     random = np.random.default_rng(0)
-    found = Rounds({tier: [] for tier in jobs}, {})
+    found = Rounds({tier: [] for tier in jobs})
     progress = Progress("benchmark", benchmark.rounds, "rounds")
     for number in range(benchmark.rounds):
         needed = {tier: jobs[tier] for tier in map(str, random.permutation(list(found.tiers)))}
@@ -103,10 +99,6 @@ def measure_rounds(
         with fork_servers(needed.values()) as servers:
             for group in [{name: needed[name]} for name in needed] if one_at_a_time else [needed]:
                 _measure_group(servers, group, benchmark, found, phases=bool(roofline))
-        if number == 0:
-            found.same.update(leave_out({tier: rounds[0].description for tier, rounds in found.tiers.items()}))
-            for tier in found.same:
-                del found.tiers[tier]
         progress(number + 1)
     return found
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from faze.benchmark.roofline import Work, number_format, peak_shares
-from faze.benchmark.rounds import Descriptions, RooflineRates, Rounds, Same, TierRound
+from faze.benchmark.rounds import Descriptions, RooflineRates, Rounds, TierRound
 from faze.evaluation.switches import acting
 from faze.evaluation.wording import ENOUGH_ROUNDS
 
@@ -76,7 +76,7 @@ def tier_rows(found: Rounds, *, work: Work, batch: int, images: int) -> dict[str
     compared = len(found.tiers.keys() - same.keys()) - 1  # with the baseline
     return {
         tier: _tier_row(rounds, baseline, found.rates, work=work, batch=batch, images=images)
-        | {"same_as_baseline": same[tier][1] if tier in same else None}
+        | {"same_as_baseline": same.get(tier)}
         | {"simultaneous": _simultaneous(rounds, baseline, max(compared, 1))}
         for tier, rounds in found.tiers.items()
     }
@@ -172,11 +172,11 @@ def about_rounds(rounds: int) -> dict[str, Any]:
     return {"rounds": rounds, "speed_interval": {"confidence": CONFIDENCE, "over": over}}
 
 
-def same_steps(descriptions: Descriptions) -> Same:
-    """Find tiers whose step on this machine is the same as the first tier's."""
-    (first, full), *others = descriptions.items()
+def same_steps(descriptions: Descriptions) -> dict[str, str]:
+    """Find tiers whose step on this machine is the same as the first tier's, with the reason."""
+    (_, full), *others = descriptions.items()
     reasons = {tier: why_same(full, description) for tier, description in others}
-    return {tier: (first, reason) for tier, reason in reasons.items() if reason}
+    return {tier: reason for tier, reason in reasons.items() if reason}
 
 
 def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:

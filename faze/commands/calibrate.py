@@ -1,4 +1,4 @@
-"""`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator, and its error on others.
+r"""`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator, and its error on others.
 
     faze calibrate --manifest me/frames.csv --out me.pt
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \

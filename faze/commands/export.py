@@ -87,7 +87,7 @@ def write_graph(gaze: Gaze, path: Path, opset: int = OPSETS[0]) -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UserError(f"{error.name} is missing: pip install 'faze[onnx]'") from None
+        raise UserError(f"{error.name} is missing: pip install -e '.[onnx]' in faze's folder") from None
     with _quiet():
         program = torch.onnx.export(
             gaze,

@@ -36,7 +36,7 @@ class Synthetic(Section):
 
 
 class DataSet(Section):
-    name: str
+    name: Name
     layout: Literal["mpiifacegaze", "mpiigaze", "gazecapture", "manifest", "strips"]
     path: str | None = None
     supplementary: str | None = None
@@ -279,7 +279,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     "train_workload": ("workload", "engine", "train"),
     "report_workload": ("workload", "run", "evaluate"),
 }
-KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()} | {
-    **{"dataset": DataSet, "datasets": Some[str], "fold": Fold | None},
-    **{"engine": Engine, "engines": dict[str, Engine]},
-}
+KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
+KINDS |= {"dataset": DataSet, "datasets": Some[str], "fold": Fold | None}
+KINDS |= {"engine": Engine, "engines": dict[str, Engine]}

@@ -1,7 +1,4 @@
-"""What each stage reads: the switches of its tier, and its own part of the configuration.
-
-config.yaml -> read_config() -> resolve() -> to_lines() -> a file -> read_yaml() -> Resolved in the stage.
-"""
+"""What each stage reads: the switches of its tier, and its own part of the configuration."""
 
 import hashlib
 import importlib.metadata
@@ -72,8 +69,7 @@ def auto_device(config: Config) -> str:
     device = next(iter(config.tiers.values())).device
     if device != "auto":
         return device
-    # torch itself takes longer to import than everything else that reads a configuration.
-    supported = not importlib.metadata.version("torch").endswith("+cpu")
+    supported = not importlib.metadata.version("torch").endswith("+cpu")  # importing torch itself takes seconds
     return os.environ.get(DEVICE) or ("cuda" if supported and gpus() else "cpu")
 
 

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from faze.base.errors import UserError
-from faze.config.parameters import DTED, RENDERED_LAYOUTS, Config, DataSet, Tier
+from faze.config.parameters import CONTROLS, DTED, RENDERED_LAYOUTS, Config, DataSet, Tier
 from faze.config.stage_config import flatten, listed, resolve_tier
 from faze.weights import network_path
 
@@ -21,7 +21,7 @@ Fault = tuple[str, str]  # a dotted key, such as preprocess.datasets.0.path, and
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's scalars: 1e-3 is a number, and the key `on` is a word."""
+    """YAML 1.1, but 1e-3 is a number, and only true and false are booleans: the key `on` is a word."""
 
     yaml_implicit_resolvers = {
         first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
@@ -30,8 +30,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("(true|false)$"), list("tf"))
-_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), None)
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:
@@ -39,11 +38,15 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for path in paths:
         try:
-            mapping = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader) or {}
+            text = Path(path).read_text(encoding="utf-8")
+            mapping = yaml.load(text, _Loader) or {}
+            keys = [key for key, _ in _places(yaml.compose(text), path)]
         except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
             raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
         if not isinstance(mapping, dict):
             raise UserError(f"{path}: contains no keys and values")
+        if twice := {key for key in keys if keys.count(key) > 1}:
+            raise UserError(f"{path}: {', '.join(sorted(twice))}: given twice")
         merged = merge(merged, mapping)
     return merged
 
@@ -75,13 +78,16 @@ def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any]
 def _tiers(config: Config) -> Iterator[Fault]:
     """Check that the list names defined tiers, the complete one first, and that each builds on one before it."""
     first, tiers = next(iter(config.tiers)), listed(config)
-    for number, tier in enumerate(tiers):
-        if tier not in config.tiers:
+    others = [tier for tier in config.tiers if tier not in (first, *tiers)]
+    for number, tier in enumerate([*tiers, *others]):
+        if tier in CONTROLS:
+            yield "tiers", f"{tier} is the name of a noise control: rename the tier"
+        elif tier not in config.tiers:
             yield "run.tiers", f"{tier} is not defined under tiers{nearest(tier, config.tiers)}"
         elif (tier == first) != (number == 0):
             yield "run.tiers", f"{first} sets every switch: write it first"
-        elif (on := config.tiers[tier].on) and on not in (first, *tiers[:number]):
-            yield f"tiers.{tier}.on", f"{on} is not before {tier} in run.tiers{nearest(on, tiers[:number])}"
+        elif (on := config.tiers[tier].on) and on not in (before := [first, *tiers, *others][: number + 1]):
+            yield f"tiers.{tier}.on", f"{on} is not before {tier} in run.tiers{nearest(on, before)}"
 
 
 def _combinations(config: Config) -> Iterator[Fault]:
@@ -99,6 +105,8 @@ def _combinations(config: Config) -> Iterator[Fault]:
         yield "model.image_height_px", f"the image must be the {width} x {height} strip shrunk by a whole number"
     if model.image_height_px % times or model.image_width_px % times:
         yield "model.image_height_px", f"both sides must be multiples of 2^(model.blocks + 1) = {times}"
+    if len(set(config.run.seeds)) < len(config.run.seeds):
+        yield "run.seeds", "contains a seed twice"
     if not config.train.pairs and not config.train.start:
         yield "train.pairs", "0 only evaluates the weights of train.start, which is null"
 
@@ -116,6 +124,8 @@ def _datasets(config: Config) -> Iterator[Fault]:
     trained = [data.name for data in datasets if data.splits != "test"]
     if len(trained) != 1 or len({data.name for data in datasets}) < len(datasets):
         yield key, f"names must differ, and all but one data set must have splits: test, not {trained}"
+    if len(datasets) > 1 and any(data.folds for data in datasets):
+        yield key, "leave_one_person_out allows no other data set"
     needed = max(config.fewshot.shots) + config.fewshot.query_entries
     if not all(data.path for data in datasets) and config.synthetic.frames_per_person < needed:
         yield "synthetic.frames_per_person", f"must be at least fewshot.shots + query_entries, {needed}"
@@ -123,8 +133,7 @@ def _datasets(config: Config) -> Iterator[Fault]:
 
 def _missing(config: Config) -> Iterator[Fault]:
     """Check that every file that the configuration names exists."""
-    named = {"train.start": config.train.start, "landmarks.model": config.landmarks.model}
-    named["landmarks.python"] = config.landmarks.python
+    named = {"train.start": config.train.start} | {f"landmarks.{name}": path for name, path in config.landmarks}
     for number, data in enumerate(config.preprocess.datasets):
         splits = None if data.splits in SPLITS else data.splits
         for name, path in {"path": data.path, "supplementary": data.supplementary, "splits": splits}.items():

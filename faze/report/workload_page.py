@@ -15,8 +15,6 @@ from faze.report.formats import load_template
 from faze.report.media import save_figures
 from faze.report.style import INK, WIDTH, drawing, panels
 
-PAGE = ("index.html", "tiers.csv")  # files that identify the folder of such a page
-
 
 def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, level: str, folder: Path) -> None:
     """Write the page into an existing folder.

@@ -111,7 +111,7 @@ def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counte
     found = Rounds({
         "baseline": [tier_round([100.0, 101.0], 1.0, **first), tier_round([100.0, 99.0], 1.1, **first)],
         "amp": [tier_round([98.0, 99.0], 1.0, steady=False, **amp), tier_round([97.0, 99.0], 1.0, **amp)],
-    }, {})  # fmt: skip
+    })  # fmt: skip
     found.rates.copy.append(1e10)
     found.rates.matmul.update({"fp32": [1e11], "fp16": [1e11]})
     rows = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), batch=8, images=16)
@@ -135,7 +135,7 @@ def test_intervals_of_the_best_of_several_tiers_are_at_the_bonferroni_level() ->
         tier: [tier_round([times[tier] * peak] * 2, peak, **described({"s": tier}, s=tier))
                for peak in peaks[tier]]
         for tier in peaks
-    }, {})  # fmt: skip
+    })  # fmt: skip
     found.rates.copy.append(1e10)
     found.rates.matmul["fp32"] = [1e11]
     row = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), batch=8, images=16)["b"]["simultaneous"]

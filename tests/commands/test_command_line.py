@@ -99,5 +99,5 @@ def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None
     start = [sys.executable, "-c", program, "evaluate", "--config", "x.yaml", "--results", "x", "--out", "y"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     answer = subprocess.run(start, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert answer.stderr == "faze evaluate: the package pandas is missing: pip install 'faze[workflow]'\n"
+    assert answer.stderr == "faze evaluate: pandas is missing: run pip install -e '.[workflow]' in faze's folder\n"
     assert answer.returncode == 1

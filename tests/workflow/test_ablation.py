@@ -114,4 +114,4 @@ def test_snakemakes_own_report(done: Checkout) -> None:
     answer = done.snakemake("--report", "report.html")
     assert answer.code == 0, answer.text
     page = (done.folder / "report.html").read_text(encoding="utf-8")
-    assert "Latent walks" in page and "Ablation" in page
+    assert "Latent walks" in page and "Ablation" in page and "baseline → " in page and "turned from −" in page

@@ -100,7 +100,7 @@ def reduce_requests(profile: Path) -> None:
 
 
 def test_the_profile_runs_the_smoke_ablation(cluster: Path, tmp_path: Path) -> None:
-    checkout = Checkout(tmp_path / "faze", "config/smoke.yaml")
+    checkout = Checkout(tmp_path / "faze", "config/sizes/smoke.yaml")
     reduce_requests(checkout.folder / "profiles/slurm/config.yaml")
     script = START.format(folder=cluster, checkout=checkout.folder)
     namespaces = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]

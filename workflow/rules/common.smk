@@ -27,6 +27,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 GAZE = settings.workload == DTED  # otherwise someone's own training
 ROOT = f"results/{settings.name}"
 TIERS, SEEDS = trained_tiers(settings), settings.run.seeds
+config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.range_deg}  # for captions
 DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
 # With leave-one-person-out, each run has folders of its folds, whose results the rule `join` combines.
 FOLDS = [f"/fold{number}" for number in range(training_set(settings).folds or 0)]
@@ -106,10 +107,7 @@ def cores_of_training(wildcards):
 
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
-        print(
-            f"usable cores (affinity, CPU quota of a container): {CORES}; all jobs together use no more",
-            file=sys.stderr,
-        )
+        print(f"usable cores (affinity, CPU quota): {CORES}; all jobs together use no more", file=sys.stderr)
     for job in workflow.dag.needrun_jobs():
         if job.rule.name in STAGES:
             path = Path(file_of(job.rule.name, job.wildcards_dict, "configs", "yaml"))
