@@ -8,7 +8,7 @@ moves.
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,9 +50,7 @@ def take_steps(
     batches: Sequence[Mapping[str, Tensor]],
     seen: Sequence[int],
     *,
-    rates: Callable[[int], list[float]] | None = None,
     nudge: tuple[float, int] = (0.0, 0),
-    settled: Callable[[], None] = lambda: None,
 ) -> Moved:
     """Settle the step, restore its initial state, and train on the batches.
 
@@ -60,9 +58,7 @@ def take_steps(
         training: the training as built; the graph of its step, if any, is captured before anything is compared.
         batches: the first one also settles the step.
         seen: position of each batch in the training, in samples; the weights of the loss terms depend on it.
-        rates: learning rate of each parameter group by number of the batch; by default, those of the training.
         nudge: largest change of an initial weight, as a share of the weight; and the seed, where 0 means no change.
-        settled: called once the step has settled.
     """
     step, world = training.step, training.world
     names, parameters = zip(*training.module.named_parameters(), strict=True)
@@ -72,14 +68,13 @@ def take_steps(
     states = copy.deepcopy([update.optimizer.state_dict() for update in step.updates])
 
     def take(number: int) -> Mapping[str, Tensor]:
-        step.set_learning_rates(rates(number) if rates else training.rates(seen[number]))
+        step.set_learning_rates(training.rates(seen[number]))
         return step(batches[number], training.weights(seen[number]))
 
     set_scale(step)
     for _ in range(step.settling_steps + 1):
         take(0)
     _put_back(step, tensors, first, states)
-    settled()
     synchronize(world.device)
     began = time.perf_counter()
     for number in range(len(batches) - 1):

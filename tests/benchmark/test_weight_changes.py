@@ -34,8 +34,8 @@ def changed(training: Training, change: Callable[[Step], Step]) -> Training:
 def moved(training: Training, **how) -> Moved:
     """Take two steps at rising rates."""
     groups = len(training.step.groups)
-    rates = {"rates": lambda number: [1e-4 * (1 + number)] * groups}
-    return take_steps(training, list(training.feed(range(2))), [RAMP // 2, RAMP], **rates, **how)
+    rising = dataclasses.replace(training, rates=lambda seen: [2e-4 * seen / RAMP] * groups)
+    return take_steps(rising, list(training.feed(range(2))), [RAMP // 2, RAMP], **how)
 
 
 @pytest.fixture(scope="module")

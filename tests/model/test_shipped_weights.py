@@ -72,7 +72,7 @@ def test_errors_of_a_test_person_are_found_again(dted: DTED, errors: pd.DataFram
         if row >= synthetic.frames_per_person - query:
             fx, fy, cx, cy = known.camera_parameters[row]
             camera = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known.distortion_parameters[row]
-            decoded = cv2.imdecode(np.frombuffer(jpeg(frames, synthetic, image), np.uint8), cv2.IMREAD_COLOR)
+            decoded = cv2.imdecode(np.frombuffer(jpeg(frames, image), np.uint8), cv2.IMREAD_COLOR)
             pose, target = known.head_pose[row], known.gaze_target_mm[row]
             face = estimator.at_pose(decoded, camera, pose)
             poses, _ = normalize_poses(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM[None], target[None])

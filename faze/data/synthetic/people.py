@@ -97,7 +97,7 @@ def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArr
         yield renderer.render(frames.scene, row, room)
 
 
-def jpeg(frames: PersonFrames, synthetic: Synthetic, image: NDArray[np.uint8]) -> bytes:
+def jpeg(frames: PersonFrames, image: NDArray[np.uint8]) -> bytes:
     """Encode a frame (H, W, 3) RGB as the person's camera does."""
     quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.picture.jpeg_quality]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
@@ -119,7 +119,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
     for folder in {(root / name).parent for name in frames.file_names}:
         folder.mkdir(parents=True, exist_ok=True)
     for name, image in zip(frames.file_names, render_frames(role, frames, synthetic.seed), strict=True):
-        (root / name).write_bytes(jpeg(frames, synthetic, image))
+        (root / name).write_bytes(jpeg(frames, image))
     if role.layout == "mpiifacegaze":
         write_mpiifacegaze(root, frames, random(synthetic.seed, role.domain, role.index, FILES, 1))
     else:

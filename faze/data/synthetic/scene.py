@@ -71,7 +71,7 @@ def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Set
     missing = count
     for _ in range(200):
         scene = _draw(rng, person, setting, habits, 2 * missing + 8)
-        scene = scene[np.flatnonzero(_plausible(scene, person, setting))[:missing]]
+        scene = scene[np.flatnonzero(_plausible(scene, setting))[:missing]]
         parts.append(scene)
         missing -= len(scene)
         if not missing:
@@ -169,7 +169,7 @@ def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, ta
     return -vector_from_pitchyaw(visual - person.kappa_rad)
 
 
-def _plausible(scene: Scene, person: SyntheticPerson, setting: Setting) -> NDArray:
+def _plausible(scene: Scene, setting: Setting) -> NDArray:
     """Return, for each of N frames, whether the eyes are within their range of motion and the strip is in the frame."""
     turn = np.degrees(pitchyaw_from_vector(-scene.optical_in_head))
     low, high = np.transpose(_EYE_LIMITS_DEG)
