@@ -1,7 +1,7 @@
 """The run log, one JSON object per line, flushed at once: the record of a run, which MLflow only mirrors.
 
 Events, each with `time` (unix seconds) and `event`:
-    start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict), of DT-ED pixel_source
+    start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict), pixel_source
     switch    switch, wanted, acted, reason ("" = active)
     metrics   step (samples seen), values {name: number}
     resume    step; moved: how this machine differs from the one on which training began, or ""

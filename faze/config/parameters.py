@@ -22,7 +22,6 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
 class Synthetic(Section):
@@ -93,8 +92,6 @@ class Engine(Section):
     precision: Literal["fp32", "fp16", "bf16"]
     tf32: bool
     force: bool
-    keep_fp32: Several[Operation]
-    force_low: Several[Operation]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
     sync_batchnorm: bool

@@ -84,6 +84,8 @@ def _tiers(config: Config) -> Iterator[Fault]:
             yield "tiers", f"{tier} is the name of a noise control: rename the tier"
         elif tier not in config.tiers:
             yield "run.tiers", f"{tier} is not defined under tiers{nearest(tier, config.tiers)}"
+        elif tier in tiers[:number]:
+            yield "run.tiers", f"{tier} is listed twice"
         elif (tier == first) != (number == 0):
             yield "run.tiers", f"{first} sets every switch: write it first"
         elif (on := config.tiers[tier].on) and on not in (before := [first, *tiers, *others][: number + 1]):

@@ -1,6 +1,6 @@
 """The engine: each module owns a group of switches, and build() composes a step from them.
 
-    precision     number formats, of single operations too, and loss scaling
+    precision     number formats and loss scaling
     execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
     parallel      devices and processes
     optim         the optimiser
@@ -65,7 +65,7 @@ def build(
         set_fused_norm(objective, engine.fused_norm, device),
         recomputed,
         sync_switch,
-        set_checkpointing(objective, engine.checkpointing, recompute=recompute, within=precision.operations),
+        set_checkpointing(objective, engine.checkpointing, recompute=recompute),
     )
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
     updates, optimizer_switches = build_updates(engine, groups(objective), train, precision.scaler, device)

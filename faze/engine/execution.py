@@ -1,7 +1,6 @@
 """How a step is executed: cuDNN, memory format, fused normalisation, torch.compile, recomputation, checkpoints."""
 
 import contextlib
-import functools
 import os
 import shutil
 import sysconfig
@@ -172,47 +171,41 @@ def set_recompute(module: nn.Module, wanted: bool) -> Switch:
     return Switch.of("recompute", wanted, "" if parts else "no part of the model has a low-memory implementation")
 
 
-def set_checkpointing(
-    module: nn.Module, wanted: bool, *, recompute: bool, within: Callable[[], contextlib.AbstractContextManager] | None
-) -> Switch:
+def set_checkpointing(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
     """Checkpoint the calls that networks make to their parts through the attribute `call`.
 
     Args:
         module: the objective.
         wanted: whether to recompute the activations inside a part in the backward pass.
         recompute: whether the recompute layers are used; a recompute block stores only its output, like a checkpoint.
-        within: context that the second computation must enter; torch enters autocast automatically.
     """
     parts = [part for part in module.modules() if hasattr(part, "call")]
     reason = "the recompute layers already recompute inner activations" if recompute else ""
     reason = reason or ("" if parts else "no part of the model can be recomputed")
     if wanted and not reason:
         for part in parts:
-            part.call = functools.partial(_checkpoint, within)
+            part.call = _checkpoint
     return Switch.of("checkpointing", wanted, reason)
 
 
-def _checkpoint(
-    within: Callable[[], contextlib.AbstractContextManager] | None, part: Callable[..., Tensor], *inputs: Tensor
-) -> Tensor:
+def _checkpoint(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     # The network draws no random numbers, so there is no random state to restore.
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
     # Torch's compiler rejects our context_fn, even if it does nothing.
     norms = _batch_norms(part) if isinstance(part, nn.Module) and not torch.compiler.is_compiling() else []
-    if within is not None or norms:
-        options["context_fn"] = lambda: (contextlib.nullcontext(), _second_computation(within, norms))
+    if norms:
+        options["context_fn"] = lambda: (contextlib.nullcontext(), _second_computation(norms))
     return checkpoint(part, *inputs, **options)
 
 
 @contextlib.contextmanager
-def _second_computation(within: Callable[[], contextlib.AbstractContextManager] | None, norms: Sequence) -> Iterator:
-    """Enter a context, and keep the running statistics, which the first computation has already updated."""
+def _second_computation(norms: Sequence) -> Iterator:
+    """Keep the running statistics, which the first computation has already updated."""
     before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None
     try:
-        with within() if within else contextlib.nullcontext():
-            yield
+        yield
     finally:
         for norm, (momentum, tracked) in zip(norms, before, strict=True):
             norm.momentum, norm.num_batches_tracked = momentum, tracked

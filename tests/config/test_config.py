@@ -32,6 +32,7 @@ FAULTS = {
     "tiers: {baseline: {precision: fp8}}": "tiers.baseline.precision: Input should be 'fp32', 'fp16' or 'bf16'",
     "tiers: {mine: {precisn: fp16}}": "tiers.mine.precisn: unknown key; did you mean precision?",
     "run: {tiers: [baseline, amq]}": "run.tiers: amq is not defined under tiers; did you mean amp?",
+    "run: {tiers: [baseline, amp, amp]}": ":2: run.tiers: amp is listed twice",
     "run: {seeds: [0, 0]}": ":2: run.seeds: contains a seed twice",
     "tiers: {seed: {precision: fp16}}": "tiers: seed is the name of a noise control",
     "tiers: {mine: {on: yours}, yours: {on: mine}}": ":2: tiers.mine.on: yours is not before mine",

@@ -143,8 +143,6 @@ def test_every_switch_is_reported_once():
 @pytest.mark.parametrize(
     ("switches", "wanted", "acted", "reason"),
     [
-        ({"keep_fp32": ("mean", "conv")}, "mean, conv", "none", "no operation uses low precision"),
-        ({"force_low": ("mean",)}, "mean", "none", "no operation uses low precision"),
         ({"checkpointing": True}, "true", "false", "no part of the model can be recomputed"),
         ({"checkpointing": True, "recompute": True}, "true", "false", "no part of the model can be recomputed"),
         ({"recompute": True}, "true", "false", "no part of the model has a low-memory implementation"),

@@ -1,43 +1,15 @@
-"""Operations with their own number format, and a scaler that counts skipped steps."""
+"""A scaler that counts skipped steps."""
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from trajectory import tier
 
-from faze.engine.precision import FUNCTIONS, OperationFormats, Scaler, build_precision
-
-IMAGE, KERNEL = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)
-CALLS = {
-    "conv": lambda dtype: F.conv2d(IMAGE.to(dtype), KERNEL.to(dtype)),
-    "conv_transpose": lambda dtype: F.conv_transpose2d(IMAGE.to(dtype), KERNEL.to(dtype)),
-    "linear": lambda dtype: F.linear(IMAGE.to(dtype), torch.ones(5, 8, dtype=dtype), torch.zeros(5, dtype=dtype)),
-    "instance_norm": lambda dtype: F.instance_norm(IMAGE.to(dtype)),
-    "leaky_relu": lambda dtype: F.leaky_relu(IMAGE.to(dtype), 0.01, inplace=True),
-    "relu": lambda dtype: F.relu(IMAGE.to(dtype)),
-    "avg_pool": lambda dtype: F.avg_pool2d(IMAGE.to(dtype), 2),
-    "mean": lambda dtype: IMAGE.to(dtype).mean(dim=(2, 3)),
-}
+from faze.engine.precision import Scaler, build_precision
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_operation_is_kept_and_forced(name):
-    with torch.autocast("cpu", torch.bfloat16), OperationFormats([name], [], torch.bfloat16, "cpu"):
-        assert CALLS[name](torch.bfloat16).dtype == torch.float32
-    with torch.autocast("cpu", torch.bfloat16), OperationFormats([], [name], torch.bfloat16, "cpu"):
-        assert CALLS[name](torch.float32).dtype == torch.bfloat16
-
-
-def precision(name: str, **lists):
-    return build_precision(tier("baseline", precision=name, force=True, **lists), torch.device("cpu"))
-
-
-def test_autocast_enters_the_lists():
-    with precision("bf16", keep_fp32=("linear",), force_low=("avg_pool",)).autocast():
-        assert F.linear(IMAGE, torch.ones(5, 8)).dtype == torch.float32
-        assert F.avg_pool2d(IMAGE, 2).dtype == F.conv2d(IMAGE, KERNEL).dtype == torch.bfloat16
-    assert precision("bf16").operations is None  # nothing to enter again
+def precision(name: str):
+    return build_precision(tier("baseline", precision=name, force=True), torch.device("cpu"))
 
 
 def overflow(scaler: Scaler, gradient: float) -> None:

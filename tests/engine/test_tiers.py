@@ -9,7 +9,6 @@ import torch
 from trajectory import LOSS, STEPS, TRAIN, losses, people, setup, tier, trained
 from weight_changes import assert_alike, change, copy_of
 
-from faze.config.parameters import Operation
 from faze.engine.step import Step
 from faze.model.low_memory import SLICE_BYTES
 from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
@@ -129,10 +128,9 @@ def test_checkpointing_keeps_less():
     assert kept_bytes(True) < 0.3 * kept_bytes(False)
 
 
-@pytest.mark.parametrize("formats", [{}, {"keep_fp32": ("instance_norm", "mean"), "force_low": ("avg_pool",)}])
-def test_checkpointing_computes_again_in_the_same_precision(formats):
-    plain = losses(tier("baseline", **BF16, **formats), steps=3, dtype=torch.float32)
-    assert losses(tier("baseline", **BF16, **formats, checkpointing=True), steps=3, dtype=torch.float32) == plain
+def test_checkpointing_computes_again_in_the_same_precision():
+    plain = losses(tier("baseline", **BF16), steps=3, dtype=torch.float32)
+    assert losses(tier("baseline", **BF16, checkpointing=True), steps=3, dtype=torch.float32) == plain
 
 
 # --- low precision ---------------------------------------------------------------------------------------------------
@@ -179,26 +177,3 @@ def test_fp16_skips_a_step_that_overflows():
 
 def test_fp16_is_inactive_without_kernels(baseline_float32, no_low_precision):
     assert losses(tier("amp"), steps=5, dtype=torch.float32) == baseline_float32
-
-
-def test_operations_kept_out_of_low_precision_are_the_baseline(baseline_float32):
-    found = losses(tier("baseline", **BF16, keep_fp32=Operation.__args__), steps=5, dtype=torch.float32)
-    np.testing.assert_allclose(found, baseline_float32, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("formats", "switches", "reason"),
-    [
-        ({"keep_fp32": ("conv",)}, BF16 | {"recompute": True}, "recompute layers"),
-        ({"force_low": ("mean",)}, BF16 | {"recompute": True}, "recompute layers"),
-        ({"keep_fp32": ("instance_norm",)}, BF16 | {"fused_norm": True}, "fused_norm"),
-        ({"force_low": ("leaky_relu",)}, BF16 | {"fused_norm": True}, "fused_norm"),
-        ({"keep_fp32": ("conv",)}, BF16 | {"fused_norm": True}, ""),
-    ],
-)
-def test_formats_are_inactive_inside_joined_operations(formats, switches, reason):
-    step, batch = step_and_batch(**formats, **switches)
-    [switch] = [s for s in step.switches if s.switch in formats]
-    assert switch.active != bool(reason) and reason in switch.reason
-    plain, weights = step_and_batch(**switches)[0], loss_weights(0, LOSS, TRAIN.global_batch)
-    assert (loss_of(step, batch, weights) == loss_of(plain, batch, weights)) == bool(reason)
