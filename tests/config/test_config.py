@@ -58,6 +58,8 @@ FAULTS = {
     "preprocess: {datasets: [{name: a, layout: mpiigaze, path: .}]}": "datasets.0: mpiigaze states none",
     "preprocess: {datasets: [{name: a, layout: gazecapture, folds: 5}]}": "datasets.0.folds",
     "preprocess: {datasets: [{name: a, layout: gazecapture, splits: test}]}": "all but one data set",
+    "preprocess: {datasets: [{name: a, layout: gazecapture, splits: leave_one_person_out, folds: 5}, "
+    "{name: b, layout: gazecapture, splits: test}]}": "leave_one_person_out allows no other data set",
     "preprocess: {datasets: [{name: a, layot: gazecapture}]}": "layot: unknown key; did you mean layout?",
     "preprocess: {datasets: []}": "preprocess.datasets",
     "sweep: {grid: {}}": "sweep: unknown key",
