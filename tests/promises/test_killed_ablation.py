@@ -44,7 +44,7 @@ KILLS = (
     ("two_processes/seed0/train.work/checkpoint.pt", 0.3, "everything"),
     ("*/seed0/redirection.parquet", 3.0, "snakemake"),
     ("benchmark/.*", 5.0, "everything"),
-    ("evaluation/*", 3.0, "everything"),
+    ("evaluation/*", 1.0, "everything"),
 )
 
 
