@@ -16,14 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from filelock import FileLock, Timeout
-
 import faze.commands
 import faze.stages
 from faze.base.errors import UserError
 from faze.base.machine import LAUNCHER, check_environment, usable_cores
-from faze.config.stage_config import Resolved
-from faze.config.validation import nearest, read_yaml
 from faze.native.allocator_retention import keep_memory
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -51,6 +47,8 @@ def main() -> int:
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nuser commands: {', '.join(COMMANDS)}")
         return 0
     if name not in names:
+        from faze.config.validation import nearest
+
         instead = f"it is gone: {GONE[name]}" if name in GONE else f"no such command{nearest(name, names)}"
         print(f"faze {name}: {instead}", file=sys.stderr)
         return 2
@@ -84,6 +82,9 @@ def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: 
     The types are Path, str, int, float, bool (a flag), Resolved, Literal, and lists and `| None` of them. A section
     `Args:` in the docstring contains help texts. Every stage accepts --threads, whose default is all usable cores.
     """
+    from faze.config.stage_config import Resolved
+    from faze.config.validation import read_yaml
+
     doc = inspect.getdoc(function) or ""
     texts = dict(re.findall(r"^    (\w+): (.*(?:\n     .*)*)", doc.partition("Args:\n")[2], flags=re.MULTILINE))
     about = sys.modules[function.__module__].__doc__
@@ -122,6 +123,8 @@ def _kind(hint: Any) -> tuple[Any, bool]:
 @contextlib.contextmanager
 def written(arguments: dict[str, Any]) -> Iterator[None]:
     """Hold the lock of a stage's first output: an orphan of a killed workflow may still be writing it."""
+    from filelock import FileLock, Timeout
+
     outputs = arguments.get("out") or arguments.get("truth") or ()
     first = outputs[0] if isinstance(outputs, list) and outputs else outputs
     if not first or LAUNCHER in os.environ:  # another process of the same training holds it

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import joblib
-
 from faze.base.errors import UserError
 
 LOCK_VARIABLE = "FAZE_MACHINE_LOCK"  # another path, for tests and for containers that share a machine
@@ -25,6 +23,8 @@ UNRECORDED = ("_NUM_THREADS", "_DIR", "_HOME", "_PATH", "TORCH_NCCL_ASYNC_ERROR_
 
 def usable_cores() -> int:
     """Return how many cores this process may keep busy, within its affinity and a container's CPU quota."""
+    import joblib  # late, like pydantic in __main__: `faze --help` needs neither
+
     return joblib.cpu_count()
 
 
