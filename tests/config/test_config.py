@@ -138,6 +138,11 @@ def test_a_tier_adds_its_switches_to_those_it_builds_on():
     assert unlisted == resolve_tier(config, "baseline").model_copy(update={"graphs": True})
 
 
+def test_the_baseline_is_always_trained():
+    config = read_config(changes={"tiers": {"baseline": {"train": False}}})
+    assert trained_tiers(config)[0] == "baseline"
+
+
 def test_a_single_tier_has_no_noise_control():
     assert controls(read_config(changes={"run": {"tiers": ["baseline"]}})) == []
 
