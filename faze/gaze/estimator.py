@@ -191,7 +191,7 @@ class GazeEstimator:
     @torch.inference_mode()
     def _see(self, strip: NDArray[np.uint8], head: NDArray[np.float64]) -> Seen:
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
-        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size), *size))
+        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size)))
         return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)
 
 

@@ -16,7 +16,7 @@ from stage_runs import call_faze
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
-from faze.data.store.codes import CodeStore, write_codes
+from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS

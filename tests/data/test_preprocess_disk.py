@@ -73,7 +73,7 @@ def test_other_files_on_a_disk_that_fills(small_disk: Path, kind: str, rows: int
     """This runs in a separate process, which HDF5 may crash. Regression: no space was reserved before writing."""
     code = f"""
 import itertools, sys, numpy as np
-from faze.data.store.codes import write_codes
+from faze.data.codes import write_codes
 from faze.data.store.supplementary import Supplementary, write_supplementary
 rows = {rows}
 codes = {{name: np.zeros((rows, *shape)) for name, shape in [("z_gaze", (2, 3)), ("gaze", (2,)), ("gaze_hat", (3,))]}}

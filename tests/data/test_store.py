@@ -9,8 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from faze.data.codes import GAZE_HEAD, CodeStore, write_codes
 from faze.data.pairs import stored_rows
-from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.store.supplementary import (
     Supplementary,

@@ -16,7 +16,7 @@ import torch
 from stage_runs import call_stage
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.data.store.codes import GAZE_HEAD, write_codes
+from faze.data.codes import GAZE_HEAD, write_codes
 from faze.fewshot import kernel
 from faze.fewshot.learner_file import Learned
 

@@ -74,7 +74,7 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
     np.testing.assert_allclose(found.head_pose, pose, atol=1e-3)
     np.testing.assert_allclose(found.origin_mm, expected.gaze_origin_mm, atol=1e-2)
     with torch.inference_mode():
-        vector = dted.gaze_vector(dted.encode(to_network(torch.from_numpy(found.strip[None]), 64, 256)).gaze)[0]
+        vector = dted.gaze_vector(dted.encode(to_network(torch.from_numpy(found.strip[None]))).gaze)[0]
     np.testing.assert_allclose(-expected.rotation @ found.direction, vector.numpy(), atol=1e-4)
     assert np.linalg.norm(found.direction) == pytest.approx(1)
     rotation = cv2.Rodrigues(found.head_pose[:3])[0]

@@ -16,7 +16,7 @@ from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, resolve
 from faze.config.validation import merge, read_config
-from faze.data.store.codes import write_codes
+from faze.data.codes import write_codes
 from faze.data.store.strips import PersonStrips, write_strips
 
 LAYOUTS = ("MPIIFaceGaze", "GazeCapture")

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trajectory import LOSS, TRAIN, losses, people, setup, tier
 from worlds import Apart
 
-from faze.data.pairs import PeopleStrips
+from faze.data.pairs import People
 from faze.engine.step import Step
 from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
 from faze.training.feed import Feed, build_feed
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 STEPS = 12  # of 8 pairs: more than three epochs of 28
 
 
-def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
+def feed(whom: People, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
     world = Apart(rank, processes, CPU)
     return build_feed(whom, setup(tier("baseline", **switches), world), workers=workers)
 

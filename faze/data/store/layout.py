@@ -11,14 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
 from faze.base.files import whole_file
+from faze.data.strips import RENDERED, SPLITS, UNKNOWN_SOURCE  # noqa: F401
 
-SPLITS = ("train", "val", "test")
 # Sources of a sample's labels. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head pose by
 # PnP from detected landmarks, intrinsics estimated per device; assumed_camera: intrinsics from a field of view in a
 # manifest, whatever the source of the head pose; stored: already in the HDF5 file that was given, the default.
 LABEL_SOURCES = ("annotated", "supplementary", "estimated", "assumed_camera", "stored")
-# Sources of the pixels of a file. A store that does not state its source is of unknown origin; we cannot license it.
-RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"
 NUMBERS = "iuf"  # kinds of numpy's types
 _PAGE, _LARGE = 4096, 1 << 20  # large arrays begin at a page: a strip of 64 x 256 px then occupies 12 pages, not 13
 _METADATA_BYTES = 1 << 17  # for all that HDF5 itself writes about the next array

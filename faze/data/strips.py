@@ -1,0 +1,135 @@
+"""The store of normalised strips: an HDF5 file with one group per person.
+
+Arrays of a person: `pixels` (N, H, W, 3) uint8 RGB, contiguous; `labels` (N, 4) float32 rad, pitch and yaw of the gaze,
+then of the head; `file_name` (bytes); `frame_index` int64, the row in the person's annotation; `validity` uint8, an
+index into the file's `validities`.
+Attributes of a person: `split` (train, val or test), `device` (the camera) and `label_source`.
+Attributes of the file: `dataset`, `pixel_source` (RENDERED, the layout of the raw data set, or UNKNOWN_SOURCE) and
+`validities`.
+
+The released code reads our stores. We read its stores, which contain only pixels and labels; strips that are chunked or
+compressed are first copied by `faze preprocess` (layout `strips`).
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.base.files import reading
+from faze.config.parameters import Fold
+
+SPLITS = ("train", "val", "test")
+VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target is on the screen
+RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"  # sources of pixels; unknown: we cannot license them
+
+
+@dataclass(frozen=True, eq=False)
+class FileStrips:
+    """Strips at known positions in a file."""
+
+    path: Path
+    offsets: NDArray[np.int64]  # (N,) bytes from the start of the file
+    size: tuple[int, int]  # H, W
+
+    def read(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Read the strips (n, H, W, 3) at these indices, in any order."""
+        strips = np.empty((len(indices), *self.size, 3), np.uint8)
+        with self.path.open("rb", buffering=0) as file:
+            for strip, offset in zip(strips, self.offsets[indices].tolist(), strict=True):
+                os.preadv(file.fileno(), [strip], offset)
+        return strips
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPerson:
+    """One person in a store."""
+
+    name: str
+    split: str
+    labels: NDArray[np.float32]  # (N, 4) rad: pitch and yaw of the gaze, then of the head
+    offset: int = 0  # of the first strip, bytes from the start of the file
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that identify a person's data under any name."""
+        return hashlib.sha256(self.labels.tobytes()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class StripStore:
+    """The content of a store, without the pixels."""
+
+    path: Path
+    dataset: str
+    pixel_source: str
+    size: tuple[int, int]  # H, W of the strips, px
+    people: list[StoredPerson]  # sorted by name
+
+    def of_split(self, split: str) -> list[StoredPerson]:
+        """Return the people in a split."""
+        return [person for person in self.people if person.split == split]
+
+    def digest(self, *splits: str) -> str:
+        """Return 16 hex digits that identify the data of the people in some splits."""
+        known = [(person.name, person.split, person.digest) for person in self.people if person.split in splits]
+        return hashlib.sha256(repr((self.size, known)).encode()).hexdigest()[:16]
+
+
+def read_store(path: Path, fold: Fold | None = None) -> StripStore:
+    """Read the content of a store, ours or the released code's.
+
+    Args:
+        path: the store.
+        fold: assigns the splits instead of the store: people are in the folds in turn, sorted by name.
+
+    Raises:
+        UserError: the file cannot be read as a store; the message names the person.
+    """
+    people, sizes = [], set()
+    with reading(path), h5py.File(path, locking=False) as file:
+        for name in sorted(file):
+            pixels, labels = person_arrays(path, name, file[name])
+            if (offset := pixels.id.get_offset()) is None:
+                raise UserError(
+                    f"{path}: the strips of person {name} are compressed or in chunks: copy the file with preprocess, "
+                    "as a data set with the layout strips"
+                )
+            people.append(StoredPerson(name, text(file[name].attrs, "split", "train"), labels, offset))
+            sizes.add(pixels.shape[1:3])
+        about = text(file.attrs, "dataset", path.stem), text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+    if len(sizes) != 1:
+        raise UserError(f"{path}: contains strips of {len(sizes)} sizes instead of one: run preprocess again")
+    if fold and len(people) < fold.folds:
+        raise UserError(f"{path}: {len(people)} people cannot be in {fold.folds} folds: lower `folds`")
+    if fold:
+        splits = {fold.number: "test", (fold.number + 1) % fold.folds: "val"}
+        people = [replace(person, split=splits.get(i % fold.folds, "train")) for i, person in enumerate(people)]
+    return StripStore(path.absolute(), *about, sizes.pop(), people)
+
+
+def person_arrays(path: Path, name: str, group: h5py.Group) -> tuple[h5py.Dataset, NDArray[np.float32]]:
+    """Return a person's pixels, which are not read yet, and labels.
+
+    Raises:
+        UserError: the arrays are missing, or have other shapes.
+    """
+    with reading(f"{path}: person {name}", "write this person again with pixels and labels"):
+        pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3 or labels.shape != (len(pixels), 4):
+            raise UserError(
+                f"{path}: person {name}: pixels are {pixels.dtype} {pixels.shape} and labels {labels.shape}, not uint8 "
+                "(N, H, W, 3) and (N, 4): write this person again"
+            )
+    return pixels, labels
+
+
+def text(attributes: h5py.AttributeManager, name: str, default: str) -> str:
+    """Read an attribute that is str in one writer's files and bytes in another's."""
+    value = attributes.get(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
