@@ -29,16 +29,7 @@ def write_codes(
     pixel_source: str = UNKNOWN_SOURCE,
     checkpoint: str = "",
 ) -> None:
-    """Write codes.
-
-    Args:
-        path: the store.
-        dataset: name of the data set.
-        persons: name, split and arrays (by name) of each person.
-        gaze_head: the arrays GAZE_HEAD of the gaze head that computed gaze_hat.
-        pixel_source: source of the strips' pixels.
-        checkpoint: hash of the network (`faze.model.weights.network_hash`); "" if unknown.
-    """
+    """Write the name, split and arrays of each person, and the attributes of the file."""
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         file.attrs.update({"dataset": dataset, "pixel_source": pixel_source, "checkpoint": checkpoint})
@@ -57,11 +48,7 @@ class CodeStore:
     """A store of codes, ours or the released code's; codes[person] reads one person's arrays."""
 
     def __init__(self, path: Path, default_split: str = "train") -> None:
-        """Read the names of the people; `default_split` is that of people without a split.
-
-        Raises:
-            UserError: the file cannot be read.
-        """
+        """Read the attributes; people without a split are in `default_split`."""
         self._path = path
         with reading(path), h5py.File(path, locking=False) as file:
             self.dataset = text(file.attrs, "dataset", path.stem)

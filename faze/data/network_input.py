@@ -34,14 +34,7 @@ def shrink(strips: Tensor, height: int, width: int) -> Tensor:
 
 
 def to_network(strips: Tensor) -> Tensor:
-    """Equalise strips and scale them to the network's input.
-
-    Args:
-        strips: (B, H, W, 3) uint8, at the network's size.
-
-    Returns:
-        (B, 3, H, W) float32 in [-1, 1].
-    """
+    """Equalise strips (B, H, W, 3), uint8, and scale them to the network's input (B, 3, H, W) in [-1, 1]."""
     if strips.device.type != "cpu":
         return to_network_torch(strips)
     batch, height, width, channels = strips.shape
@@ -71,14 +64,7 @@ def to_network_torch(strips: Tensor) -> Tensor:
 
 
 def from_network(image: Tensor) -> Tensor:
-    """Scale the network's output back to pixels; values outside [-1, 1] are clipped.
-
-    Args:
-        image: (B, 3, H, W).
-
-    Returns:
-        (B, H, W, 3) uint8.
-    """
+    """Scale the network's output (B, 3, H, W) back to pixels (B, H, W, 3), uint8, clipping it to [-1, 1]."""
     return ((image + 1) * 127.5).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 

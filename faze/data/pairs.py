@@ -115,14 +115,10 @@ class People:
         return torch.arange(sum(self.counts)).split(self.counts)
 
     def gather_pairs(self, batch: Batch) -> Batch:
-        """Replace the indices in a batch with strips and labels.
-
-        Args:
-            batch: an item of PairIndices, on the device of the strips; other tensors are passed through.
+        """Replace the indices in a batch of PairIndices, on the device of the strips, with strips and labels.
 
         Returns:
-            `image_a`, `image_b` (B, H, W, 3) uint8; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) float32 rad; `person`
-            (B,) int64.
+            The batch with `image_a`, `image_b` (B, H, W, 3) uint8; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) rad.
         """
         both = torch.cat([batch["index_a"], batch["index_b"]])
         strips, labels = self.gather(both), self.labels.index_select(0, both)
@@ -145,15 +141,21 @@ def open_people(store: StripStore, size: tuple[int, int], *, split: str | None =
             "data.min_entries, or assign people to the split (`splits` of this data set under preprocess.datasets, or "
             "synthetic.gazecapture_val_people for rendered people)"
         )
-    factor = store.size[0] // size[0]
-    if store.size != (factor * size[0], factor * size[1]):
-        raise UserError(
-            f"{store.path}: strips of {store.size[0]} x {store.size[1]} px cannot be shrunk to model.image_height_px "
-            f"{size[0]} x model.image_width_px {size[1]}: choose both smaller by the same integer factor"
-        )
-    strip_bytes = 3 * store.size[0] * store.size[1]
+    factor = people[0].size[0] // size[0]
+    for person in people:
+        if person.size != (factor * size[0], factor * size[1]):
+            raise UserError(
+                f"{store.path}: the strips of person {person.name}, {person.size[0]} x {person.size[1]} px, are no "
+                f"multiple of model.image_height_px {size[0]} x model.image_width_px {size[1]}: run preprocess again"
+            )
+        if person.offset is None:
+            raise UserError(
+                f"{store.path}: the strips of person {person.name} are compressed or in chunks: copy the file with "
+                "preprocess, as a data set with the layout strips"
+            )
+    strip_bytes = 3 * people[0].size[0] * people[0].size[1]
     offsets = [person.offset + strip_bytes * np.arange(len(person.labels)) for person in people]
-    return People(people, FileStrips(store.path, np.concatenate(offsets), store.size), size)
+    return People(people, FileStrips(store.path, np.concatenate(offsets), people[0].size), size)
 
 
 def cache(people: People, device: torch.device = HOST) -> People:
@@ -167,13 +169,7 @@ def cache(people: People, device: torch.device = HOST) -> People:
 
 
 def cache_what_fits(groups: Sequence[People], memory_gib: float, processes: int = 1) -> list[People]:
-    """Cache these groups in memory, in order, each only if it fits into the remaining memory.
-
-    Args:
-        groups: the groups.
-        memory_gib: memory for the caches of all processes; they use at most MOST_CACHED of what there is.
-        processes: number of processes that cache the same.
-    """
+    """Cache each of these groups, in order, that fits into the rest of the memory, which all processes share."""
     left, found = min(memory_gib * 2**30, MOST_CACHED * memory_bytes()) / processes, []
     for people in groups:
         fits = people.nbytes <= left

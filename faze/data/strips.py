@@ -30,30 +30,14 @@ RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"  # sources of pixels; u
 
 
 @dataclass(frozen=True, eq=False)
-class FileStrips:
-    """Strips at known positions in a file."""
-
-    path: Path
-    offsets: NDArray[np.int64]  # (N,) bytes from the start of the file
-    size: tuple[int, int]  # H, W
-
-    def read(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Read the strips (n, H, W, 3) at these indices, in any order."""
-        strips = np.empty((len(indices), *self.size, 3), np.uint8)
-        with self.path.open("rb", buffering=0) as file:
-            for strip, offset in zip(strips, self.offsets[indices].tolist(), strict=True):
-                os.preadv(file.fileno(), [strip], offset)
-        return strips
-
-
-@dataclass(frozen=True, eq=False)
 class StoredPerson:
     """One person in a store."""
 
     name: str
     split: str
     labels: NDArray[np.float32]  # (N, 4) rad: pitch and yaw of the gaze, then of the head
-    offset: int = 0  # of the first strip, bytes from the start of the file
+    size: tuple[int, int]  # H, W of the strips, px
+    offset: int | None = None  # of the first strip, bytes from the start of the file; None: chunked or compressed
 
     @property
     def digest(self) -> str:
@@ -68,7 +52,6 @@ class StripStore:
     path: Path
     dataset: str
     pixel_source: str
-    size: tuple[int, int]  # H, W of the strips, px
     people: list[StoredPerson]  # sorted by name
 
     def of_split(self, split: str) -> list[StoredPerson]:
@@ -77,56 +60,58 @@ class StripStore:
 
     def digest(self, *splits: str) -> str:
         """Return 16 hex digits that identify the data of the people in some splits."""
-        known = [(person.name, person.split, person.digest) for person in self.people if person.split in splits]
-        return hashlib.sha256(repr((self.size, known)).encode()).hexdigest()[:16]
+        known = [(person.name, person.split, person.size, person.digest) for person in self.people]
+        return hashlib.sha256(repr([each for each in known if each[1] in splits]).encode()).hexdigest()[:16]
 
 
-def read_store(path: Path, fold: Fold | None = None) -> StripStore:
+def read_store(path: Path, fold: Fold | None = None, default_split: str = "train") -> StripStore:
     """Read the content of a store, ours or the released code's.
 
     Args:
         path: the store.
         fold: assigns the splits instead of the store: people are in the folds in turn, sorted by name.
+        default_split: split of people without one, as in the released code's stores.
 
     Raises:
-        UserError: the file cannot be read as a store; the message names the person.
+        UserError: the file, or a person, cannot be read.
     """
-    people, sizes = [], set()
+    people = []
     with reading(path), h5py.File(path, locking=False) as file:
         for name in sorted(file):
-            pixels, labels = person_arrays(path, name, file[name])
-            if (offset := pixels.id.get_offset()) is None:
-                raise UserError(
-                    f"{path}: the strips of person {name} are compressed or in chunks: copy the file with preprocess, "
-                    "as a data set with the layout strips"
-                )
-            people.append(StoredPerson(name, text(file[name].attrs, "split", "train"), labels, offset))
-            sizes.add(pixels.shape[1:3])
+            with reading(f"{path}: person {name}", "write this person's pixels and labels again"):
+                people.append(_read_person(name, file[name], default_split))
         about = text(file.attrs, "dataset", path.stem), text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
-    if len(sizes) != 1:
-        raise UserError(f"{path}: contains strips of {len(sizes)} sizes instead of one: run preprocess again")
     if fold and len(people) < fold.folds:
         raise UserError(f"{path}: {len(people)} people cannot be in {fold.folds} folds: lower `folds`")
     if fold:
         splits = {fold.number: "test", (fold.number + 1) % fold.folds: "val"}
         people = [replace(person, split=splits.get(i % fold.folds, "train")) for i, person in enumerate(people)]
-    return StripStore(path.absolute(), *about, sizes.pop(), people)
+    return StripStore(path.absolute(), *about, people)
 
 
-def person_arrays(path: Path, name: str, group: h5py.Group) -> tuple[h5py.Dataset, NDArray[np.float32]]:
-    """Return a person's pixels, which are not read yet, and labels.
+def _read_person(name: str, group: h5py.Group, default_split: str) -> StoredPerson:
+    pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
+    if pixels.dtype != np.uint8 or pixels.shape[3:] != (3,) or labels.shape != (len(pixels), 4):
+        raise ValueError(f"pixels {pixels.dtype} {pixels.shape}, labels {labels.shape}, not uint8 (N, H, W, 3), (N, 4)")
+    split = text(group.attrs, "split", default_split)
+    return StoredPerson(name, split, labels, pixels.shape[1:3], pixels.id.get_offset())
 
-    Raises:
-        UserError: the arrays are missing, or have other shapes.
-    """
-    with reading(f"{path}: person {name}", "write this person again with pixels and labels"):
-        pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3 or labels.shape != (len(pixels), 4):
-            raise UserError(
-                f"{path}: person {name}: pixels are {pixels.dtype} {pixels.shape} and labels {labels.shape}, not uint8 "
-                "(N, H, W, 3) and (N, 4): write this person again"
-            )
-    return pixels, labels
+
+@dataclass(frozen=True, eq=False)
+class FileStrips:
+    """Strips at known positions in a file."""
+
+    path: Path
+    offsets: NDArray[np.int64]  # (N,) bytes from the start of the file
+    size: tuple[int, int]  # H, W
+
+    def read(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Read the strips (n, H, W, 3) at these indices, in any order."""
+        strips = np.empty((len(indices), *self.size, 3), np.uint8)
+        with self.path.open("rb", buffering=0) as file:
+            for strip, offset in zip(strips, self.offsets[indices].tolist(), strict=True):
+                os.preadv(file.fileno(), [strip], offset)
+        return strips
 
 
 def text(attributes: h5py.AttributeManager, name: str, default: str) -> str:

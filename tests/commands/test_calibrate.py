@@ -141,7 +141,7 @@ def test_every_sample_may_calibrate_and_then_nothing_measures(run, capsys):
         (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
         (("--shots", 4, "--person", "you"), "mine.h5: contains no person you, only me"),
         (("--shots", 4, "--codes", "two.h5"), "two.h5: contains 2 people, me to you"),
-        (("--shots", 4, "--codes", "none.h5"), "none.h5: no such file"),
+        (("--shots", 4, "--codes", "none.h5"), "none.h5: cannot be read"),
         (("--shots", 4, "--codes", "nan.h5"), "z_gaze of 1 of 20 entries is not finite"),
         (("--shots", 4, "--learner-file", "wide.pt"), "has gaze codes of size 6"),
         (("--shots", 4, "--learner-file", "other.pt"), "does not know: of_others"),

@@ -47,8 +47,9 @@ def people() -> People:
 
 def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> People:
     """Create people in memory from the strips and labels of each."""
-    persons = [StoredPerson(f"p{i}", "train", of_person) for i, of_person in enumerate(labels)]
-    return People(persons, torch.from_numpy(np.concatenate(pixels)), pixels[0].shape[1:3])
+    size = pixels[0].shape[1:3]
+    persons = [StoredPerson(f"p{i}", "train", of_person, size) for i, of_person in enumerate(labels)]
+    return People(persons, torch.from_numpy(np.concatenate(pixels)), size)
 
 
 def tier(name: str, **switches) -> Engine:
