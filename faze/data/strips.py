@@ -38,11 +38,7 @@ class StoredPerson:
     labels: NDArray[np.float32]  # (N, 4) rad: pitch and yaw of the gaze, then of the head
     size: tuple[int, int]  # H, W of the strips, px
     offset: int | None = None  # of the first strip, bytes from the start of the file; None: chunked or compressed
-
-    @property
-    def digest(self) -> str:
-        """16 hex digits that identify a person's data under any name."""
-        return hashlib.sha256(self.labels.tobytes()).hexdigest()[:16]
+    digest: str = ""  # identifies the person's data under any name: a hash of the labels and the first strip
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +55,7 @@ class StripStore:
         return [person for person in self.people if person.split == split]
 
     def digest(self, *splits: str) -> str:
-        """Return 16 hex digits that identify the data of the people in some splits."""
+        """Return 16 hex digits that identify the people in some splits and their data."""
         known = [(person.name, person.split, person.size, person.digest) for person in self.people]
         return hashlib.sha256(repr([each for each in known if each[1] in splits]).encode()).hexdigest()[:16]
 
@@ -93,8 +89,8 @@ def _read_person(name: str, group: h5py.Group, default_split: str) -> StoredPers
     pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
     if pixels.dtype != np.uint8 or pixels.shape[3:] != (3,) or labels.shape != (len(pixels), 4):
         raise ValueError(f"pixels {pixels.dtype} {pixels.shape}, labels {labels.shape}, not uint8 (N, H, W, 3), (N, 4)")
-    split = text(group.attrs, "split", default_split)
-    return StoredPerson(name, split, labels, pixels.shape[1:3], pixels.id.get_offset())
+    split, digest = text(group.attrs, "split", default_split), hashlib.sha256(labels.tobytes() + pixels[:1].tobytes())
+    return StoredPerson(name, split, labels, pixels.shape[1:3], pixels.id.get_offset(), digest.hexdigest()[:16])
 
 
 @dataclass(frozen=True, eq=False)
