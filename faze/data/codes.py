@@ -1,10 +1,6 @@
-"""The store of codes, which the encoder computes from each strip: an HDF5 file with one group per person.
+"""The store of codes, which the encoder computes from each strip: one group per person (docs/reference/formats.md).
 
-Arrays of a person, float32: `z_app` (N, A); `z_gaze` (N, G, 3); `z_head` (N, D, 3); `gaze`, `head` (N, 2) rad, the
-labels; `gaze_hat` (N, 3), estimated by the gaze head. Attribute of a person: `split`.
-Attributes of the file: `dataset`; `pixel_source` of the strips; `checkpoint`, the hash of the network; the layers of
-the gaze head under their names in the checkpoint: `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H) and
-`gaze2.bias` (3,). The released code's files, which have no attributes, can be read too.
+The released code's files, which have no attributes, can be read too.
 """
 
 import io

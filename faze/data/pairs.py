@@ -1,7 +1,4 @@
-"""Strips of some people, from a file or from memory, and pairs of them in an order that depends only on the seed.
-
-Which pairs make up a step does not depend on the number of processes or loader workers, or on whether a run was
-resumed.
+"""Strips of some people, from a file or from memory, and the pairs of a step, which depend only on seed and step.
 
 Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. An index is a strip's position among the
 strips of all people, concatenated person by person.

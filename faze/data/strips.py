@@ -1,14 +1,7 @@
-"""The store of normalised strips: an HDF5 file with one group per person.
+"""The store of normalised strips: an HDF5 file with one group per person (docs/reference/formats.md).
 
-Arrays of a person: `pixels` (N, H, W, 3) uint8 RGB, contiguous; `labels` (N, 4) float32 rad, pitch and yaw of the gaze,
-then of the head; `file_name` (bytes); `frame_index` int64, the row in the person's annotation; `validity` uint8, an
-index into the file's `validities`.
-Attributes of a person: `split` (train, val or test), `device` (the camera) and `label_source`.
-Attributes of the file: `dataset`, `pixel_source` (RENDERED, the layout of the raw data set, or UNKNOWN_SOURCE) and
-`validities`.
-
-The released code reads our stores. We read its stores, which contain only pixels and labels; strips that are chunked or
-compressed are first copied by `faze preprocess` (layout `strips`).
+The released code reads our stores, and we read its stores, which contain only pixels and labels. Chunked or compressed
+strips are first copied by `faze preprocess` (layout `strips`).
 """
 
 import hashlib
@@ -56,8 +49,8 @@ class StripStore:
 
     def digest(self, *splits: str) -> str:
         """Return 16 hex digits that identify the people in some splits and their data."""
-        known = [(person.name, person.split, person.size, person.digest) for person in self.people]
-        return hashlib.sha256(repr([each for each in known if each[1] in splits]).encode()).hexdigest()[:16]
+        known = [(each.name, each.split, each.size, each.digest) for each in self.people if each.split in splits]
+        return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
 
 def read_store(path: Path, fold: Fold | None = None, default_split: str = "train") -> StripStore:
@@ -89,8 +82,9 @@ def _read_person(name: str, group: h5py.Group, default_split: str) -> StoredPers
     pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
     if pixels.dtype != np.uint8 or pixels.shape[3:] != (3,) or labels.shape != (len(pixels), 4):
         raise ValueError(f"pixels {pixels.dtype} {pixels.shape}, labels {labels.shape}, not uint8 (N, H, W, 3), (N, 4)")
-    split, digest = text(group.attrs, "split", default_split), hashlib.sha256(labels.tobytes() + pixels[:1].tobytes())
-    return StoredPerson(name, split, labels, pixels.shape[1:3], pixels.id.get_offset(), digest.hexdigest()[:16])
+    digest = hashlib.sha256(labels.tobytes() + pixels[:1].tobytes()).hexdigest()[:16]
+    split = text(group.attrs, "split", default_split)
+    return StoredPerson(name, split, labels, pixels.shape[1:3], pixels.id.get_offset(), digest)
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,14 +57,16 @@ def test_a_store_of_the_released_code_is_read(tmp_path: Path) -> None:
     assert read_store(tmp_path / "MPIIGaze.h5", default_split="").people[0].split == ""
 
 
-def test_a_digest_identifies_names_splits_and_labels(path: Path) -> None:
+def test_a_digest_identifies_people_and_their_data(path: Path) -> None:
     store = read_store(path)
     before, trained = store.digest("train", "val", "test"), store.digest("train")
     assert len({person.digest for person in store.people}) == 4
-    with h5py.File(path, "r+") as file:
-        file["00001/labels"][0, 0] += 1
-    assert read_store(path).digest("train") == trained
-    assert read_store(path).digest("train", "val", "test") != before
+    for name in ("labels", "pixels"):
+        with h5py.File(path, "r+") as file:
+            file[f"00001/{name}"][0] += 1
+        assert read_store(path).digest("train") == trained
+        assert (now := read_store(path).digest("train", "val", "test")) != before
+        before = now
 
 
 @pytest.mark.parametrize("fold", [0, 1, 2])
