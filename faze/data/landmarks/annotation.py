@@ -9,8 +9,8 @@ sensor.
 """
 
 import csv
-import dataclasses
 import functools
+from dataclasses import replace
 from importlib import resources
 
 import numpy as np
@@ -21,7 +21,6 @@ from faze.data.landmarks.detector import FaceDetector
 from faze.data.landmarks.pose import pose_of
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers import check_principal_point
 from faze.data.readers.person import Person, unreadable
 
 
@@ -52,18 +51,15 @@ def annotate(person: Person, detect: FaceDetector) -> Person:
         reason = f"the camera of device {person.device!r} is unknown: faze's devices.csv does not list it"
         return unreadable(person.name, person.folder, reason)
     cameras, reasons, poses = person.cameras.copy(), list(person.reasons), np.full((len(person.files), 6), np.nan)
-    distortions = np.zeros((len(person.files), 5)) if unknown else person.distortions
     for row in [row for row, reason in enumerate(reasons) if not reason]:
         try:
             image = read_image(person.folder / person.files[row])
             if unknown:
                 cameras[row] = estimate_camera(person.device, image.shape[1], image.shape[0])
-            check_principal_point(cameras[row], image.shape[1], image.shape[0])
             face = next(iter(detect(image)), UnusableFrame(NO_FACE))
             if isinstance(face, UnusableFrame):
                 raise face
-            poses[row] = pose_of(face, image, cameras[row], distortions[row])
+            poses[row] = pose_of(face, image, cameras[row], person.distortions[row])
         except UnusableFrame as unusable:
             reasons[row] = str(unusable)
-    found = {"cameras": cameras, "distortions": distortions, "poses": poses, "reasons": reasons}
-    return dataclasses.replace(person, **found, source="estimated")
+    return replace(person, cameras=cameras, poses=poses, reasons=reasons, source="estimated")
