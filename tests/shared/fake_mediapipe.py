@@ -20,8 +20,8 @@ def find(rgb):
     for mirrored, image in enumerate((rgb, rgb[:, ::-1])):
         key = hashlib.sha1(np.ascontiguousarray(image).tobytes()).hexdigest()
         if key in known:
-            x, y = (known[key] * rgb.shape[1::-1] - 0.5).T
-            return [np.column_stack([rgb.shape[1] - 1 - x, y])[known["mirrored"]] if mirrored else np.column_stack([x, y])]
+            face = np.abs([mirrored, 0] - known[key]) * rgb.shape[1::-1] - 0.5
+            return [face[known["mirrored"]] if mirrored else face]
     return []
 
 class FaceLandmarker:
