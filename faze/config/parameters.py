@@ -65,7 +65,7 @@ class Preprocess(NormalizedCamera):
 
 class Landmarks(Section):
     python: str | None
-    model: str | None
+    model: str
 
 
 class Data(Section):

@@ -32,6 +32,7 @@ preprocess:
     - {name: face, layout: mpiifacegaze, path: nowhere/face, splits: test}
     - {name: own, layout: manifest, path: nowhere.csv, splits: test}
     - {name: capture, layout: gazecapture, path: nowhere/capture, supplementary: nowhere.h5, splits: nowhere.json}
+    - {name: phones, layout: gazecapture, path: ., splits: test}
 """
 FAULTS = {  # line, key and a word of the reason or of the suggestion
     VALUES: [

@@ -26,6 +26,12 @@ def supplementary(wildcards):
     return f"{ROOT}/raw/{wildcards.dataset}_landmarks.h5" if data.path else f"{ROOT}/raw/{data.layout}_supplementary.h5"
 
 
+def landmarker(wildcards):
+    """Return MediaPipe's model; refuse to start without it if a data set has no head poses."""
+    refuse(missing_landmarker(settings), [DEFAULTS, *workflow.overwrite_configfiles])
+    return local(settings.landmarks.model)
+
+
 def splits(wildcards):
     """Return the list of people by split, if the data set has one."""
     listed = DATASETS[wildcards.dataset].splits
@@ -47,7 +53,7 @@ use rule stage as synthesise with:
 rule landmarks:
     input:
         raw=raw_data,
-        model=local(settings.landmarks.model) if settings.landmarks.model else [],
+        model=landmarker,
     output:
         out=f"{ROOT}/raw/{{dataset}}_landmarks.h5",
     conda:
