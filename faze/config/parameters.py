@@ -64,7 +64,6 @@ class Preprocess(NormalizedCamera):
 
 
 class Landmarks(Section):
-    python: str | None
     model: str
 
 

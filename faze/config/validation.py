@@ -135,7 +135,7 @@ def _datasets(config: Config) -> Iterator[Fault]:
 
 def _missing(config: Config) -> Iterator[Fault]:
     """Check that every file that the configuration names exists."""
-    named = {"train.start": config.train.start, "landmarks.python": config.landmarks.python}
+    named = {"train.start": config.train.start}
     for number, data in enumerate(config.preprocess.datasets):
         splits = None if data.splits in SPLITS else data.splits
         for name, path in {"path": data.path, "supplementary": data.supplementary, "splits": splits}.items():
