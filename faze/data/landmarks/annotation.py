@@ -46,12 +46,13 @@ def annotate(person: Person, detect: FaceDetector) -> Person:
     Returns:
         The same person, with a reason for each frame without a head pose.
     """
-    unknown = np.isnan(person.cameras).all()
-    if any(person.files) and unknown and person.device.casefold() not in _focal_lengths_px():
+    usable = [row for row, reason in enumerate(person.reasons) if not reason]
+    unknown = np.isnan(person.cameras[usable]).any()
+    if unknown and person.device.casefold() not in _focal_lengths_px():
         reason = f"the camera of device {person.device!r} is unknown: faze's devices.csv does not list it"
         return unreadable(person.name, person.folder, reason)
     cameras, reasons, poses = person.cameras.copy(), list(person.reasons), np.full((len(person.files), 6), np.nan)
-    for row in [row for row, reason in enumerate(reasons) if not reason]:
+    for row in usable:
         try:
             image = read_image(person.folder / person.files[row])
             if unknown:
