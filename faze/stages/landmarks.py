@@ -52,7 +52,7 @@ def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
 
 
 def _annotate(person: Person, model: Path, folder: Path) -> Person:
-    """Annotate a person, or read the finished one, whose file is named by a hash of all that is known but the images."""
+    """Annotate a person, or read the finished one, whose file is named by a hash of all but the images."""
     part = folder / joblib.hash(person)
     if not part.exists():
         cv2.setNumThreads(1)
