@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
 from faze.config.validation import read_config
-from faze.data.landmarks import NO_FACE, pose_of
+from faze.data.landmarks import NO_FACE
 from faze.data.landmarks.detector import FaceDetector, open_faces
+from faze.data.landmarks.pose import pose_of
 from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
@@ -31,11 +32,7 @@ from faze.model.inference import for_inference
 from faze.model.weights import load_model, network_hash
 from faze.weights import SHIPPED, network_path
 
-LANDMARKER = Path("face_landmarker.task")  # used if it is in the working directory
-REMEDY = (
-    "run `make landmarker` in a clone of faze, or install MediaPipe as docs/how-to/real-data.md describes, and pass "
-    "--landmarker face_landmarker.task"
-)
+LANDMARKER = Path("face_landmarker.task")  # the default, in the working directory
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +93,7 @@ class GazeEstimator:
 
         Args:
             model: checkpoint of DT-ED; default: the network of the package.
-            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER or, without it, the mesh in MediaPipe.
+            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER.
             person: file that `faze calibrate` wrote with this network.
             lens: the lens of all frames that have no camera of their own; None: an assumed one.
             faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
@@ -106,9 +103,8 @@ class GazeEstimator:
         """
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
-        landmarker = landmarker or (LANDMARKER if LANDMARKER.is_file() else None)
         with contextlib.ExitStack() as stack:
-            opening = open_faces(Path(landmarker) if landmarker else None, faces, REMEDY)
+            opening = open_faces(Path(landmarker or LANDMARKER), faces)
             detect = stack.enter_context(opening) if faces else _no_faces
             parts = (for_inference(dted), network_hash(dted), dted.camera or read_config().preprocess.camera(), detect)
             return cls(*parts, known, lens or Lens(), stack.pop_all())

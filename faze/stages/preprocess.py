@@ -1,16 +1,15 @@
 """Rule `preprocess`: raw camera frames -> normalised, labelled eye strips (FAZE section 3), and rejected frames.
 
-Shards of frames are normalised in parallel and stored, so that a killed run can resume. The output does not depend on
-the number of processes or on interruptions. The input can also be an HDF5 file of strips instead of a folder of frames;
-the strips are then copied.
+The output does not depend on the number of processes or on interruptions. The input can also be an HDF5 file of strips
+instead of frames; the strips are then copied.
 """
 
 from pathlib import Path
 
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
-from faze.data.preparation.prepare import copy_strips, normalise
-from faze.data.preparation.shards import disk_may_fill
+from faze.data.preparation.normalise import normalise
+from faze.data.preparation.store import copy_strips
 
 FILES = ("manifest", "strips")  # layouts that are a file, not a folder
 
@@ -23,9 +22,8 @@ def main(
     if raw.is_dir() == (entry.layout in FILES):
         kind = "folder" if raw.is_dir() else "file"
         raise UserError(f"{raw}: is a {kind}, but the layout {entry.layout} is not: correct one of them")
-    with disk_may_fill(out.parent):
-        if entry.layout == "strips":
-            counts = copy_strips(config, raw, out, rejects)
-        else:
-            counts = normalise(config, raw, supplementary, threads, out, rejects)
+    if entry.layout == "strips":
+        counts = copy_strips(config, raw, out, rejects)
+    else:
+        counts = normalise(config, raw, supplementary, threads, out, rejects)
     print(f"{entry.name}: {counts}, listed in {rejects}")

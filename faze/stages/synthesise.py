@@ -9,8 +9,8 @@ from pathlib import Path
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.config.stage_config import Resolved
-from faze.data.readers import RENDERED_MARK
 from faze.data.store.supplementary import write_supplementary, write_truth
+from faze.data.synthetic import RENDERED_MARK
 from faze.data.synthetic.people import annotation_of, render_everybody
 
 

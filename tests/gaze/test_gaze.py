@@ -103,7 +103,7 @@ def run(dted: DTED, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Run the command with a detector that knows every frame except black ones."""
 
     @contextlib.contextmanager
-    def open_faces(model: Path | None, most: int, remedy: str) -> Iterator:
+    def open_faces(model: Path, most: int) -> Iterator:
         def detect(image: NDArray[np.uint8]) -> list[NDArray]:
             lens = assume_camera(60.0, *image.shape[1::-1])
             return [landmarks_of(pose, lens) for pose in POSES[:most]] if image.max() > 20 else []

@@ -47,7 +47,7 @@ def run(dted: DTED, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     """Run the command with a detector that knows every frame except dark ones."""
 
     @contextlib.contextmanager
-    def open_faces(model: Path | None, most: int, remedy: str) -> Iterator:
+    def open_faces(model: Path, most: int) -> Iterator:
         def detect(image: NDArray[np.uint8]) -> list[NDArray]:
             points = cv2.projectPoints(FACE_MODEL_MM, POSE[:3], POSE[3:], CAMERA_MATRIX, np.zeros(5))[0]
             return [with_open_eyes(points.reshape(-1, 2))] if image.max() > 20 else []

@@ -71,7 +71,7 @@ def rows(person: Rendered, video: Path, tmp_path: Path, monkeypatch: pytest.Monk
     numbers = iter(range(len(DURATIONS) + 1))
 
     @contextlib.contextmanager
-    def open_faces(model: Path | None, most: int, remedy: str) -> Iterator:
+    def open_faces(model: Path, most: int) -> Iterator:
         def detect(image: NDArray[np.uint8]) -> list[NDArray]:
             frame = min(next(numbers), len(DURATIONS) - 1)  # ffmpeg shows the last frame twice
             pose = person.known.head_pose[person.rows[frame]]

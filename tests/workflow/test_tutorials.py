@@ -15,7 +15,6 @@ import pytest
 from checkout import ROOT, Answer, Checkout, environment
 
 from faze.config.validation import read_config
-from faze.data.landmarks.pose import FACE_MODEL_MM, VERTICES
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, gaze_origins_mm
 from faze.data.readers.screen import read_screen
 from faze.data.synthetic.layouts import supplementary
@@ -108,9 +107,8 @@ def write_own_video(folder: Path) -> None:
     for row, image in enumerate([*decoded, *images[6:]]):
         fx, fy, cx, cy = known.camera_parameters[row]
         lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known.distortion_parameters[row]
-        points = cv2.projectPoints(FACE_MODEL_MM, known.head_pose[row, :3], known.head_pose[row, 3:], *lens)[0][:, 0]
-        of_frame = (fake_mediapipe.with_open_eyes(points) + 0.5) / [width, height]
-        shares[fake_mediapipe.key_of(image)] = np.column_stack([VERTICES, of_frame])
+        points = fake_mediapipe.project(known.head_pose[row], *lens)
+        shares[fake_mediapipe.key_of(image)] = (points + 0.5) / [width, height]
     fake_mediapipe.install(folder, shares)
     (folder / "face_landmarker.task").touch()
 

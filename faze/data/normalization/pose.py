@@ -1,4 +1,4 @@
-"""Compute the poses of virtual cameras, and the labels relative to them, for all n frames of a shard at once.
+"""Compute the poses of virtual cameras, and the labels relative to them, for n frames at once.
 
 Camera frame: x right, y down, z away from the camera; mm. Head frame: the same axes for a head that faces the camera.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.geometry import pitchyaw_from_vector
+from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import NormalizedCamera
 
 # Inner eye corners, mm, head frame: in the 6-point face model of MPIIFaceGaze (columns 2 and 3), ...
@@ -49,7 +49,7 @@ def normalize_poses(
     Args:
         rotation_vectors: (n, 3) head -> camera, rad; float64, like all arrays.
         translations_mm: (n, 3) head -> camera.
-        inner_eye_corners_mm: (n, 2, 3) in the head frame.
+        inner_eye_corners_mm: (2, 3) or (n, 2, 3) in the head frame.
         gaze_targets_mm: (n, 3) in the camera frame.
 
     Returns:
@@ -72,8 +72,40 @@ def normalize_poses(
         # A frontal gaze points from the face to the camera, along -z; the labels describe its mirror image.
         directions = np.stack([-gazes, heads[:, :, 2]], axis=1) @ np.swapaxes(rotations, 1, 2)  # (n, 2, 3)
         labels = pitchyaw_from_vector(directions).reshape(-1, 4)
+    return NormalizedPose(rotations, origins, labels), _first(reasons)
+
+
+def _first(reasons: dict[str, NDArray[np.bool_]]) -> list[str]:
+    """Return the first reason that holds for each of n frames, or ""."""
     first = np.select(list(reasons.values()), list(range(1, 1 + len(reasons))), 0)
-    return NormalizedPose(rotations, origins, labels), [("", *reasons)[number] for number in first]
+    return [("", *reasons)[number] for number in first]
+
+
+def find_impossible(labels: NDArray) -> list[str]:
+    """Explain why labels cannot be true: an inverted sign, exchanged columns, or degrees in place of radians.
+
+    An eye turns by at most about 55 degrees in the head, and head poses of fitted face models are biased by ten degrees
+    or more. A gaze that is 90 degrees away from the head is therefore impossible.
+
+    Args:
+        labels: (n, 4) gaze pitch, yaw, head pitch, yaw in rad, in the normalised camera.
+
+    Returns:
+        For each row the reason, or "" if the labels are possible.
+    """
+    finite = np.isfinite(labels).all(axis=1)
+    known = np.where(finite[:, None], labels, 0).astype(np.float64)
+    beyond = np.abs(known) > np.pi / 2 + 1e-3
+    gaze, head = vector_from_pitchyaw(known[:, :2]), vector_from_pitchyaw(known[:, 2:])
+    reasons = {
+        "labels are not finite": ~finite,
+        "pitch is beyond 90 degrees: are the angles in degrees instead of radians?": beyond[:, [0, 2]].any(axis=1),
+        "the head faces away from the camera: check the unit and the axes of the head pose": beyond[:, 3],
+        "the gaze points away from the camera: check the signs of the target and of the head pose": beyond[:, 1],
+        "the gaze target is behind the head: check the signs of the target and of the head pose": (gaze * head).sum(1)
+        <= 0,
+    }
+    return _first(reasons)
 
 
 def gaze_origins_mm(rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
@@ -82,7 +114,7 @@ def gaze_origins_mm(rotation_vectors: NDArray, translations_mm: NDArray, inner_e
 
 
 def _origins(heads: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
-    return (heads @ inner_eye_corners_mm.mean(axis=1)[:, :, None])[:, :, 0] + translations_mm
+    return (heads @ inner_eye_corners_mm.mean(axis=-2)[..., None])[:, :, 0] + translations_mm
 
 
 def _rotations(vectors: NDArray) -> NDArray:

@@ -1,54 +1,37 @@
 """Assign people to train, val and test: as the data state, everyone to test, or as listed in a JSON file."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from faze.base.errors import UserError
 from faze.base.files import reading
 from faze.config.validation import SPLITS as WORDS
-from faze.data.store.layout import SPLITS
 
-UNLISTED = "not in the list of splits"  # reason to leave a person out
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The splits of one data set's people."""
-
-    all_test: bool
-    listed: Mapping[str, str]  # by person
-
-    @classmethod
-    def of(cls, splits: str) -> "Splits":
-        """Read `splits` of a data set's entry.
-
-        Raises:
-            UserError: It is the path of a file that is missing or invalid, or contains a person twice.
-        """
-        return cls(splits in ("test", "leave_one_person_out"), {} if splits in WORDS else read_splits(Path(splits)))
-
-    def split(self, person: str, stated: str) -> str:
-        """Return a person's split, given the one that the data state, if any; "" if it is unknown."""
-        return "test" if self.all_test else self.listed.get(person, stated)
+SPLITS = ("train", "val", "test")
+# A reason to leave a person out.
+NO_SPLIT = "the data state no split: set `splits` of this data set to test, or to a JSON file that lists the person"
+SplitRule = Callable[[str, str], str]  # person, and the split that the data state, or "" -> split, or "" if unknown
 
 
-def read_splits(path: Path) -> dict[str, str]:
-    """Read the split of each person from a JSON file: {"train": [people], "val": [people], "test": [people]}.
+def split_rule(splits: str) -> SplitRule:
+    """Return the rule that `splits` of a data set's entry describes.
 
     Raises:
-        UserError: The file is missing or invalid, or contains a person twice.
+        UserError: It is the path of a file that is missing or invalid, or contains a person twice.
     """
-    with reading(path, "write it again as JSON"):
+    if splits not in WORDS:
+        listed = _read_list(Path(splits))
+        return lambda person, stated: listed.get(person, stated)
+    return (lambda person, stated: stated) if splits == "stated" else (lambda person, stated: "test")
+
+
+def _read_list(path: Path) -> dict[str, str]:
+    with reading(path, 'write {"train": [people], "val": [people], "test": [people]} as JSON'):
         content = json.loads(path.read_text(encoding="utf-8-sig"))
-    lists = list(content.values()) if isinstance(content, dict) else []
-    if not lists or set(content) - set(SPLITS) or not all(isinstance(people, list) for people in lists):
-        raise UserError(f'{path}: expected {{"train": [...], "val": [...], "test": [...]}} with lists of people')
-    splits: dict[str, str] = {}
-    for split, people in content.items():
-        for person in map(str, people):
-            if person in splits:
-                raise UserError(f"{path}: person {person} is in {splits[person]} and also in {split}")
-            splits[person] = split
+        splits = {str(person): split for split in SPLITS for person in content.get(split, [])}
+        if set(content) - set(SPLITS):
+            raise ValueError(f"unknown split {min(set(content) - set(SPLITS))}")
+    if len(splits) < sum(map(len, content.values())):
+        raise UserError(f"{path}: a person is listed twice, but belongs to one split")
     return splits

@@ -1,194 +1,278 @@
 """Read a manifest: anyone's frames, described by one CSV or Parquet file with one frame a line.
 
-docs/how-to/own-frames.md describes the columns. All coordinates are OpenCV's, in the camera frame: x right, y down, z
-away from the camera, in mm and px.
+docs/how-to/own-frames.md describes the columns. Faults of the whole file are errors; a faulty line gives its frame a
+reason, with line and column.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from faze.base.errors import DamagedFile, UserError
+from faze.base.errors import UserError
+from faze.base.geometry import vector_from_pitchyaw
+from faze.data.normalization.images import read_upright_size
 from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
+    UnusableFrame,
+    find_impossible,
     gaze_origins_mm,
     normalize_poses,
 )
-from faze.data.readers import Frame, Reject
-from faze.data.readers.manifest_columns import POSE
-from faze.data.readers.manifest_lines import ManifestLines, UnposedFrame, as_frame
-from faze.data.readers.manifest_table import read_layout
-from faze.data.readers.manifest_units import explain_head_distances
-from faze.data.readers.plausibility import find_impossible
-from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons
+from faze.data.readers.camera import assumed_camera, read_camera
+from faze.data.readers.columns import INTRINSICS, LENS, POSE, TARGETS
+from faze.data.readers.manifest_table import Table, read_table
+from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, lie_on_screen
+from faze.data.readers.screen import FILE, read_screen
+from faze.data.readers.supplementary import read_supplementary
 
-SUFFIXES = (".csv", ".tsv", ".parquet")  # of a manifest
+SPLITS = ("train", "val", "test")
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
-_ABSENT = "not in the supplementary annotation: run `faze landmarks` again"
+FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
+HEAD_MM = (100.0, 10_000.0)  # distance of a head from its camera
+_FARTHEST_MM = 1e5  # of a target
+_M_MM, _CM_MM, _FEWEST = 3.0, 30.0, 10  # targets no farther than this are in m or cm; of so many different ones
+_LENS_LENGTH = 14  # of the longest of OpenCV's lens models; zeros complete shorter ones
 
 
 def needs_landmarks(path: Path) -> bool:
-    """Return whether a manifest has no head poses, reading only its header.
+    """Return whether a manifest has no head poses."""
+    return not read_table(path, most=2).columns.posed
+
+
+def open_manifest(path: Path, supplementary: Path | None) -> People:
+    """Read a manifest, with the head poses of its columns or of the HDF5 that `faze landmarks` wrote for it."""
+    return {person.name: lambda person=person: person for person in read_manifest(path, supplementary)}
+
+
+def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = True) -> list[Person]:
+    """Read the people of a manifest, sorted by name; their frames are in the order of `session` and `time_s`.
+
+    Args:
+        path: CSV or Parquet; the paths in it are relative to its folder.
+        supplementary: HDF5 that `faze landmarks` wrote for this manifest; None if the manifest has head poses.
+        posed: False: head poses may be missing, and are then NaN.
 
     Raises:
-        UserError: The file cannot be read, or its columns are incomplete or ambiguous.
+        UserError: The manifest has a fault that concerns all lines, or head poses are missing or given twice.
     """
-    return not read_layout(path).has_pose
-
-
-@dataclass(frozen=True, eq=False)
-class _Poses:
-    """Head poses, targets and labels of n lines, in the camera frame."""
-
-    rotations: NDArray  # (n, 3) head -> camera, rad
-    translations_mm: NDArray  # (n, 3)
-    corners_mm: NDArray  # (n, 2, 3) inner eye corners in the head frame
-    targets_mm: NDArray  # (n, 3)
-    labels: NDArray  # (n, 4)
-    label_source: str
-
-
-class Manifest:
-    """The people of a manifest, with the head poses of its columns or of `faze landmarks`."""
-
-    layout = "manifest"
-
-    def __init__(self, path: Path, supplementary: Path | None) -> None:
-        """Read and check all lines.
-
-        Args:
-            path: CSV or Parquet; the paths in it are relative to its folder.
-            supplementary: HDF5 that `faze landmarks` wrote for this manifest; None if the manifest has head poses.
-
-        Raises:
-            UserError: The manifest has a fault that concerns all lines, or head poses are missing or given twice.
-        """
-        self.lines = ManifestLines(path)
-        self._supplementary = supplementary
-        self._annotated: dict[str, int] = {}
-        if self.lines.layout.has_pose:
-            self._poses = self.lines.table.array(*POSE)
-            if supplementary is not None:
-                raise UserError(
-                    f"{path}: has head poses, and so has {supplementary}: remove the columns {POSE[0]} to "
-                    f"{POSE[-1]}, or do not pass the annotation"
-                )
-        elif supplementary is None:
-            raise UserError(
-                f"{path}: has no head poses: add the columns {', '.join(POSE)}, or pass "
-                "the annotation that `faze landmarks` writes"
-            )
-        else:
-            self._annotated = supplementary_persons(supplementary)
-
-    def persons(self) -> list[str]:
-        """List the people, sorted."""
-        return self.lines.persons()
-
-    def count(self, person: str) -> int:
-        """Count the lines of a person."""
-        return self.lines.count(person)
-
-    def entries(self, person: str) -> Iterator[Frame | Reject]:
-        """See Reader; yields one record a line, in the order of `session` and `time_s` if these columns exist."""
-        try:
-            lines, poses = self._read(person)
-        except DamagedFile:
-            raise
-        except UserError as error:
-            yield Reject(person, "", str(error))
-            return
-        for row, line in enumerate(lines):
-            pose = poses.rotations[row], poses.translations_mm[row], poses.corners_mm[row]
-            yield line if isinstance(line, Reject) else as_frame(line, *pose, poses.targets_mm[row], poses.label_source)
-
-    def labels(self, person: str) -> tuple[list[UnposedFrame | Reject], NDArray]:
-        """Return a person's lines, in the order of `entries`, and their labels.
-
-        Returns:
-            The lines, and (n, 4) gaze pitch, yaw, head pitch, yaw in rad in the normalised camera; the labels of a
-            Reject are undefined.
-
-        Raises:
-            UserError: The annotation does not contain the person, or cannot be read.
-        """
-        lines, poses = self._read(person)
-        return lines, poses.labels
-
-    def _read(self, person: str) -> tuple[list[UnposedFrame | Reject], "_Poses"]:
-        """Read a person's lines and poses; replace lines without valid labels with rejects."""
-        lines = list(self.lines.unposed(person))
-        numbers, corners, reasons, source = (self._column_poses if self.lines.layout.has_pose else self._read_poses)(
-            lines, person
+    table = read_table(path)
+    if table.columns.posed and supplementary:
+        raise UserError(f"{path}: has head poses, and so has {supplementary}: remove one of them")
+    if posed and not table.columns.posed and not supplementary:
+        raise UserError(
+            f"{path}: has no head poses: add the columns {', '.join(POSE)}, or pass the annotation that `faze "
+            "landmarks` writes"
         )
-        rotations, translations = numbers[:, :3], numbers[:, 3:]
-        targets = np.full((len(lines), 3), np.nan)
-        for row, origin in enumerate(gaze_origins_mm(rotations, translations, corners)):
-            if isinstance(line := lines[row], UnposedFrame):
-                targets[row] = line.target_from(origin)
-        labels, faults = _find_labels(rotations, translations, corners, targets)
-        for row, reason in enumerate(reasons):
-            line, reason = lines[row], reason or faults[row]
-            if reason and isinstance(line, UnposedFrame):
-                words = f"line {line.line}: {reason}"
-                lines[row] = Reject(person, line.file_name, words)
-        return lines, _Poses(rotations, translations, corners, targets, labels, source)
-
-    def _column_poses(
-        self, lines: Sequence[UnposedFrame | Reject], person: str
-    ) -> tuple[NDArray, NDArray, list[str], str]:
-        """Return (n, 6) head poses, (n, 2, 3) inner eye corners, reasons against them, and the source of the labels."""
-        rows, table = self.lines.rows[person], self.lines.table
-        poses = self._poses[rows]
-        names = [(table.texts["face_model"][row] or "faze") if "face_model" in table.texts else "faze" for row in rows]
-        reasons = [
-            reason if name in FACE_MODELS else f"column face_model: is {name[:40]!r}, not {' or '.join(FACE_MODELS)}"
-            for name, reason in zip(names, explain_head_distances(poses[:, 3:]), strict=True)
-        ]
-        corners = np.stack([FACE_MODELS.get(name, INNER_EYE_CORNERS_14_MM) for name in names])
-        return poses, corners, reasons, "annotated"
-
-    def _read_poses(
-        self, lines: Sequence[UnposedFrame | Reject], person: str
-    ) -> tuple[NDArray, NDArray, list[str], str]:
-        """Return the same as `_column_poses`, from the supplementary annotation."""
-        if person not in self._annotated:
-            raise UserError(_ABSENT)
-        entries = read_supplementary(self._supplementary, person)
-        rows = {name: row for row, name in enumerate(entries.file_names)}
-        poses, reasons = np.full((len(lines), 6), np.nan), []
-        for position, line in enumerate(lines):
-            row = rows.get(line.file_name)
-            reasons.append(_ABSENT if row is None else _explain_entry(entries, row, line))
-            if row is not None:
-                poses[position] = entries.head_pose[row]
-        corners = np.broadcast_to(INNER_EYE_CORNERS_14_MM, (len(lines), 2, 3))
-        return poses, corners, reasons, entries.label_source
+    everyone = _read_frames(table)
+    people = []
+    for name, rows in _rows_of_people(table):
+        person = replace(everyone[rows], name=name, split=table.texts("split", "test")[rows[0]].lower())
+        if supplementary:
+            _take_poses(person, read_supplementary(supplementary, name, person.folder))
+        if posed:
+            _check_labels(person, table.lines[rows])
+        people.append(person)
+    return people
 
 
-def _explain_entry(entries: Supplementary, row: int, line: UnposedFrame | Reject) -> str:
-    """Explain why an entry of the annotation does not give a line's head pose; return "" if it does."""
-    if isinstance(line, Reject):
-        return line.reason
-    if entries.reasons and entries.reasons[row]:
-        return entries.reasons[row]
-    lenses = np.zeros((2, 14))  # shorter ones are completed by zeros, as OpenCV does
-    for lens, values in zip(lenses, (line.distortion, entries.distortion_parameters[row]), strict=True):
-        lens[: len(values)] = values[:14]
-    camera = line.camera_matrix[[0, 1, 0, 1], [0, 1, 2, 2]]
-    if not np.allclose(camera, entries.camera_parameters[row], rtol=1e-9) or not np.allclose(*lenses):
-        return "its head pose was estimated with another camera: run `faze landmarks` again"
-    return ""
+def _rows_of_people(table: Table) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Yield each person's rows, in the order of session and time."""
+    names, splits = pd.Series(table.texts("person")), pd.Series(table.texts("split", "test")).str.lower()
+    table.refuse(names == "", "person", "the person is missing")
+    table.refuse(names.str.contains(r"^\.|/"), "person", "a name may not begin with . or contain /")
+    table.refuse(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
+    differs = splits != splits.groupby(names).transform("first")
+    table.refuse(differs, "split", "the person is in another split in an earlier line, but belongs to one")
+    differs = names != names.groupby(table.texts("image")).transform("first")
+    table.refuse(differs, "person", "an earlier line states another person for the same image")
+    order = pd.DataFrame({"session": pd.factorize(table.texts("session"))[0], "time_s": _times(table)})
+    rows = order.sort_values(["session", "time_s"], kind="stable").index.to_numpy()
+    for name in sorted(set(names)):
+        yield name, rows[names[rows] == name]
 
 
-def _find_labels(
-    rotations: NDArray, translations: NDArray, corners: NDArray, targets: NDArray
-) -> tuple[NDArray, list[str]]:
-    """Compute (n, 4) labels, and for each row why it cannot have them, or ""."""
-    poses, reasons = normalize_poses(rotations, translations, corners, targets)
+def _times(table: Table) -> NDArray[np.float64]:
+    """Return the time of each line in seconds, which a table states as a number or by ISO 8601."""
+    texts = pd.Series(table.texts("time_s", "0"))
+    times = pd.to_numeric(texts, errors="coerce")
+    if times.isna().all():
+        dates = pd.to_datetime(texts, format="ISO8601", errors="coerce", utc=True)
+        times = (dates - dates.min()).dt.total_seconds()
+    table.reject(times.isna(), "time_s", "neither seconds nor ISO 8601")
+    return times.to_numpy(float)
+
+
+def _read_frames(table: Table) -> Person:
+    """Read everything about the frames of all people but their names and splits."""
+    folder = table.path.absolute().parent
+    files = [image.removeprefix(f"{folder}/") for image in table.texts("image")]
+    table.reject(["\\" in file for file in files], "image", "write / between folders")
+    table.reject([not is_inside(file) for file in files], "image", OUTSIDE)
+    cameras, distortions = _read_cameras(table, folder, files)
+    models = table.texts("face_model", "faze")
+    table.reject([model not in FACE_MODELS for model in models], "face_model", f"not one of {', '.join(FACE_MODELS)}")
+    targets_mm, gaze, on_screen = _read_targets(table, folder)
+    return Person(
+        name="",
+        folder=folder,
+        poses=_read_poses(table),
+        files=files,
+        reasons=table.reasons.tolist(),
+        cameras=cameras,
+        distortions=distortions,
+        targets_mm=targets_mm,
+        gaze=gaze,
+        corners_mm=np.stack([FACE_MODELS.get(model, INNER_EYE_CORNERS_14_MM) for model in models]),
+        on_screen=on_screen,
+        source="assumed_camera" if table.columns.camera == "hfov_deg" else "annotated",
+    )
+
+
+def _read_cameras(table: Table, folder: Path, files: list[str]) -> tuple[NDArray, NDArray]:
+    """Return the camera matrix (N, 3, 3) and distortion (N, d) of each line."""
+    if table.columns.camera == "columns":
+        table.reject(table.numbers("fx_px", "fy_px").min(axis=1) <= 0, "", "a focal length must be positive")
+        lens = [name for name in (*LENS, "k3") if name in table.cells]
+        return camera_matrices(table.numbers(*INTRINSICS)), table.numbers(*lens) if lens else np.zeros((len(files), 5))
+    matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), _LENS_LENGTH))
+    if table.columns.camera == "hfov_deg":
+        least, most = FIELD_OF_VIEW_DEG
+        angles = table.cells["hfov_deg"].to_numpy()
+        outside = (angles < least) | (angles > most)
+        table.reject(outside, "hfov_deg", f"not between {least:g} and {most:g} degrees: is it in radians?")
+        for row, size in _read_sizes(table, folder, files, table.reasons == "").items():
+            matrices[row] = assumed_camera(angles[row], *size)[0]
+        return matrices, distortions
+    names = table.texts("camera")
+    for name in sorted(set(names)):
+        rows = names == name
+        try:
+            if not is_inside(name):
+                raise UserError(OUTSIDE if name else "state a file")
+            matrix, distortion, calibrated = read_camera(folder / name)
+        except UserError as error:
+            table.reject(rows, "camera", str(error))
+            continue
+        matrices[rows], distortions[rows, : len(distortion)] = matrix, distortion
+        for row, size in _read_sizes(table, folder, files, rows).items() if calibrated else ():
+            if size != calibrated:
+                table.reject(np.arange(len(rows)) == row, "image", wrong_size(calibrated, size))
+    return matrices, distortions
+
+
+def _read_sizes(table: Table, folder: Path, files: list[str], rows: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
+    """Return width and height of the selected lines' images by row; reject lines whose image cannot be read."""
+    sizes = {}
+    for row in np.flatnonzero(rows & (table.reasons == "")):
+        try:
+            sizes[row] = read_upright_size(folder / files[row])
+        except UnusableFrame as unusable:
+            table.reject(np.arange(len(rows)) == row, "image", str(unusable))
+    return sizes
+
+
+def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
+    """Explain that frames have another width and height than those of the calibration."""
+    return (
+        f"the lens was calibrated with {calibrated[0]} x {calibrated[1]} px, but the frame has {size[0]} x {size[1]}: "
+        "calibrate with frames of this size"
+    )
+
+
+def _read_poses(table: Table) -> NDArray[np.float64]:
+    """Return head poses (N, 6), NaN if the manifest has none; refuse degrees, and reject impossible distances."""
+    if not table.columns.posed:
+        return np.full((len(table.lines), 6), np.nan)
+    poses = table.numbers(*POSE)
+    turned = np.linalg.norm(poses[:, :3], axis=1) > 2 * np.pi
+    table.refuse(turned, POSE[0], "turns the head by more than a full turn: write a rotation vector in radians")
+    distance_mm = np.linalg.norm(poses[:, 3:], axis=1)
+    for unit, least, most in (("m", 0, 10), ("cm", 10, HEAD_MM[0]), ("µm", HEAD_MM[1], np.inf)):
+        within = (distance_mm >= least) & (distance_mm < most)
+        table.reject(within, POSE[5], f"the head is not {HEAD_MM[0]:g} to {HEAD_MM[1]:g} mm away: is it in {unit}?")
+    return poses
+
+
+def _read_targets(table: Table, folder: Path) -> tuple[NDArray, NDArray | None, NDArray | None]:
+    """Return targets (N, 3) in mm or NaN, gaze vectors (N, 3) or None, and whether targets are on their screen."""
+    kind = table.columns.target
+    names = TARGETS[kind]
+    values = table.numbers(*names)
+    if kind == "mm":
+        _check_targets_mm(table, values)
+        return values, None, None
+    if kind == "px":
+        targets_mm, on_screen = _project(table, folder, values)
+        return targets_mm, None, on_screen
+    if kind == "rad":
+        for name, most in zip(names, (np.pi / 2, np.pi), strict=True):
+            beyond = np.abs(table.cells[name]) > most + 1e-6
+            table.refuse(beyond, name, f"more than {most:.2f} rad: if it is in degrees, call the column {name[:-3]}deg")
+    angles = np.radians(values) if kind == "deg" else values
+    return np.full((len(values), 3), np.nan), vector_from_pitchyaw(angles), None
+
+
+def _check_targets_mm(table: Table, targets_mm: NDArray) -> None:
+    """Refuse a table whose targets (N, 3) are in m or cm instead of mm."""
+    distances = np.linalg.norm(targets_mm, axis=1)
+    table.refuse(distances > _FARTHEST_MM, TARGETS["mm"][0], "the target is more than 100 m away: write it in mm")
+    farthest = np.nanmax(distances, initial=0)
+    several = len(np.unique(targets_mm[np.isfinite(distances)], axis=0)) >= _FEWEST
+    if 0 < farthest < _M_MM or (0 < farthest < _CM_MM and several):
+        unit, factor = ("m", 1000) if farthest < _M_MM else ("cm", 10)
+        raise UserError(
+            f"{table.path}: the farthest gaze target is {farthest:.2g} mm from the camera: the targets seem to be in "
+            f"{unit}; multiply them by {factor}"
+        )
+
+
+def _project(table: Table, folder: Path, targets_px: NDArray) -> tuple[NDArray, NDArray]:
+    """Convert targets from px to mm by the screen of each line, and find out which are on their screen."""
+    names = table.texts("screen", FILE)
+    targets_mm, on_screen = np.full((len(names), 3), np.nan), np.full(len(names), np.nan)
+    for name in sorted(set(names)):
+        rows = names == name
+        try:
+            if not is_inside(name):
+                raise UserError(OUTSIDE if name else "state a file")
+            screen = read_screen(folder / name)
+        except UserError as error:
+            if "screen" not in table.cells:
+                raise UserError(f"{table.path}: targets in px need {FILE} beside it: {error}") from None
+            table.reject(rows, "screen", str(error))
+            continue
+        targets_mm[rows] = screen.to_mm(targets_px[rows])
+        on_screen[rows] = lie_on_screen(targets_px[rows], screen.size_px)
+    return targets_mm, on_screen
+
+
+def _take_poses(person: Person, found: Person) -> None:
+    """Give a person the head poses that `faze landmarks` estimated."""
+    rows = {file: row for row, file in enumerate(found.files)}
+    if person.source != "assumed_camera":
+        person.source = found.source
+    for row, file in enumerate(person.files):
+        at = rows.get(file)
+        if at is None:
+            why = "not in the supplementary annotation: run `faze landmarks` again"
+        elif not found.reasons[at] and not np.allclose(found.cameras[at], person.cameras[row], rtol=1e-9):
+            why = "its head pose was estimated with another camera: run `faze landmarks` again"
+        else:
+            why, person.poses[row] = found.reasons[at], found.poses[at]
+        person.reasons[row] = person.reasons[row] or why
+
+
+def _check_labels(person: Person, lines: NDArray[np.int64]) -> None:
+    """Complete the targets, and reject frames whose labels cannot be true."""
+    rotations, translations_mm = person.poses[:, :3], person.poses[:, 3:]
+    person.targets_mm = person.targets_from(gaze_origins_mm(rotations, translations_mm, person.corners_mm))
+    poses, faults = normalize_poses(rotations, translations_mm, person.corners_mm, person.targets_mm)
     impossible = find_impossible(poses.labels)
-    return poses.labels, [reason or other for reason, other in zip(reasons, impossible, strict=True)]
+    for row, line in enumerate(lines):
+        if not person.reasons[row] and (fault := faults[row] or impossible[row]):
+            person.reasons[row] = f"line {line}: {fault}"

@@ -3,15 +3,18 @@
 Coordinates are OpenCV's, in the camera frame: x right, y down, z away from the camera, in mm and px.
 """
 
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 
 GAZE_DISTANCE_MM = 1000.0  # of the point that stands for a gaze direction
+OUTSIDE = "path leads out of the data folder"  # a reason to leave a frame out
 
 
 @dataclass(eq=False)
@@ -40,8 +43,46 @@ class Person:
         """Return targets (n, 3): the stated ones, or points 1 m from the gaze origins (n, 3) along the gaze."""
         return self.targets_mm if self.gaze is None else origins_mm - GAZE_DISTANCE_MM * self.gaze
 
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Person":
+        """Return some of the frames."""
+        chosen = {}
+        for name in ("files", "reasons", "cameras", "distortions", "poses", "targets_mm", "gaze", "on_screen"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                chosen[name] = np.array(value, object)[rows].tolist()
+            elif value is not None:
+                chosen[name] = value[rows]
+        corners_mm = self.corners_mm if self.corners_mm.ndim == 2 else self.corners_mm[rows]
+        return replace(self, **chosen, corners_mm=corners_mm)
 
-def unreadable(name: str, folder: Path, reason: str) -> Person:
+
+# The people of a data set by name, sorted; each is read when its function is called.
+People = Mapping[str, Callable[[], Person]]
+
+
+def unreadable(name: str, folder: Path, reason: object) -> Person:
     """Return a person of whom no frame can be read."""
     nothing = np.full((1, 6), np.nan)
-    return Person(name, folder, [""], [reason], nothing, nothing, nothing, nothing)
+    return Person(name, folder, [""], [str(reason)], np.full((1, 3, 3), np.nan), nothing, nothing, nothing[:, :3])
+
+
+def is_inside(file_name: str) -> bool:
+    """Return whether a file name stays within its folder."""
+    path = os.path.normpath(file_name)
+    return bool(file_name) and not os.path.isabs(path) and path.split(os.sep)[0] != ".."
+
+
+def camera_matrices(fx_fy_cx_cy: NDArray) -> NDArray:
+    """Return camera matrices (n, 3, 3) of intrinsics (n, 4)."""
+    matrices = np.zeros((len(fx_fy_cx_cy), 3, 3))
+    matrices[:, [0, 1, 0, 1], [0, 1, 2, 2]] = fx_fy_cx_cy
+    matrices[:, 2, 2] = 1
+    return matrices
+
+
+def lie_on_screen(targets: NDArray, sizes: ArrayLike) -> NDArray:
+    """Return 1 or 0 for targets (n, 2) on or off a screen of a size (2,) or (n, 2); NaN where one is unknown."""
+    sizes = np.broadcast_to(np.asarray(sizes, float), targets.shape)
+    is_on = ((targets >= 0) & (targets <= sizes)).all(axis=1)
+    known = np.isfinite(targets).all(axis=1) & np.isfinite(sizes).all(axis=1)
+    return np.where(known, is_on, np.nan)

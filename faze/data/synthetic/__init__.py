@@ -9,3 +9,5 @@ They replace only the download: readers, normalisation and training are the same
     layouts       annotation, ground truth, and the files of MPIIFaceGaze and GazeCapture
     people        the list of people, and each person's folder
 """
+
+RENDERED_MARK = "rendered_by_faze.txt"  # a file in a raw folder that `faze synthesise` wrote

@@ -1,4 +1,4 @@
-"""The columns of a manifest: their names, which of them belong together, and what unknown names may mean."""
+"""The columns of a manifest: their names, and which of them belong together (docs/how-to/own-frames.md)."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -8,94 +8,69 @@ from faze.base.errors import UserError
 
 INTRINSICS = ("fx_px", "fy_px", "cx_px", "cy_px")
 LENS = ("k1", "k2", "p1", "p2")  # k3 may follow
-HEAD_ROTATION, HEAD_POSITION = ("head_rx", "head_ry", "head_rz"), ("head_x_mm", "head_y_mm", "head_z_mm")
-POSE = (*HEAD_ROTATION, *HEAD_POSITION)
+POSE = ("head_rx", "head_ry", "head_rz", "head_x_mm", "head_y_mm", "head_z_mm")
 # The camera and the target are each described by exactly one of these groups of columns.
-CAMERA_FILE, CAMERA_COLUMNS, FIELD_OF_VIEW = "file", "columns", "hfov_deg"
-CAMERAS: Mapping[str, tuple[str, ...]] = {
-    CAMERA_FILE: ("camera",),
-    CAMERA_COLUMNS: INTRINSICS,
-    FIELD_OF_VIEW: ("hfov_deg",),
+CAMERAS: Mapping[str, Sequence[str]] = {"file": ("camera",), "columns": INTRINSICS, "hfov_deg": ("hfov_deg",)}
+TARGETS: Mapping[str, Sequence[str]] = {
+    "mm": ("target_x_mm", "target_y_mm", "target_z_mm"),
+    "px": ("target_x_px", "target_y_px"),
+    "rad": ("gaze_pitch_rad", "gaze_yaw_rad"),
+    "deg": ("gaze_pitch_deg", "gaze_yaw_deg"),
 }
-POINT_MM, POINT_PX, GAZE_RAD, GAZE_DEG = "mm", "px", "rad", "deg"
-TARGETS: Mapping[str, tuple[str, ...]] = {
-    POINT_MM: ("target_x_mm", "target_y_mm", "target_z_mm"),
-    POINT_PX: ("target_x_px", "target_y_px"),
-    GAZE_RAD: ("gaze_pitch_rad", "gaze_yaw_rad"),
-    GAZE_DEG: ("gaze_pitch_deg", "gaze_yaw_deg"),
-}
-TEXTS = ("image", "person", "split", "camera", "screen", "face_model", "session")
-NUMBERS = (
-    *INTRINSICS,
-    *LENS,
-    "k3",
-    "hfov_deg",
-    *(name for group in TARGETS.values() for name in group),
-    *POSE,
-    "time_s",
-)
-_KNOWN = (*TEXTS, *NUMBERS)
+TEXTS = ("image", "person", "split", "camera", "screen", "face_model", "session", "time_s")
+NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *sum(map(tuple, TARGETS.values()), ()), *POSE)
 _UNITS = ("mm", "cm", "m", "um", "in", "inch", "px", "pt", "rad", "deg", "s", "ms", "us")
 _ALIKE = 0.8  # difflib's ratio above which a name resembles another one
 
 
 @dataclass(frozen=True)
-class Layout:
+class Columns:
     """The columns that a manifest has."""
 
+    used: tuple[str, ...]
     camera: str  # key of CAMERAS
     target: str  # key of TARGETS
-    lens: tuple[str, ...]  # columns with distortion coefficients; (): no distortion
-    has_pose: bool
-    used: tuple[str, ...]  # columns that faze reads
-    ignored: tuple[str, ...]  # columns that faze does not know
+    posed: bool  # whether it states head poses
 
 
-def check_header(header: Sequence[str], where: str) -> Layout:
-    """Check that the columns of a manifest are complete and unambiguous.
-
-    Args:
-        header: Names of the columns, in lower case.
-        where: File and line, for the message.
+def check_header(header: Sequence[str], where: str) -> Columns:
+    """Check that columns are complete and unambiguous, given their names in lower case, and file and line.
 
     Raises:
         UserError: A column is missing, occurs twice, has an unknown unit or resembles a known one; or there are two
             descriptions of the camera or of the target.
     """
-    for position, name in enumerate(header):
-        if name and name in header[:position]:
-            raise UserError(f"{where}: two columns are called {name!r}: rename or remove one of them")
     for name in header:
+        if name and header.count(name) > 1:
+            raise UserError(f"{where}: two columns are called {name!r}: rename or remove one of them")
         _check_unknown(name, header, where)
     for name in ("image", "person"):
         if name not in header:
-            raise UserError(f"{where}: has no column {name!r}; the columns are {', '.join(map(repr, header))[:300]}")
+            raise UserError(f"{where}: has no column {name!r}; the columns are {', '.join(header)[:300]}")
     camera = _find_group(header, CAMERAS, "the camera", where)
     target = _find_group(header, TARGETS, "the gaze target", where)
-    has_pose = _is_complete(header, POSE, where)
-    lens = LENS if _is_complete(header, LENS, where) else ()
-    if "k3" in header:
-        if not lens:
-            raise UserError(f"{where}: has column 'k3', but no {', '.join(LENS)}: add them, or remove k3")
-        lens = (*LENS, "k3")
-    if lens and camera != CAMERA_COLUMNS:
-        raise UserError(f"{where}: {', '.join(lens)} belong to {', '.join(INTRINSICS)}, which are missing")
-    used = tuple(name for name in header if name in _KNOWN)
-    return Layout(camera, target, lens, has_pose, used, tuple(name for name in header if name and name not in used))
+    posed = _is_complete(header, POSE, where)
+    if "k3" in header or _is_complete(header, LENS, where):
+        _is_complete([*header, "k3"], (*LENS, "k3"), where)
+        if camera != "columns":
+            raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
+    used = tuple(name for name in header if name in (*TEXTS, *NUMBERS))
+    return Columns(used, camera, target, posed)
 
 
 def _check_unknown(name: str, header: Sequence[str], where: str) -> None:
     """Refuse an unknown name that resembles a known one, unless the known column exists too."""
-    if name in _KNOWN or not name:
+    known = (*TEXTS, *NUMBERS)
+    if name in known:
         return
-    same = [known for known in _KNOWN if _stem(known) == _stem(name)]
+    same = [other for other in known if _stem(other) == _stem(name)]
     if same and not set(same) & set(header):
         raise UserError(
             f"{where}: column {name!r} has an unknown unit: convert the values if necessary, and rename it to "
             f"{' or '.join(map(repr, same))}"
         )
-    alike = [known for known in difflib.get_close_matches(name, _KNOWN, 3, _ALIKE) if known not in header]
-    is_compound = any(known in name.split("_") for known in alike)  # such as camera_id
+    alike = [other for other in difflib.get_close_matches(name, known, 3, _ALIKE) if other not in header]
+    is_compound = any(other in name.split("_") for other in alike)  # such as camera_id
     if alike and not same and not is_compound:
         raise UserError(f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If not, choose another name")
 
@@ -106,7 +81,7 @@ def _stem(name: str) -> str:
     return stem if stem and unit in _UNITS else name
 
 
-def _find_group(header: Sequence[str], groups: Mapping[str, tuple[str, ...]], what: str, where: str) -> str:
+def _find_group(header: Sequence[str], groups: Mapping[str, Sequence[str]], what: str, where: str) -> str:
     """Return the key of the only group that has columns in the header, and check that it is complete."""
     found = [key for key, names in groups.items() if set(names) & set(header)]
     if not found:

@@ -1,0 +1,130 @@
+"""Write the store of eye strips, which training reads, and the list of rejects.
+
+A group per person: pixels (N, H, W, 3) uint8 RGB; labels (N, 4) float32: gaze pitch, yaw, head pitch, yaw, rad;
+file_name (N, bytes); frame_index (N,) in the person's annotation; validity (N,), an index into the file's attribute
+`validities`: whether the gaze target is on the screen. Attributes of a person: split, device, label_source; of the
+file: dataset, pixel_source. The released code reads the pixels and labels.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.base.files import reading, whole_file
+from faze.config.stage_config import Resolved
+from faze.data.preparation.splits import NO_SPLIT, SplitRule, split_rule
+from faze.data.store.layout import UNKNOWN_SOURCE, put_text, text_attribute, whole_hdf5
+
+VALIDITIES = ("valid", "off_screen", "unknown_screen")
+_OVERHEAD = 1 << 20  # bytes of the store besides its arrays
+_LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
+_REMEDY = "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"
+PIECE = 2000  # strips that are copied at once
+# Some strips of one person: pixels and PER_STRIP, with a row per strip; about: split, device and source of the labels;
+# rejects (n, 2): file names and reasons.
+Part = Mapping[str, NDArray]
+PER_STRIP = ("labels", "file_name", "frame_index", "validity")
+
+
+def write_store(
+    config: Resolved,
+    raw: Path,
+    pixel_source: str,
+    out: Path,
+    rejects: Path,
+    people: Iterable[tuple[str, list[Part]]],
+    size: int,
+) -> str:
+    """Write the store and the rejects, person by person, and describe them; `size` is the number of bytes of all parts.
+
+    Raises:
+        UserError: No person has a strip; the message contains the most frequent reasons.
+    """
+    reasons: Counter[str] = Counter()
+    strips = 0
+    with (
+        whole_file(rejects) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as text,
+        whole_hdf5(out, size + _OVERHEAD) as file,
+    ):
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(("person", "file_name", "reason"))
+        put_text(file, dataset=config.dataset.name, pixel_source=pixel_source)
+        file.attrs["validities"] = np.array(VALIDITIES, np.bytes_)
+        for name, parts in people:
+            found = np.concatenate([part["rejects"] for part in parts])
+            table.writerows((name, *reject) for reject in found)
+            reasons.update(found[:, 1])
+            strips += _write_person(file, name, parts)
+        if not strips:
+            common = "; ".join(f"{reason} ({times} times)" for reason, times in reasons.most_common(3))
+            raise UserError(f"{raw}: no frame is usable: {common}")
+        return f"{strips} strips of {len(file)} people; {reasons.total()} rejects"
+
+
+def _write_person(file: h5py.File, name: str, parts: list[Part]) -> int:
+    """Write a person's strips, if there are any, and return their number."""
+    arrays = {key: np.concatenate([part[key] for part in parts]) for key in PER_STRIP}
+    count = len(arrays["labels"])
+    if not count:
+        return 0
+    group = file.create_group(name)
+    split, device, source = parts[0]["about"]
+    put_text(group, split=split, device=device, label_source=source)
+    # Not chunked: training reads single strips in random order.
+    stored, row = group.create_dataset("pixels", (count, *parts[0]["pixels"].shape[1:]), np.uint8), 0
+    for part in parts:
+        pixels = part["pixels"]
+        for start in range(0, len(pixels), PIECE):
+            piece = pixels[start : start + PIECE]
+            stored[row : row + len(piece)] = piece
+            row += len(piece)
+    for key, array in arrays.items():
+        group[key] = array
+    return count
+
+
+def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
+    """Copy a file of strips, of faze or of the released code, to a store.
+
+    Raises:
+        UserError: The file is damaged, or no person can be used.
+    """
+    split_of, settings = split_rule(config.dataset.splits), config.preprocess
+    shape = (settings.height_px, settings.width_px, 3)
+    with reading(raw, _REMEDY), h5py.File(raw) as file:
+        source = text_attribute(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+        people = ((name, [_part_of(file[name], name, split_of, shape)]) for name in sorted(file))
+        return write_store(config, raw, source, out, rejects, people, raw.stat().st_size)
+
+
+def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int, int, int]) -> Part:
+    """Return a person's strips, or the reason why they cannot be used."""
+    pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
+    count, split = len(labels), split_of(name, text_attribute(group.attrs, "split", ""))
+    reason = "" if split else NO_SPLIT
+    if pixels.shape != (count, *shape) or pixels.dtype != np.uint8:
+        reason = f"pixels are {pixels.dtype} {pixels.shape}, not uint8 {(count, *shape)} as configured"
+    elif not (np.abs(labels) <= _LARGEST_RAD).all():
+        reason = "labels are not pitch and yaw in radians: convert them from degrees"
+    own = {
+        "file_name": np.full(count, b""),
+        "frame_index": np.arange(count),
+        "validity": np.full(count, VALIDITIES.index("unknown_screen"), np.uint8),
+    }
+    own |= {key: group[key][:] for key in own if key in group}
+    device, source = (
+        text_attribute(group.attrs, key, known) for key, known in (("device", ""), ("label_source", "stored"))
+    )
+    found = {"pixels": pixels, "labels": labels, **own}
+    return {
+        **{key: array[:0] if reason else array for key, array in found.items()},
+        "about": np.array([split, device, source]),
+        "rejects": np.array([["", reason]] if reason else []).reshape(-1, 2),
+    }

@@ -1,0 +1,74 @@
+"""FAZE's own annotation, the supplementary HDF5 file, whose head poses belong to a 14-point face model.
+
+A group per person: file_name (N, bytes), camera_parameters (N, 4: fx fy cx cy, px), distortion_parameters (N, d),
+head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). `faze landmarks` adds reason (N, bytes),
+why a frame has no label, and the attribute label_source.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from faze.base.files import reading, whole_file
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
+from faze.data.readers.person import OUTSIDE, Person, camera_matrices, is_inside, unreadable
+
+_REMEDY = "download it again, or make it with `faze landmarks`"
+
+
+def supplementary_people(path: Path) -> list[str]:
+    """List the people of a supplementary file, sorted."""
+    with reading(path, _REMEDY), h5py.File(path) as file:
+        return sorted(file)
+
+
+def write_supplementary(path: Path, people: Iterable[Person]) -> None:
+    """Write the annotation of people, one after the other."""
+    with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
+        for person in people:
+            group = file.create_group(person.name)
+            group["file_name"] = np.array([name.encode() for name in person.files])
+            group["camera_parameters"] = person.cameras[:, [0, 1, 0, 1], [0, 1, 2, 2]]
+            group["distortion_parameters"] = person.distortions
+            group["head_pose"] = person.poses
+            group["3d_gaze_target"] = person.targets_mm
+            group["reason"] = np.array([reason.encode() for reason in person.reasons])
+            group.attrs["label_source"] = person.source
+
+
+def read_supplementary(path: Path, name: str, folder: Path) -> Person:
+    """Read one person's annotation; a damaged one gives one reason."""
+    with reading(path, _REMEDY), h5py.File(path) as file:
+        if name not in file:
+            return unreadable(name, folder, "not in the supplementary annotation")
+        group = file[name]
+        files = [file.decode() for file in group["file_name"]]
+        reasons = [reason.decode() for reason in group["reason"]] if "reason" in group else [""] * len(files)
+        return Person(
+            name,
+            folder,
+            files,
+            [reason or OUTSIDE * (not is_inside(file)) for reason, file in zip(reasons, files, strict=True)],
+            cameras=camera_matrices(group["camera_parameters"][:]),
+            distortions=group["distortion_parameters"][:].astype(float),
+            poses=group["head_pose"][:].astype(float),
+            targets_mm=group["3d_gaze_target"][:].astype(float),
+            corners_mm=INNER_EYE_CORNERS_14_MM,
+            source=str(group.attrs.get("label_source", "supplementary")),
+        )
+
+
+def with_supplementary(own: Person, path: Path) -> Person:
+    """Return a person's frames as FAZE annotates them, with the split, device, screen and reasons of the data set."""
+    if not (own.folder / own.name).is_dir():
+        return unreadable(own.name, own.folder, f"no folder {own.name}")
+    found = read_supplementary(path, own.name, own.folder)
+    rows = {file: row for row, file in enumerate(own.files)}
+    at = np.array([rows.get(file, -1) for file in found.files])  # -1: only FAZE lists the frame
+    for row, reason in enumerate(np.array([*own.reasons, ""])[at]):
+        found.reasons[row] = found.reasons[row] or str(reason)
+    on_screen = None if own.on_screen is None else np.append(own.on_screen, np.nan)[at]
+    return replace(found, on_screen=on_screen, split=own.split, device=own.device)
