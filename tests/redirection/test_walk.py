@@ -9,11 +9,11 @@ import pytest
 import torch
 from small_model import MODEL, random_people
 from stage_runs import call_stage
+from stores import write_strips
 
 from faze.base import geometry
 from faze.data.network_input import from_network, to_network
 from faze.data.pairs import open_people
-from faze.data.store.strips import write_strips
 from faze.data.strips import StripStore, read_store
 from faze.model.dted import DTED
 from faze.model.weights import save_weights

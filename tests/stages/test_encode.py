@@ -8,10 +8,10 @@ import pytest
 import torch
 from small_model import MODEL, random_people
 from stage_runs import call_stage
+from stores import write_strips
 
 from faze.data.codes import CodeStore
 from faze.data.network_input import shrink
-from faze.data.store.strips import write_strips
 from faze.fewshot.mlp import gaze_head_weights, gaze_vector
 from faze.model.dted import DTED
 from faze.model.weights import save_weights

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from stage_runs import call_stage
+from stores import PersonStrips, write_strips
 
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.data.network_input import to_network
 from faze.data.pairs import open_people
-from faze.data.store.strips import PersonStrips, write_strips
 from faze.data.strips import read_store
 from faze.redirection.estimator import blur, estimate, load_estimator, vary
 
@@ -29,7 +29,7 @@ def person(name: str, split: str, count: int, seed: int) -> PersonStrips:
         for strip, (pitch, yaw) in zip(pixels, angles, strict=True):
             away = ((y - 32 - 60 * pitch) / 6) ** 2 + ((x - 128 - 300 * yaw) / 12) ** 2
             strip[..., channel] = 255 * np.exp(-away)
-    return PersonStrips(name, split, None, pixels, labels)
+    return PersonStrips(name, split, pixels, labels)
 
 
 PEOPLE = [("a", "train", 60, 0), ("b", "train", 60, 1), ("c", "val", 20, 2), ("d", "test", 20, 3)]

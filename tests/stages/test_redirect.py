@@ -11,10 +11,10 @@ import pytest
 import torch
 from small_model import MODEL, random_people
 from stage_runs import call_stage
+from stores import PersonStrips, write_strips
 
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.network_input import shrink, to_network
-from faze.data.store.strips import PersonStrips, write_strips
 from faze.data.strips import read_store
 from faze.model.dted import DTED
 from faze.model.weights import save_weights

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from batches import assert_same
+from stores import PersonStrips, write_strips
 from trajectory import CONFIG, MODEL, setup, tier
 from worlds import Apart
 
 from faze.config.parameters import Augment
 from faze.data.network_input import shrink, to_network_torch
 from faze.data.pairs import Batch, BatchShare, PairIndices, People, cache_what_fits, open_people
-from faze.data.store.strips import PersonStrips, write_strips
 from faze.data.strips import read_store
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
@@ -32,7 +32,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         PersonStrips(
             f"p{i}",
             "train",
-            ["f"] * n,
             random.integers(0, 256, (n, 64, 256, 3), dtype=np.uint8),
             random.normal(0, 0.2, (n, 4)).astype(np.float32),
         )
