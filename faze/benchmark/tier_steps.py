@@ -83,7 +83,8 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
     """
     size = (config.model.image_height_px, config.model.image_width_px)
     if path:
-        people = open_people(read_store(path, config.fold), size, split="train", min_entries=config.data.min_entries)
+        store = read_store(path, config.fold)
+        people = open_people(store, size, split="train", min_entries=config.data.min_entries)
         return cache_what_fits([people], config.data.memory_gib, processes_here)[0]
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (32, *size, 3), dtype=np.uint8)
