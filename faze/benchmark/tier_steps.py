@@ -77,10 +77,7 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
 
 
 def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> People:
-    """Read a store's training people at the network's image size; without a store, generate four people of noise.
-
-    As in training, the processes of a tier on this machine share data.memory_gib.
-    """
+    """Read a store's training people at the network's image size; without a store, generate four people of noise."""
     size = (config.model.image_height_px, config.model.image_width_px)
     if path:
         store = read_store(path, config.fold)
