@@ -30,8 +30,9 @@ from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, check_landmarks, e
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame
 from faze.data.readers.gazecapture import GazeCapture
-from faze.data.store.supplementary import Supplementary, write_supplementary
-from faze.data.synthetic.people import annotation_of, cast, write_person
+from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
+from faze.data.synthetic import annotation
+from faze.data.synthetic.people import cast, write_person
 
 LENS = np.array([[573.0, 0, 239.5], [0, 590.0, 319.5], [0, 0, 1]])
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
@@ -193,7 +194,8 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     )
     synthetic = DEFAULT.model_copy(update={"frames_per_person": 6, **people})
     written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.layout == "gazecapture"]
-    return root, annotation_of(written, "gazecapture")
+    annotation.write_supplementary(root.parent / "true.h5", written)
+    return root, {p.role.person_id: read_supplementary(root.parent / "true.h5", p.role.person_id) for p in written}
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:

@@ -1,27 +1,15 @@
-"""Annotation of rendered frames, and the MPIIFaceGaze and GazeCapture files that accompany them.
-
-The annotated head pose is that of a generic face model fitted to the person, as in the real data sets. The annotated
-gaze origin is the midpoint of the model's inner eye corners. The ground truth is kept separately.
-
-Shapes: N frames. Coordinates are in the camera frame, in mm, or in px.
-"""
+"""The files of MPIIFaceGaze and GazeCapture that accompany a person's frames. Shapes: N frames."""
 
 import io
 import itertools
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.geometry import pitchyaw_from_vector
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_poses
-from faze.data.store.supplementary import Supplementary
-from faze.data.synthetic.person import SyntheticPerson
-from faze.data.synthetic.scene import Scene
-from faze.data.synthetic.setting import Setting
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
+from faze.data.synthetic.annotation import PersonFrames, head_pose, project_head_points, rotation_vectors
 
 # MPIIFaceGaze's 6-point face model: four eye corners and two mouth corners, mm.
 FACE_MODEL_6_MM = np.array(
@@ -33,97 +21,6 @@ FACE_MODEL_6_MM = np.array(
         [26.2996, 68.5950, 0.0],
     ]
 )
-
-
-@dataclass(frozen=True, eq=False)
-class PersonFrames:
-    """One person's frames before they are rendered."""
-
-    person_id: str
-    split: str
-    person: SyntheticPerson
-    setting: Setting
-    scene: Scene
-    rooms: NDArray  # (N,) room of each frame
-    file_names: list[str]  # relative to the data set's folder
-
-    @property
-    def cameras(self) -> list:
-        """Return the camera of each frame."""
-        return [self.setting.screens[index].camera for index in self.scene.screen]
-
-
-def rotation_vectors(rotation: NDArray) -> NDArray:
-    """Convert (N, 3, 3) rotation matrices to (N, 3) rotation vectors, rad."""
-    return np.stack([cv2.Rodrigues(matrix)[0].ravel() for matrix in rotation])
-
-
-def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
-    """Compute (N, 6) annotated rotation vectors and translations of a face model with (2, 3) inner eye corners."""
-    translation = scene.annotated_origin_mm - scene.annotated_rotation @ np.mean(inner_eye_corners_mm, axis=0)
-    return np.column_stack([rotation_vectors(scene.annotated_rotation), translation])
-
-
-def face_centres_mm(scene: Scene) -> NDArray:
-    """Compute (N, 3) means of the 6-point model's landmarks, as MPIIFaceGaze annotates them."""
-    offset = FACE_MODEL_6_MM.mean(axis=0) - INNER_EYE_CORNERS_6_MM.mean(axis=0)
-    return scene.annotated_origin_mm + scene.annotated_rotation @ offset
-
-
-def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
-    """Project points of the true head to pixels: (P, 3) in the head frame -> (N, P, 2)."""
-    scene = frames.scene
-    points = points_mm @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]
-    return np.stack([camera.project(p) for camera, p in zip(frames.cameras, points, strict=True)])
-
-
-def landmarks_px(frames: PersonFrames) -> NDArray:
-    """Compute pixel positions (N, 6, 2) of the person's own eye and mouth corners, in the 6-point model's order."""
-    return project_head_points(frames, np.concatenate([frames.person.corners_mm, frames.person.mouth_mm]))
-
-
-def supplementary(frames: PersonFrames) -> Supplementary:
-    """Annotate a person's frames as FAZE does."""
-    return Supplementary(
-        file_names=frames.file_names,
-        camera_parameters=np.stack([camera.parameters for camera in frames.cameras]),
-        distortion_parameters=np.stack([camera.distortion for camera in frames.cameras]),
-        head_pose=head_pose(frames.scene, INNER_EYE_CORNERS_14_MM),
-        gaze_target_mm=frames.scene.target_mm,
-    )
-
-
-def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Collect the ground truth: a person's kappa and bias, and the scene of every frame without the bias.
-
-    `labels` are (N, 4) gaze and head pitch, yaw without the bias, in the normalised camera of the annotated labels.
-    """
-    scene, person = frames.scene, frames.person
-    return {
-        "file_name": np.array([name.encode() for name in frames.file_names]),
-        "labels": _true_labels(scene),
-        "gaze_target_mm": scene.true_target_mm,
-        "head_rotation_vector": rotation_vectors(scene.rotation),
-        "gaze_origin_mm": scene.origin_mm,
-        "eye_centres_mm": scene.eye_centres_mm(person),
-        "optical_axes": scene.optical,
-        "kappa_rad": person.kappa_rad,
-        "head_bias_rad": person.head_bias_rad,
-    }
-
-
-def _true_labels(scene: Scene) -> NDArray:
-    corners = np.zeros((len(scene), 2, 3))  # the head frame's origin is the gaze origin
-    vectors = rotation_vectors(scene.annotated_rotation)
-    poses, _ = normalize_poses(vectors, scene.annotated_origin_mm, corners, scene.target_mm)
-    labels = np.empty((len(scene), 4))
-    for row, rotation in enumerate(poses.rotation):
-        gaze = scene.true_target_mm[row] - scene.origin_mm[row]
-        labels[row, :2] = pitchyaw_from_vector(-rotation @ gaze)
-        labels[row, 2:] = pitchyaw_from_vector(rotation @ scene.rotation[row, :, 2])
-    return labels
-
-
 _MAT_TEXT = b"MATLAB 5.0 MAT-file".ljust(116)
 _CELLS = 25  # of GazeCapture's face grid, along each side
 _DOT_SECONDS = 1.0
@@ -139,14 +36,16 @@ def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) 
 
 def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generator) -> None:
     """Write pXX/pXX.txt and pXX/Calibration/*.mat."""
-    person_id, scene = frames.person_id, frames.scene
+    person_id, scene = frames.role.person_id, frames.scene
     folder = root / person_id
     (folder / "Calibration").mkdir(parents=True, exist_ok=True)
+    landmarks = np.concatenate([frames.person.corners_mm, frames.person.mouth_mm])
+    from_origin = FACE_MODEL_6_MM.mean(axis=0) - INNER_EYE_CORNERS_6_MM.mean(axis=0)
     columns = [
         scene.target_units,
-        np.round(landmarks_px(frames).reshape(len(scene), 12)),
+        np.round(project_head_points(frames, landmarks).reshape(len(scene), 12)),
         head_pose(scene, INNER_EYE_CORNERS_6_MM),
-        face_centres_mm(scene),
+        scene.annotated_origin_mm + scene.annotated_rotation @ from_origin,  # the model's centre
         scene.target_mm,
     ]
     values = " ".join(["{:.0f}"] * 14 + ["{:.9f}"] * 3 + ["{:.6f}"] * 9)
@@ -159,7 +58,7 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
 
 
 def _write_calibration(folder: Path, frames: PersonFrames) -> None:
-    from scipy.io import savemat  # only this format needs scipy
+    from scipy.io import savemat  # an import of half a second
 
     screen = frames.setting.screens[0]
     camera = {"cameraMatrix": screen.camera.matrix, "distCoeffs": screen.camera.distortion[None]}
@@ -180,7 +79,7 @@ def name_gazecapture(person_id: str, count: int) -> list[str]:
 
 def write_gazecapture(root: Path, frames: PersonFrames) -> None:
     """Write NNNNN/*.json."""
-    folder = root / frames.person_id
+    folder = root / frames.role.person_id
     folder.mkdir(parents=True, exist_ok=True)
     for name, contents in {**_detected(frames), **_shown(frames)}.items():
         (folder / f"{name}.json").write_text(json.dumps(contents), encoding="utf-8")
@@ -191,7 +90,7 @@ def _detected(frames: PersonFrames) -> dict[str, list | dict]:
     scene, count = frames.scene, len(frames.scene)
     centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
     pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
-    scale = np.array([camera.focal_px[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
+    scale = np.array([camera.parameters[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
     face = _boxes(pixels[:, 0], _FACE_MM * scale)
     # Eye boxes are relative to the face's box; GazeCapture's left eye is the person's, on the image's right.
     left, right = (_boxes(pixels[:, eye] - face[:, :2], _EYE_MM * scale) for eye in (2, 1))
@@ -205,7 +104,7 @@ def _detected(frames: PersonFrames) -> dict[str, list | dict]:
             "TotalFrames": count,
             "NumFaceDetections": count,
             "NumEyeDetections": count,
-            "Dataset": frames.split,
+            "Dataset": frames.role.split,
             "DeviceName": frames.setting.device,
         },
     }

@@ -1,17 +1,15 @@
 """The face: its colours, and its surface, an ellipsoid displaced by nose, sockets, brows and lids.
 
 Maps over the head frame's x and y hold displacement, normals and colours (skin, lips, beard, hair, brows). kernel.c
-finds where a ray meets the surface: where the same ray, shifted by the displacement there, meets the ellipsoid.
+finds where rays meet the surface, and lights it.
 """
-
-from dataclasses import dataclass
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.person import SyntheticPerson
-from faze.data.synthetic.texture import Image, bump, draw_line, padded, smooth_noise, step
+from faze.data.synthetic.texture import Image, Map, bump, draw_line, padded, smooth_noise, step
 
 _LIP_RGB = np.array([0.66, 0.36, 0.34])
 _BROW_FINENESS = 2  # mask samples per map sample
@@ -107,42 +105,38 @@ def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image
 
 
 _LID_MM = 0.9  # from the eyeball to the lids' outer side
-SHAPE_PER_MM, COLOUR_PER_MM = 1, 2  # map samples
-LEFT, TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
+_SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
+_LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
 CENTRE_MM = np.array([0.0, 20.0, 84.0])
 AXES_MM = np.array([77.0, 120.0, 96.0])
-ROUNDS = 3  # iterations that correct a ray for the displacement; each reduces the error by the slope
 _SOFT_MM = 3.0  # slope at which the lids' bulge ends in the face
 _LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corners of a turned head
 
 
-@dataclass(frozen=True, eq=False)
-class Face:
-    """Maps of one person's face."""
+def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, Map, Map]:
+    """Model and paint a face.
 
-    displacement: Image  # (h, w) mm, positive into the head
-    normal: Image  # (h, w, 4) unit, head frame, out of the head; the fourth channel is padding
-    colour: Image  # (h, w, 4) RGB and padding
-
-
-def build_face(rng: np.random.Generator, person: SyntheticPerson) -> Face:
-    """Model and paint a face."""
-    x, y = _points(SHAPE_PER_MM)
+    Returns:
+        Displacement (mm, positive into the head), normals (unit, head frame, out of the head), and colours (RGB).
+    """
+    x, y = _points(_SHAPE_PER_MM)
     base = _ellipsoid_depth(x, y)
     depth = _lids(person, x, y, base + _features(person, x, y))
     depth = _through_corners(person, x, y, depth)
-    gradient_y, gradient_x = np.gradient(depth, 1 / SHAPE_PER_MM)
+    gradient_y, gradient_x = np.gradient(depth, 1 / _SHAPE_PER_MM)
     normal = np.stack([gradient_x, gradient_y, -np.ones_like(depth)], axis=-1)
     normal /= np.linalg.norm(normal, axis=-1, keepdims=True)
-    return Face(
-        displacement=(depth - base).astype(np.float32),
-        normal=padded(normal),
-        colour=padded(paint_skin(rng, person, *_points(COLOUR_PER_MM), COLOUR_PER_MM)),
+    colour = paint_skin(rng, person, *_points(_COLOUR_PER_MM), _COLOUR_PER_MM)
+    shape = _LEFT, _TOP, _SHAPE_PER_MM, _SHAPE_PER_MM
+    return (
+        Map((depth - base).astype(np.float32), *shape),
+        Map(padded(normal), *shape),
+        Map(padded(colour), _LEFT, _TOP, _COLOUR_PER_MM, _COLOUR_PER_MM),
     )
 
 
 def _points(per_mm: int) -> tuple[Image, Image]:
-    y, x = np.mgrid[TOP : _BOTTOM : 1 / per_mm, LEFT : _RIGHT : 1 / per_mm].astype(np.float32)
+    y, x = np.mgrid[_TOP : _BOTTOM : 1 / per_mm, _LEFT : _RIGHT : 1 / per_mm].astype(np.float32)
     return x, y
 
 
@@ -194,7 +188,8 @@ def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) 
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
     nodes = [
-        (round((corner[1] - TOP) * SHAPE_PER_MM), round((corner[0] - LEFT) * SHAPE_PER_MM)) for corner in (inner, outer)
+        (round((corner[1] - _TOP) * _SHAPE_PER_MM), round((corner[0] - _LEFT) * _SHAPE_PER_MM))
+        for corner in (inner, outer)
     ]
     heights = np.array([[hill[node] for hill in hills] for node in nodes])
     missing = np.array([corner[2] - depth[node] for corner, node in zip((inner, outer), nodes, strict=True)])

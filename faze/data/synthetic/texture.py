@@ -1,12 +1,22 @@
-"""Tools for drawing (smooth steps, bumps, noise), and the lights on face, eyes and spectacles."""
+"""Maps that are painted once per person, and tools for painting: smooth steps, bumps, noise, lines."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.float32]  # (h, w) or (h, w, 3) RGB, 0..1
+
+
+class Map(NamedTuple):
+    """Samples over a plane."""
+
+    samples: Image  # (rows, columns) or (rows, columns, 4): three channels and padding
+    left: float  # position of the first sample
+    top: float
+    across: float  # samples per unit along x
+    down: float
 
 
 def ramp(value: Image) -> Image:
@@ -39,32 +49,5 @@ def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int,
 
 
 def padded(image: NDArray) -> Image:
-    """Pad (h, w, 3) to (h, w, 4) float32, since OpenCV remaps four channels faster than three."""
+    """Pad (h, w, 3) to (h, w, 4) float32, so that kernel.c can load a sample at once."""
     return np.dstack([image, np.zeros(image.shape[:2])]).astype(np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class Light:
-    """A key light, ambient light and the screen's glow, all in one frame of reference (camera or head)."""
-
-    key: NDArray  # (3,) unit vector toward the key light
-    key_rgb: NDArray
-    screen: NDArray  # (3,) unit vector toward the screen
-    screen_rgb: NDArray
-    ambient_rgb: NDArray
-
-    def on(self, normal: Image, wrap: float = 0.25) -> Image:
-        """Compute the light on surfaces: (h, w, 3) unit normals -> (h, w, 3) RGB."""
-        sources = np.stack([self.key, self.screen], axis=1).astype(np.float32)
-        rgb = np.stack([self.key_rgb, self.screen_rgb]).astype(np.float32) / np.float32(1 + wrap)
-        cosine = np.maximum(normal @ sources + np.float32(wrap), 0)
-        return cosine @ rgb + self.ambient_rgb.astype(np.float32)
-
-    def turned(self, rotation: NDArray) -> "Light":
-        """Express the light in another frame of reference, to which the rotation (3, 3) maps vectors."""
-        return Light(rotation @ self.key, self.key_rgb, rotation @ self.screen, self.screen_rgb, self.ambient_rgb)
-
-    @property
-    def mirrored(self) -> list[tuple[NDArray, float, float]]:
-        """Lights that the cornea reflects: direction, angular half-width on the cornea (rad), brightness."""
-        return [(self.key, 0.07, 1.8 * float(self.key_rgb.mean())), (self.screen, 0.09, 0.5)]
