@@ -15,11 +15,13 @@ import fake_mediapipe
 import numpy as np
 import pytest
 from data_sets import LAYOUTS
+from manifests import write_people
 from planted_faults import FAULTS, Planted, damage
 from test_landmarks import exact_landmarks
 from test_preprocess import write_config
 
 from faze.__main__ import main
+from faze.config.validation import read_config
 from faze.data.landmarks.pose import VERTICES
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
@@ -27,16 +29,9 @@ from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_supplementary
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
-
-
-def run_synthesise(folder: Path, patch: pytest.MonkeyPatch) -> int:
-    people = {"frames_per_person": 15, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)
-    config = write_config(folder, "synthesise", synthetic=people)
-    arguments = ["--config", config, "--threads", 1, "--truth", folder / "truth.h5"]
-    for name in LAYOUTS.values():
-        arguments += [f"--{name}", folder / name, f"--{name}-supplementary", folder / f"{name}_supplementary.h5"]
-    patch.setattr(sys, "argv", ["faze", "synthesise", *map(str, arguments)])
-    return main()
+SYNTHETIC = read_config().synthetic.model_copy(
+    update=dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 15, "gazecapture_train_frames": None}
+)
 
 
 def run_preprocess(
@@ -58,19 +53,14 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound")
-    with pytest.MonkeyPatch.context() as patch:
-        assert run_synthesise(folder, patch) == 0
+    write_people(folder, SYNTHETIC)
     return folder
-
-
-def copied(sound: Path, folder: Path) -> Path:
-    return Path(shutil.copytree(sound, folder / "copy"))
 
 
 @pytest.fixture(scope="module")
 def spoilt(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Planted]]:
     """Plant all faults that a run survives."""
-    folder = copied(sound, tmp_path_factory.mktemp("spoilt"))
+    folder = Path(shutil.copytree(sound, tmp_path_factory.mktemp("spoilt") / "copy"))
     return folder, damage(folder, [fault for fault in FAULTS if fault != "truncated_hdf5"])
 
 
@@ -161,7 +151,7 @@ def test_all_faults_are_planted_and_described(spoilt: tuple) -> None:
 def test_a_truncated_annotation_is_one_sentence(
     tmp_path: Path, sound: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    folder = copied(sound, tmp_path)
+    folder = Path(shutil.copytree(sound, tmp_path / "copy"))
     (folder / "strips.h5").unlink(missing_ok=True)
     for fault in damage(folder, ["truncated_hdf5"]):
         annotation = folder / f"{LAYOUTS[fault.dataset]}_supplementary.h5"
