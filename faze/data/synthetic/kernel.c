@@ -249,12 +249,12 @@ static inline float meet_sphere(vec start, float power, float per_radius, vec ra
     return square;
 }
 
-/* Compute the colour of the open eye, without lids, for n samples: sclera, iris, pupil and glints. */
-static void shade_eyeball(const view *v, const person *p, const map *iris_map, const eye *e, int n, const float *const ray_at[3], float *const out[3])
+/* Compute the colour of the open eye, without lids, for samples first .. last - 1 of n: sclera, iris, pupil and glints. */
+static void shade_eyeball(const view *v, const person *p, const map *iris_map, const eye *e, int first, int last, int n, float plane[restrict][n], float out[restrict][n])
 {
     float across[n], down[n], iris[3][n], radius[n], bright[n], cover[n], lit[3][n];
-    EACH(i, n) {
-        vec ray = {ray_at[0][i], ray_at[1][i], ray_at[2][i]}, m, k;
+    for (int i = first; i < last; i++) {
+        vec ray = {plane[RAY][i], plane[RAY + 1][i], plane[RAY + 2][i]}, m, k;
         float far = length(ray);
         ray.x /= far, ray.y /= far, ray.z /= far;
         float square = meet_sphere(e->start, e->power, 1 / p->eyeball_mm, ray, &m), beside = unit(0.5f - square * 0.06f);
@@ -272,15 +272,15 @@ static void shade_eyeball(const view *v, const person *p, const map *iris_map, c
         float glow = shine(&v->lights[0], k, ray) + shine(&v->lights[1], k, ray);
         bright[i] = glow * (dot(e->axis, k) > 0.72f) * (met > 0);
     }
-    look_up_3(iris_map, n, across, down, iris[0], iris[1], iris[2]);
-    EACH(i, n) {
+    look_up_3(iris_map, last - first, across + first, down + first, iris[0] + first, iris[1] + first, iris[2] + first);
+    for (int i = first; i < last; i++) {
         float pupil = 1 - 0.93f * ramp((e->pupil_mm - radius[i]) / 0.3f + 0.5f);
         EACH(c, 3) out[c][i] += cover[i] * (iris[c][i] * pupil * (0.35f + 0.65f * lit[c][i]) - out[c][i]) + bright[i];
     }
 }
 
 /* Shade n samples of an eye with its lids, lashes and shadow, and add a quarter of each colour to the sums. */
-static void add_samples(const view *v, const person *p, const maps *m, const eye *e, int side, int n, float plane[restrict][n], float *const sum[3])
+static void add_samples(const view *v, const person *p, const maps *m, const eye *e, int side, int n, float plane[restrict][n], float sum[restrict][n])
 {
     float along[n], upper[n], lower[n], crease[n], inside[n], between[n], hairs[n], open[3][n];
     int first = n, last = 0;
@@ -297,11 +297,7 @@ static void add_samples(const view *v, const person *p, const maps *m, const eye
     EACH(i, n) if (inside[i] > 0) first = i < first ? i : first, last = i + 1;
     look_up(&m->lashes[side], n, 1, along, upper, hairs);
     memset(open, 0, sizeof open);
-    if (first < last) {
-        const float *const rays[3] = {plane[RAY] + first, plane[RAY + 1] + first, plane[RAY + 2] + first};
-        float *const out[3] = {open[0] + first, open[1] + first, open[2] + first};
-        shade_eyeball(v, p, &m->iris, e, last - first, rays, out);
-    }
+    if (first < last) shade_eyeball(v, p, &m->iris, e, first, last, n, plane, open);
     static const float blood[3] = {0.4f, 1.8f, 1.8f};
     EACH(i, n) {
         float fold = 1 - 0.34f * bell(crease[i] * 1.3f) * between[i];
@@ -347,8 +343,7 @@ static void draw_eye(const view *v, const person *p, const maps *m, const eye *e
                 const float *a = near[(y + 1) % 2][k][phase_x], *b = near[y % 2][k][phase_x];
                 EACH(i, n) samples[k][i] = FUSED(b[i] - a[i], share, a[i]);
             }
-            float *const sum[3] = {drawn[row][0], drawn[row][1], drawn[row][2]};
-            add_samples(v, p, m, e, side, n, samples, sum);
+            add_samples(v, p, m, e, side, n, samples, drawn[row]);
         }
     }
     EACH(y, h) EACH(c, 3) {
@@ -439,5 +434,18 @@ void paint(const double *lens, const view *v, const person *p, const maps *m, co
         }
         uint8_t *to = levels + 3 * (size_t)y * w;
         EACH(i, w) EACH(c, 3) to[3 * i + c] = (uint8_t)(int)least(rintf(fabsf(rows[y][c][i] * v->exposure)), 255);
+    }
+}
+
+/* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each; the opacity (h, w) is clipped to 0..1. */
+void blend(uint8_t *frame, int64_t stride, const uint8_t *levels, const float *opacity, int32_t w, int32_t h)
+{
+    EACH(y, h) {
+        uint8_t *to = frame + y * stride;
+        const uint8_t *from = levels + 3 * (size_t)y * w;
+        const float *share = opacity + (size_t)y * w;
+        float wide[3 * w];
+        EACH(i, w) EACH(c, 3) wide[3 * i + c] = unit(share[i]);
+        EACH(i, 3 * w) to[i] = (uint8_t)(int)rintf((from[i] * wide[i] + to[i] * (1 - wide[i])) / 1.00001f); /* as OpenCV */
     }
 }

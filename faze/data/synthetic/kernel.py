@@ -149,6 +149,13 @@ class Painter:
         )
 
 
+def blend(region: NDArray[np.uint8], levels: NDArray[np.uint8], opacity: Image) -> None:
+    """Blend levels (h, w, 3) into a part (h, w, 3) of a frame; the opacity (h, w) is clipped to 0..1."""
+    height, width = opacity.shape
+    row_bytes = ctypes.c_int64(region.strides[0])
+    load_kernel().blend(_pointer(region), row_bytes, _pointer(levels), _pointer(opacity), width, height)
+
+
 def _view(shot: Shot, camera_mm: NDArray) -> NDArray[np.float32]:
     light = shot.light
     return _floats(

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.kernel import FEATHER_PX, Painter, Shot
+from faze.data.synthetic.kernel import FEATHER_PX, Painter, Shot, blend
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, Role, SyntheticPerson
 from faze.data.synthetic.room import Light, Room, sample_room
 from faze.data.synthetic.scene import Scene
@@ -122,14 +122,14 @@ def _draw_head(region: NDArray[np.uint8], levels: NDArray[np.uint8], inside: Ima
     # Only the inside of the silhouette is drawn, since colours outside it are undefined.
     cover = cv2.GaussianBlur(inside, (0, 0), 1.0) * np.float32(2) - np.float32(1)
     size = region.shape[1::-1]
-    _blend(region, cv2.resize(levels, size), cv2.resize(cover, size))
+    blend(region, cv2.resize(levels, size), cv2.resize(cover, size))
 
 
 def _draw_band(region: NDArray[np.uint8], levels: NDArray[np.uint8], inside: Image) -> None:
     cover = _feather(*inside.shape)
     if inside.min() < 1:
         cover *= np.clip(cv2.GaussianBlur(inside, (0, 0), 2.0) * 2 - 1, 0, 1)
-    _blend(region, levels, cover)
+    blend(region, levels, cover)
 
 
 def _feather(rows: int, columns: int) -> Image:
@@ -137,9 +137,3 @@ def _feather(rows: int, columns: int) -> Image:
     ramps = [np.minimum(np.arange(n) + 0.5, n - 0.5 - np.arange(n)) / FEATHER_PX for n in (rows, columns)]
     down, across = (np.clip(ramp, 0, 1).astype(np.float32) for ramp in ramps)
     return down[:, None] * across
-
-
-def _blend(region: NDArray[np.uint8], levels: NDArray[np.uint8], cover: Image) -> None:
-    """Blend levels into a part of an image; the opacity is clipped to 0..1."""
-    np.clip(cover, 0, 1, out=cover)
-    cv2.blendLinear(levels, region, cover, 1 - cover, dst=region)

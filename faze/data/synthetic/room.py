@@ -67,4 +67,5 @@ def _paint_background(rng: np.random.Generator, width: int, height: int, wall: N
         cv2.rectangle(image, a, b, rgb.tolist(), -1)
     image = cv2.GaussianBlur(image, (0, 0), float(rng.uniform(1.5, 5.0)))
     image = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
-    return np.clip(image * 255, 0, 255).astype(np.uint8)
+    image *= 255
+    return np.clip(image, 0, 255, out=image).astype(np.uint8)

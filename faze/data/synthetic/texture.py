@@ -50,4 +50,4 @@ def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int,
 
 def padded(image: NDArray) -> Image:
     """Pad (h, w, 3) to (h, w, 4) float32, so that kernel.c can load a sample at once."""
-    return np.dstack([image, np.zeros(image.shape[:2])]).astype(np.float32)
+    return np.pad(image.astype(np.float32), ((0, 0), (0, 0), (0, 1)))
