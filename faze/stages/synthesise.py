@@ -8,7 +8,7 @@ from pathlib import Path
 
 from faze.base.files import whole_folder
 from faze.config.stage_config import Resolved
-from faze.data.synthetic import RENDERED_MARK, annotation
+from faze.data.synthetic import RENDERED_MARK, layouts
 from faze.data.synthetic.people import render_everybody
 
 
@@ -32,5 +32,5 @@ def main(
         people = render_everybody(config.synthetic, roots, threads)
         for layout in roots:
             if files[layout]:
-                annotation.write_supplementary(files[layout], [one for one in people if one.role.layout == layout])
-        annotation.write_truth(truth, people)
+                layouts.write_supplementary(files[layout], [one for one in people if one.role.layout == layout])
+        layouts.write_truth(truth, people)

@@ -31,7 +31,7 @@ from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
-from faze.data.synthetic import annotation
+from faze.data.synthetic import layouts
 from faze.data.synthetic.people import cast, write_person
 
 LENS = np.array([[573.0, 0, 239.5], [0, 590.0, 319.5], [0, 0, 1]])
@@ -194,7 +194,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     )
     synthetic = DEFAULT.model_copy(update={"frames_per_person": 6, **people})
     written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.layout == "gazecapture"]
-    annotation.write_supplementary(root.parent / "true.h5", written)
+    layouts.write_supplementary(root.parent / "true.h5", written)
     return root, {p.role.person_id: read_supplementary(root.parent / "true.h5", p.role.person_id) for p in written}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from faze.config.validation import read_config
 from faze.data.synthetic import setting
-from faze.data.synthetic.annotation import truth
+from faze.data.synthetic.layouts import truth
 from faze.data.synthetic.people import Role, sample_frames
 from faze.data.synthetic.person import PEOPLE, Spectacles, SyntheticPerson, sample_person
 

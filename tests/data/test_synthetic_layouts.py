@@ -16,7 +16,7 @@ from faze.config.validation import read_config
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from faze.data.synthetic.annotation import truth
+from faze.data.synthetic.layouts import truth
 from faze.data.synthetic.people import cast, sample_frames
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from faze.config.validation import read_config
-from faze.data.synthetic.annotation import PersonFrames, project_head_points, truth
+from faze.data.synthetic.layouts import PersonFrames, project_head_points, truth
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.render import Renderer
 from faze.native import compiled

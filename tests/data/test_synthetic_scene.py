@@ -8,7 +8,7 @@ from truth import annotated_labels
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.validation import read_config
-from faze.data.synthetic.annotation import PersonFrames
+from faze.data.synthetic.layouts import PersonFrames
 from faze.data.synthetic.people import Role, cast, sample_frames
 from faze.data.synthetic.person import sample_person
 from faze.data.synthetic.scene import optical_axes

@@ -11,7 +11,7 @@ import pytest
 from test_preprocess import write_config
 
 from faze.__main__ import main
-from faze.data.synthetic import annotation, people
+from faze.data.synthetic import layouts, people
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
 TINY = dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 3, "gazecapture_train_frames": None}
@@ -69,7 +69,7 @@ def die(*_: object) -> None:
     [
         (people, "write_person", refuse, "no space left"),
         (people, "write_person", die, "process was killed"),
-        (annotation, "write_truth", refuse, "no space left"),
+        (layouts, "write_truth", refuse, "no space left"),
     ],
     ids=["frames", "killed", "truth"],
 )

@@ -18,7 +18,7 @@ from stage_runs import call_faze
 from faze.base.geometry import angular_error
 from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM
-from faze.data.synthetic.annotation import supplementary
+from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.gaze import estimator
 from faze.gaze.estimator import GazeEstimator

@@ -11,7 +11,7 @@ import pytest
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
-from faze.data.synthetic.annotation import supplementary
+from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, jpeg, render_frames, sample_frames
 from faze.fewshot.learner_file import load_learned
 from faze.gaze.estimator import GazeEstimator

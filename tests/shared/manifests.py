@@ -11,7 +11,7 @@ from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame
 from faze.data.readers.manifest_columns import INTRINSICS, LENS, POSE, TARGETS
-from faze.data.synthetic.annotation import write_supplementary
+from faze.data.synthetic.layouts import write_supplementary
 from faze.data.synthetic.people import cast, write_person
 
 CAMERA = dict(zip(INTRINSICS, (300, 301, 160, 118), strict=True))

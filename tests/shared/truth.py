@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.annotation import PersonFrames
+from faze.data.synthetic.layouts import PersonFrames
 
 
 def annotated_labels(frames: PersonFrames) -> NDArray:

@@ -18,7 +18,7 @@ from faze.data.landmarks.pose import FACE_MODEL_MM, VERTICES
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, gaze_origins_mm
 from faze.data.readers.screen import read_screen
 from faze.data.store.strips import StripStore
-from faze.data.synthetic.annotation import supplementary
+from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.gaze.sources import frames_of, sources_of
 

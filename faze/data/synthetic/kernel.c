@@ -143,21 +143,20 @@ static void look_up_3(const map *m, int n, const float *x, const float *y, float
 typedef struct {
     int samples, knots;
     double first, step; /* position of the first knot and distance of two, px */
-    int *begin; /* (knots) first sample after each knot */
-    double *beyond; /* (samples) distance from the knot before, in steps */
+    int *knot; /* (samples) the knot before each */
+    double *beyond; /* (samples) distance from it, in steps */
 } axis;
 
-static void place_samples(axis *a, int start, int length, double scale)
+static void place_samples(axis *a, int start, int length)
 {
+    const double scale = (double)a->samples / length;
     a->first = start - 0.5 + 0.5 / scale;
     a->step = (start - 0.5 + (a->samples - 0.5) / scale - a->first) / (a->knots - 1);
-    int knot = a->begin[0] = 0;
     EACH(i, a->samples) {
         double at = i / scale / a->step;
-        while (knot < a->knots - 2 && at >= knot + 1) a->begin[++knot] = i;
-        a->beyond[i] = at - knot;
+        a->knot[i] = (int)at < a->knots - 2 ? (int)at : a->knots - 2;
+        a->beyond[i] = at - a->knot[i];
     }
-    while (knot < a->knots - 1) a->begin[++knot] = a->samples;
 }
 
 /* Compute the rays (x, y, 1), in the camera frame, of all knots. lens: fx fy cx cy k1 k2 p1 p2 k3. */
@@ -179,18 +178,19 @@ static void invert_lens(const double *lens, const axis *across, const axis *down
 /* Compute the directions, in the head frame, of a row of samples. */
 static void turn_rays(const view *v, const axis *across, const axis *down, double rays[][across->knots][2], int row, float plane[restrict][across->samples])
 {
-    int above = 0;
-    while (down->begin[above + 1] <= row) above++;
-    double beyond = down->beyond[row], knots[2][across->knots];
-    EACH(k, across->knots) EACH(c, 2) knots[c][k] = (1 - beyond) * rays[above][k][c] + beyond * rays[above + 1][k][c];
+    const int above = down->knot[row];
+    const double beyond = down->beyond[row];
+    double x[across->knots], y[across->knots];
+    EACH(k, across->knots) {
+        x[k] = (1 - beyond) * rays[above][k][0] + beyond * rays[above + 1][k][0];
+        y[k] = (1 - beyond) * rays[above][k][1] + beyond * rays[above + 1][k][1];
+    }
     const float *r = v->rotation;
-    EACH(k, across->knots - 1) {
-        const double x = knots[0][k], y = knots[1][k], more_x = knots[0][k + 1], more_y = knots[1][k + 1];
-        for (int i = across->begin[k]; i < across->begin[k + 1]; i++) {
-            double share = across->beyond[i];
-            float at_x = (float)((1 - share) * x + share * more_x), at_y = (float)((1 - share) * y + share * more_y);
-            EACH(c, 3) plane[RAY + c][i] = at_x * r[c] + at_y * r[3 + c] + r[6 + c];
-        }
+    EACH(i, across->samples) {
+        const int k = across->knot[i];
+        const double share = across->beyond[i];
+        float at_x = (float)((1 - share) * x[k] + share * x[k + 1]), at_y = (float)((1 - share) * y[k] + share * y[k + 1]);
+        EACH(c, 3) plane[RAY + c][i] = at_x * r[c] + at_y * r[3 + c] + r[6 + c];
     }
 }
 
@@ -414,12 +414,12 @@ static void cover_spectacles(const view *v, const spectacles *s, int n, float pl
 void paint(const double *lens, const view *v, const person *p, const maps *m, const int32_t *box, int32_t w, int32_t h, const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][PLANES][w], uint8_t *levels, float *inside)
 {
     const int across_knots = box[2] / 16 + 2, down_knots = box[3] / 16 + 2;
-    int across_begin[across_knots], down_begin[down_knots];
+    int across_knot[w], down_knot[h];
     double across_beyond[w], down_beyond[h], rays[down_knots][across_knots][2];
-    axis across = {.samples = w, .knots = across_knots, .begin = across_begin, .beyond = across_beyond};
-    axis down = {.samples = h, .knots = down_knots, .begin = down_begin, .beyond = down_beyond};
-    place_samples(&across, box[0], box[2], (double)w / box[2]);
-    place_samples(&down, box[1], box[3], (double)h / box[3]);
+    axis across = {.samples = w, .knots = across_knots, .knot = across_knot, .beyond = across_beyond};
+    axis down = {.samples = h, .knots = down_knots, .knot = down_knot, .beyond = down_beyond};
+    place_samples(&across, box[0], box[2]);
+    place_samples(&down, box[1], box[3]);
     invert_lens(lens, &across, &down, rays);
     EACH(y, h) {
         turn_rays(v, &across, &down, rays, y, rows[y]);

@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.synthetic import surface
-from faze.data.synthetic.eyes import draw_lashes, paint_iris, place_lids
+from faze.data.synthetic.face import AXES_MM, CENTRE_MM, build_face, draw_lashes, paint_iris, place_lids
 from faze.data.synthetic.person import Spectacles, SyntheticPerson
-from faze.data.synthetic.room import Light
 from faze.data.synthetic.setting import Camera
 from faze.data.synthetic.texture import Image
 from faze.native.compiled import library
@@ -29,6 +27,17 @@ _CORNERS = np.array([[x, y, z] for x in (False, True) for y in (False, True) for
 
 Box = tuple[int, int, int, int]  # left, top, width, height, px
 Layer = tuple[NDArray[np.uint8], Image]  # levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Light:
+    """A key light, the screen's glow and ambient light, all in one frame of reference (camera or head)."""
+
+    key: NDArray  # (3,) unit vector toward the key light
+    screen: NDArray  # (3,) unit vector toward the screen
+    key_rgb: NDArray
+    screen_rgb: NDArray
+    ambient_rgb: NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +95,7 @@ class Painter:
 
     def __init__(self, rng: np.random.Generator, person: SyntheticPerson) -> None:
         self._code, self._person = load_kernel(), person
-        face, iris = surface.build_face(rng, person), paint_iris(rng, person)
+        face, iris = build_face(rng, person), paint_iris(rng, person)
         self._maps = [*face, iris, *(draw_lashes(rng, person.lashes) for _ in range(2))]
         self._samples = [np.ascontiguousarray(each.samples) for each in self._maps]
         self._map_records = np.array(
@@ -97,7 +106,7 @@ class Painter:
             _MAP,
         )
         self._record = _floats(
-            axes=surface.AXES_MM,
+            axes=AXES_MM,
             eyeball_mm=person.eyeball_mm,
             iris_mm=person.iris_mm,
             cornea_mm=_CORNEA_RADIUS_MM,
@@ -161,7 +170,7 @@ def _view(shot: Shot, camera_mm: NDArray) -> NDArray[np.float32]:
     return _floats(
         rotation=shot.rotation,
         camera=camera_mm,
-        start=(camera_mm - surface.CENTRE_MM) / surface.AXES_MM,
+        start=(camera_mm - CENTRE_MM) / AXES_MM,
         **vars(light),
         # What the cornea reflects: direction, angular half-width on the cornea (rad), brightness.
         key_glint=[*light.key, 0.07, 1.8 * light.key_rgb.mean()],

@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
 from faze.data.process_pool import worker_processes
-from faze.data.synthetic.annotation import PersonFrames
 from faze.data.synthetic.kernel import load_kernel
-from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
+from faze.data.synthetic.layouts import (
+    PersonFrames,
+    name_gazecapture,
+    name_mpiifacegaze,
+    write_gazecapture,
+    write_mpiifacegaze,
+)
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, Role, sample_person
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.scene import sample_scene
