@@ -31,6 +31,7 @@ def main(
             (root / RENDERED_MARK).write_text("No photographs: faze rendered the people in this folder.\n")
         people = render_everybody(config.synthetic, roots, threads)
         for layout in roots:
-            if files[layout]:
-                layouts.write_supplementary(files[layout], [one for one in people if one.role.layout == layout])
-        layouts.write_truth(truth, people)
+            if file := files[layout]:
+                of_layout = [one for one in people if one.role.layout == layout]
+                layouts.write_arrays(file, {one.role.person_id: layouts.supplementary(one) for one in of_layout})
+        layouts.write_arrays(truth, {one.role.person_id: layouts.truth(one) for one in people})

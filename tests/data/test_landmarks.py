@@ -194,7 +194,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     )
     synthetic = DEFAULT.model_copy(update={"frames_per_person": 6, **people})
     written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.layout == "gazecapture"]
-    layouts.write_supplementary(root.parent / "true.h5", written)
+    layouts.write_arrays(root.parent / "true.h5", {p.role.person_id: layouts.supplementary(p) for p in written})
     return root, {p.role.person_id: read_supplementary(root.parent / "true.h5", p.role.person_id) for p in written}
 
 

@@ -69,7 +69,7 @@ def die(*_: object) -> None:
     [
         (people, "write_person", refuse, "no space left"),
         (people, "write_person", die, "process was killed"),
-        (layouts, "write_truth", refuse, "no space left"),
+        (layouts, "truth", refuse, "no space left"),
     ],
     ids=["frames", "killed", "truth"],
 )

@@ -11,7 +11,7 @@ from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame
 from faze.data.readers.manifest_columns import INTRINSICS, LENS, POSE, TARGETS
-from faze.data.synthetic.layouts import write_supplementary
+from faze.data.synthetic.layouts import supplementary, write_arrays
 from faze.data.synthetic.people import cast, write_person
 
 CAMERA = dict(zip(INTRINSICS, (300, 301, 160, 118), strict=True))
@@ -61,5 +61,5 @@ def write_people(root: Path, synthetic: Synthetic) -> None:
     """Render people into `root`, in both layouts with supplementary annotations, for `write_frames`."""
     people = [write_person(role, synthetic, root / role.layout) for role in cast(synthetic)]
     for layout in RENDERED_LAYOUTS:
-        of_layout = [frames for frames in people if frames.role.layout == layout]
-        write_supplementary(root / f"{layout}_supplementary.h5", of_layout)
+        annotation = {p.role.person_id: supplementary(p) for p in people if p.role.layout == layout}
+        write_arrays(root / f"{layout}_supplementary.h5", annotation)

@@ -9,7 +9,7 @@ Shapes: N frames. Coordinates are in the camera frame, in mm, or in px.
 import io
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import cv2
 import h5py
 import numpy as np
 from numpy.typing import NDArray
+from scipy.io import savemat
 
 from faze.base.files import whole_file
 from faze.base.geometry import pitchyaw_from_vector
@@ -103,18 +104,8 @@ def _true_labels(scene: Scene) -> NDArray:
     return labels
 
 
-def write_supplementary(path: Path, people: Iterable[PersonFrames]) -> None:
-    """Write FAZE's annotation of people."""
-    _write_hdf5(path, {frames.role.person_id: supplementary(frames) for frames in people})
-
-
-def write_truth(path: Path, people: Iterable[PersonFrames]) -> None:
-    """Write the ground truth of people."""
-    _write_hdf5(path, {frames.role.person_id: truth(frames) for frames in people})
-
-
-def _write_hdf5(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> None:
-    """Write arrays by person and name."""
+def write_arrays(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> None:
+    """Write arrays by person and name to an HDF5 file."""
     content = io.BytesIO()  # HDF5 crashes when it closes a file on a full disk
     with h5py.File(content, "w") as file:
         for person, arrays in people.items():
@@ -126,13 +117,8 @@ def _write_hdf5(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> None
 
 # MPIIFaceGaze's 6-point face model: four eye corners and two mouth corners, mm.
 FACE_MODEL_6_MM = np.array(
-    [
-        [-45.0968, -0.4838, 2.3970],
-        *INNER_EYE_CORNERS_6_MM,
-        [45.0968, -0.4838, 2.3970],
-        [-26.2996, 68.5950, 0.0],
-        [26.2996, 68.5950, 0.0],
-    ]
+    [[-45.0968, -0.4838, 2.397], *INNER_EYE_CORNERS_6_MM, [45.0968, -0.4838, 2.397]]
+    + [[-26.2996, 68.595, 0.0], [26.2996, 68.595, 0.0]]
 )
 _MAT_TEXT = b"MATLAB 5.0 MAT-file".ljust(116)
 _CELLS = 25  # of GazeCapture's face grid, along each side
@@ -171,8 +157,6 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
 
 
 def _write_calibration(folder: Path, frames: PersonFrames) -> None:
-    from scipy.io import savemat  # an import of half a second
-
     screen = frames.setting.screens[0]
     camera = {"cameraMatrix": screen.camera.matrix, "distCoeffs": screen.camera.distortion[None]}
     (width_mm, height_mm), (width, height) = screen.size_mm, screen.size_units
@@ -200,7 +184,7 @@ def write_gazecapture(root: Path, frames: PersonFrames) -> None:
 
 def _detected(frames: PersonFrames) -> dict[str, list | dict]:
     """Compute the results of GazeCapture's detectors for each frame, and a summary of all frames."""
-    scene, count = frames.scene, len(frames.scene)
+    scene, counts = frames.scene, ("TotalFrames", "NumFaceDetections", "NumEyeDetections")
     centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
     pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
     scale = np.array([camera.parameters[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
@@ -213,31 +197,19 @@ def _detected(frames: PersonFrames) -> dict[str, list | dict]:
         "appleLeftEye": _valid(left),
         "appleRightEye": _valid(right),
         "faceGrid": _valid(_face_grid(face, frames)),
-        "info": {
-            "TotalFrames": count,
-            "NumFaceDetections": count,
-            "NumEyeDetections": count,
-            "Dataset": frames.role.split,
-            "DeviceName": frames.setting.device,
-        },
+        "info": dict.fromkeys(counts, len(scene)) | {"Dataset": frames.role.split, "DeviceName": frames.setting.device},
     }
 
 
 def _shown(frames: PersonFrames) -> dict[str, list | dict]:
     """Compute the dots, their screens, and the (absent) motion of the device."""
-    scene = frames.scene
-    screens = [frames.setting.screens[index] for index in scene.screen]
-    numbers = list(range(len(scene)))
+    screens = [frames.setting.screens[index] for index in frames.scene.screen]
+    x, y = frames.scene.target_units.T.tolist()
+    # Right and up for the user; the camera looks in the opposite direction.
+    right_cm, up_cm = (-frames.scene.target_mm[:, :2] / 10).T.tolist()
+    numbers, half = list(range(len(x))), [_DOT_SECONDS / 2] * len(x)
     return {
-        "dotInfo": {
-            "DotNum": numbers,
-            "XPts": scene.target_units[:, 0].tolist(),
-            "YPts": scene.target_units[:, 1].tolist(),
-            # Right and up for the user; the camera looks in the opposite direction.
-            "XCam": (-scene.target_mm[:, 0] / 10).tolist(),
-            "YCam": (-scene.target_mm[:, 1] / 10).tolist(),
-            "Time": [_DOT_SECONDS / 2] * len(scene),
-        },
+        "dotInfo": {"DotNum": numbers, "XPts": x, "YPts": y, "XCam": right_cm, "YCam": up_cm, "Time": half},
         "screen": {
             "H": [screen.size_units[1] for screen in screens],
             "W": [screen.size_units[0] for screen in screens],

@@ -65,7 +65,7 @@ def render_frames(frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]
 
 def jpeg(frames: PersonFrames, image: NDArray[np.uint8]) -> bytes:
     """Encode a frame (H, W, 3) RGB as the person's camera does."""
-    quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.picture.jpeg_quality]
+    quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.jpeg_quality]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
     return data.tobytes()
 
@@ -87,10 +87,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonFrames]:
     """Write all people's frames and annotation with several processes; the files do not depend on their number.
 
-    Args:
-        synthetic: the configuration.
-        roots: the folder of each data set that is rendered.
-        threads: number of processes.
+    `roots` contains the folder of each data set that is rendered.
     """
     load_kernel()  # fails before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
@@ -105,5 +102,5 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
 
 
 def use_one_thread() -> None:
-    """Disable OpenCV's threads in a worker process of a pool that already uses all cores."""
+    """Disable OpenCV's threads in a process of a pool that uses all cores."""
     cv2.setNumThreads(1)

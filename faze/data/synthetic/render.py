@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from faze.data.synthetic.kernel import FEATHER_PX, Light, Painter, Shot, blend
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, Role, SyntheticPerson
 from faze.data.synthetic.scene import Scene
-from faze.data.synthetic.setting import Camera, Setting
+from faze.data.synthetic.setting import Setting
 from faze.data.synthetic.texture import Image, draw_line
 
 _NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
@@ -50,9 +50,8 @@ def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room
         screen_rgb=np.array([0.95, 1.0, 1.06]) * rng.uniform(0.08, 0.22),
         ambient_rgb=ambient * (0.5 + 0.5 * tint),
     )
-    background = _paint_background(
-        rng, width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX, tint * rng.uniform(0.35, 0.9)
-    )
+    size = width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX
+    background = _paint_background(rng, *size, tint * rng.uniform(0.35, 0.9))
     return Room(light, background, rng.uniform(0.05, 0.75, 3) * rng.uniform(0.4, 1.0), bool(rng.random() < 0.4))
 
 
@@ -73,10 +72,9 @@ def _paint_background(rng: np.random.Generator, width: int, height: int, wall: N
     return np.clip(image, 0, 255, out=image).astype(np.uint8)
 
 
-def draw_body(
-    image: NDArray[np.uint8], room: Room, person: SyntheticPerson, camera: Camera, rotation: NDArray, origin_mm: NDArray
-) -> None:
+def draw_body(image: NDArray[np.uint8], room: Room, person: SyntheticPerson, shot: Shot) -> None:
     """Draw the rest of the person as flat shapes: hair behind the face, ears, neck, shoulders."""
+    camera, rotation, origin_mm = shot.camera, shot.rotation, shot.origin_mm
     head = camera.project(origin_mm)
     px_per_mm = camera.parameters[0] / (origin_mm[2] + 80)  # of the parts behind the face
     lit = room.light.ambient_rgb + 0.4 * room.light.key_rgb
@@ -124,8 +122,7 @@ class Renderer:
     """Renderer for one person's frames; anything that all frames share is computed once."""
 
     def __init__(self, seed: int, role: Role, person: SyntheticPerson, setting: Setting, rooms: int) -> None:
-        self._seed, self._role, self._person, self._picture = seed, role, person, setting.picture
-        self._screens = setting.screens
+        self._seed, self._role, self._person, self._setting = seed, role, person, setting
         self._painter = Painter(role.random(seed, SKIN), person)
         rng = role.random(seed, ROOM)
         sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in setting.screens]
@@ -134,15 +131,9 @@ class Renderer:
         self._noise = sample_noise(rng, width, height)
 
     def render(self, scene: Scene, row: int, room: int) -> NDArray[np.uint8]:
-        """Render one frame: (H, W, 3) uint8 RGB.
-
-        Args:
-            scene: the person's frames.
-            row: index of the frame.
-            room: index of the room around the person.
-        """
+        """Render a frame of the scene in a room, given by their indices: (H, W, 3) uint8 RGB."""
         rng = self._role.random(self._seed, PIXELS, row)
-        place, screen = self._rooms[room], self._screens[scene.screen[row]]
+        place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
         exposure = 255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15)
         image = place.crop(rng, screen.camera.width_px, screen.camera.height_px)
@@ -150,7 +141,7 @@ class Renderer:
         light = _seen_from_head(place.light, rotation, screen.middle_mm - origin)
         eyes = scene.optical_in_head[row], scene.aperture[row], pupil_mm
         shot = Shot(screen.camera, rotation, origin, light, exposure, *eyes)
-        draw_body(image, place, self._person, shot.camera, rotation, origin)
+        draw_body(image, place, self._person, shot)
         head, band, of_eyes = shot.boxes(self._person)
         of_head, of_band = self._painter.paint(shot, head, band, of_eyes)
         left, top, width, height = head
@@ -158,8 +149,8 @@ class Renderer:
         _draw_head(region, *of_head)
         left, top, width, height = band
         _draw_band(image[top : top + height, left : left + width], *of_band)
-        cv2.GaussianBlur(region, (0, 0), rng.uniform(*self._picture.blur_px), dst=region)
-        if rng.random() < self._picture.moved:
+        cv2.GaussianBlur(region, (0, 0), rng.uniform(*self._setting.blur_px), dst=region)
+        if rng.random() < self._setting.moved:
             smear(rng, region)
         top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
         noise = self._noise[top:, left:][: image.shape[0], : image.shape[1]]

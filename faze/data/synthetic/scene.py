@@ -44,10 +44,10 @@ class Scene:
 def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, count: int) -> Scene:
     """Draw frames in random order; those in which the eyes are outside the image or turned too far are drawn again."""
     habits = _Habits(
-        follow=rng.normal(0.15, 0.15),
-        toward_screen=rng.uniform(0.0, 0.5),
-        neutral_rad=np.radians(rng.normal(0.0, [4.0, 3.0, 2.0])),
-        aside_mm=rng.normal(0.0, 0.03 * setting.distance_mm, 2),
+        rng.normal(0.15, 0.15),
+        rng.uniform(0.0, 0.5),
+        np.radians(rng.normal(0.0, [4.0, 3.0, 2.0])),
+        rng.normal(0.0, 0.03 * setting.distance_mm, 2),
     )
     parts: list[dict[str, NDArray]] = []
     missing = count

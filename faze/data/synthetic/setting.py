@@ -112,15 +112,6 @@ class Screen:
         return np.round(rng.uniform(low, high, (count, 2)))
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Image quality of one person's camera."""
-
-    blur_px: tuple[float, float]  # range of the blur's standard deviation over frames
-    moved: float  # share of frames in which the hand or head moves
-    jpeg_quality: int
-
-
 @dataclass(frozen=True, eq=False)
 class Setting:
     """The surroundings of one person."""
@@ -128,7 +119,9 @@ class Setting:
     device: str
     screens: list[Screen]
     distance_mm: float  # typical distance of the eyes from the camera
-    picture: Picture
+    blur_px: tuple[float, float]  # range of the blur's standard deviation over frames
+    moved: float  # share of frames in which the hand or head moves
+    jpeg_quality: int
 
 
 def sample_laptop(rng: np.random.Generator) -> Setting:
@@ -140,7 +133,7 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
     tilt = np.radians(rng.normal([0.0, 0.0], [2.0, 0.7]))
     above_mm = rng.uniform(8.0, 13.0)
     screen = _screen(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
-    return Setting("laptop", [screen], LAPTOP_MM.draw(rng), _sample_picture(rng, finer=2.0))
+    return Setting("laptop", [screen], LAPTOP_MM.draw(rng), *_sample_quality(rng, finer=2.0))
 
 
 def sample_device(rng: np.random.Generator) -> Setting:
@@ -157,26 +150,19 @@ def sample_device(rng: np.random.Generator) -> Setting:
         _screen(upright.turned().turned().turned(), 4, *wide, (-above - long, -right), flat),
     ]
     usual = TABLET_MM if name.startswith("iPad") else PHONE_MM
-    return Setting(name, screens, usual.draw(rng), _sample_picture(rng, finer=1.0))
+    return Setting(name, screens, usual.draw(rng), *_sample_quality(rng, finer=1.0))
 
 
-def _sample_picture(rng: np.random.Generator, finer: float) -> Picture:
-    """Draw a camera's image quality; `finer` is its resolution relative to that of a 640 x 480 camera."""
+def _sample_quality(rng: np.random.Generator, finer: float) -> tuple[tuple[float, float], float, int]:
+    """Draw blur, motion and JPEG quality of a camera with `finer` times the resolution of 640 x 480."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
-    return Picture((0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), jpeg_quality=min(int(rng.uniform(60, 96)), 92))
+    return (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), min(int(rng.uniform(60, 96)), 92)
 
 
 def _screen(
-    camera: Camera,
-    orientation: int,
-    size_mm: ArrayLike,
-    size_units: tuple[int, int],
-    corner_mm: tuple[float, float],
-    tilt_rad: NDArray,
+    camera: Camera, orientation: int, size_mm: ArrayLike, size_units: tuple, corner_mm: tuple, tilt_rad: NDArray
 ) -> Screen:
     """Express a screen in the camera frame; `corner_mm` is its corner, right and down from the camera for the user."""
     rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
-    width_mm, height_mm = np.asarray(size_mm).tolist()
-    return Screen(
-        camera, orientation, (width_mm, height_mm), size_units, rotation, rotation @ np.array([*corner_mm, 0.0])
-    )
+    corner = rotation @ np.array([*corner_mm, 0.0])
+    return Screen(camera, orientation, tuple(np.asarray(size_mm).tolist()), size_units, rotation, corner)
