@@ -32,7 +32,7 @@ def with_person(frames: PersonFrames, **changes: object) -> PersonFrames:
 def wide_awake(role: Role) -> PersonFrames:
     """Draw a person whose lids are so wide open that the whole iris is visible."""
     lids = {"upper_lids_mm": np.full(2, 13.0), "lower_lids_mm": np.full(2, 10.0), "lashes": 0.0}
-    return with_person(sample_frames(role, TINY), **lids, upper_follow=1.0, lower_follow=1.0)
+    return with_person(sample_frames(role, TINY), **lids, upper_lid_follow=1.0, lower_lid_follow=1.0)
 
 
 def render(frames: PersonFrames) -> Iterator[np.ndarray]:

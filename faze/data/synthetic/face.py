@@ -4,15 +4,51 @@ The face is an ellipsoid, displaced by nose, sockets, brows and lids. Refraction
 the eyeball around the optical axis. Everything is in the head frame and in mm; kernel.c shades it.
 """
 
+from typing import NamedTuple
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.person import SyntheticPerson
-from faze.data.synthetic.texture import Image, Map, bump, draw_line, padded, smooth_noise, step
 
+Image = NDArray[np.float32]  # (h, w) or (h, w, 3) RGB, 0..1
 _LIP_RGB = np.array([0.66, 0.36, 0.34])
 _BROW_FINENESS = 2  # mask samples per map sample
+
+
+class Map(NamedTuple):
+    """Samples over a plane."""
+
+    samples: Image  # (rows, columns) or (rows, columns, 3)
+    left: float  # position of the first sample
+    top: float
+    across: float  # samples per unit along x
+    down: float
+
+
+def step(value: Image, width: float) -> Image:
+    """Compute a smooth step around 0: 0 below -width/2, 1 above width/2."""
+    share = np.clip(value / width + 0.5, 0, 1)
+    return share * share * (3 - 2 * share)
+
+
+def bump(x: Image, y: Image, at: tuple[float, float], size: tuple[float, float]) -> Image:
+    """Compute a Gaussian bump of height 1, which falls to 1/e at a distance of `size`."""
+    return np.exp(-(((x - at[0]) / size[0]) ** 2) - ((y - at[1]) / size[1]) ** 2)
+
+
+def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], size: float) -> Image:
+    """Draw noise with a standard deviation of about 1 and features `size` samples wide."""
+    rows, columns = (max(4, int(n / size) + 2) for n in shape)
+    coarse = rng.standard_normal((rows, columns), np.float32)
+    return cv2.resize(coarse, shape[::-1], interpolation=cv2.INTER_CUBIC)
+
+
+def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int, thickness: int = 1) -> None:
+    """Draw an antialiased line between points (x, y) with sub-sample precision."""
+    a, b = np.round(np.array([start, end]) * 16).astype(int).tolist()
+    cv2.line(mask, a, b, value, thickness, cv2.LINE_AA, 4)
 
 
 def _paint_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> Image:
@@ -119,8 +155,8 @@ def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, 
     shape = _LEFT, _TOP, _SHAPE_PER_MM, _SHAPE_PER_MM
     return (
         Map((depth - base).astype(np.float32), *shape),
-        Map(padded(normal), *shape),
-        Map(padded(colour), _LEFT, _TOP, _COLOUR_PER_MM, _COLOUR_PER_MM),
+        Map(normal.astype(np.float32), *shape),
+        Map(colour, _LEFT, _TOP, _COLOUR_PER_MM, _COLOUR_PER_MM),
     )
 
 
@@ -202,7 +238,7 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Map:
     rim = rng.uniform(0.45, 0.75) * np.clip((radius - 0.72) / 0.28, 0, 1) ** 2
     warm = np.exp(-(((radius - 0.42) / 0.16) ** 2))[..., None] * np.array([0.10, 0.05, -0.02]) * rng.uniform(0, 1)
     iris = person.iris * (tone * (1 - rim))[..., None] + warm * person.iris.mean()
-    return Map(padded(np.clip(iris, 0.01, 1)), -_IRIS_HALF_MM, -_IRIS_HALF_MM, _IRIS_PER_MM, _IRIS_PER_MM)
+    return Map(np.clip(iris, 0.01, 1).astype(np.float32), -_IRIS_HALF_MM, -_IRIS_HALF_MM, _IRIS_PER_MM, _IRIS_PER_MM)
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
@@ -227,12 +263,12 @@ def place_lids(person: SyntheticPerson, eye: int, optical: NDArray, aperture: fl
     side = np.sign(centre[0])
     inner, outer = abs(centre[0]) - person.inner_half_mm, person.outer_half_mm - abs(centre[0])
     travel = person.eyeball_mm * optical[1]
-    upper = max((person.upper_lids_mm[eye] - person.upper_follow * travel) * aperture, 1.0)
+    upper = max((person.upper_lids_mm[eye] - person.upper_lid_follow * travel) * aperture, 1.0)
     return {
         "per_mm": side / (inner + outer),
         "inner_mm": centre[0] - side * inner,
         "tilt_mm": person.tilt_mm,
         "upper_mm": upper,
-        "lower_mm": max((person.lower_lids_mm[eye] + person.lower_follow * travel) * (0.5 + 0.5 * aperture), 1.2),
+        "lower_mm": max((person.lower_lids_mm[eye] + person.lower_lid_follow * travel) * (0.5 + 0.5 * aperture), 1.2),
         "fold_mm": max(person.upper_lids_mm[eye] + person.crease_mm - 0.25 * travel, upper + 1.2),
     }

@@ -1,16 +1,16 @@
 """The layers of a frame, which kernel.c paints: the head, and the band across the eyes with eyes and spectacles."""
 
 import ctypes
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.synthetic.face import AXES_MM, CENTRE_MM, build_face, draw_lashes, paint_iris, place_lids
+from faze.data.synthetic.face import AXES_MM, CENTRE_MM, Image, build_face, draw_lashes, paint_iris, place_lids
 from faze.data.synthetic.person import Spectacles, SyntheticPerson
 from faze.data.synthetic.setting import Camera
-from faze.data.synthetic.texture import Image
 from faze.native.compiled import library
 
 FEATHER_PX = 5  # width over which a picture fades into the one below it
@@ -23,8 +23,6 @@ _WET_RIM_RGB = np.array([0.10, 0.01, 0.01], np.float32)  # what the lower lid's 
 _HEAD_MM = ((-80.0, -105.0, 0.0), (80.0, 145.0, 90.0))
 _BAND_MM = ((-66.0, -34.0, 0.0), (66.0, 30.0, 0.0))
 _EYE_MM = np.array([[-17.0, -13.0, 0.0], [17.0, 11.0, 0.0]])
-_CORNERS = np.array([[x, y, z] for x in (False, True) for y in (False, True) for z in (False, True)])
-
 Box = tuple[int, int, int, int]  # left, top, width, height, px
 Layer = tuple[NDArray[np.uint8], Image]  # levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0
 
@@ -56,9 +54,8 @@ class Shot:
     def boxes(self, person: SyntheticPerson) -> tuple[Box, Box, list[Box]]:
         """Find the boxes of pixels around the head, around the band across the eyes, and around each eye."""
         around = [_EYE_MM + centre * [1, 1, 0] for centre in person.eye_centres_mm]
-        low, high = np.moveaxis(np.array([_HEAD_MM, _BAND_MM, *around])[:, :, None], 1, 0)  # (4, 1, 3) each
-        points = np.where(_CORNERS, high, low)  # (4, 8, 3)
-        pixels = self.camera.project(points @ self.rotation.T + self.origin_mm)
+        corners = [list(itertools.product(*np.transpose(box))) for box in (_HEAD_MM, _BAND_MM, *around)]  # (4, 8, 3)
+        pixels = self.camera.project(np.array(corners) @ self.rotation.T + self.origin_mm)
         size = np.array([self.camera.width_px, self.camera.height_px])
         first = np.clip(np.floor(pixels.min(axis=1)), 0, size - 2).astype(int)
         last = np.clip(np.ceil(pixels.max(axis=1)) + 1, first + 2, size).astype(int)
@@ -68,11 +65,7 @@ class Shot:
 
 
 def load_kernel() -> ctypes.CDLL:
-    """Load kernel.c, compiled.
-
-    Raises:
-        UserError: It was not compiled when faze was installed.
-    """
+    """Load kernel.c, or refuse: it was not compiled when faze was installed."""
     code = library("data/synthetic/kernel.c")
     if code is None:
         raise UserError(
@@ -95,16 +88,11 @@ class Painter:
 
     def __init__(self, rng: np.random.Generator, person: SyntheticPerson) -> None:
         self._code, self._person = load_kernel(), person
-        face, iris = build_face(rng, person), paint_iris(rng, person)
-        self._maps = [*face, iris, *(draw_lashes(rng, person.lashes) for _ in range(2))]
-        self._samples = [np.ascontiguousarray(each.samples) for each in self._maps]
-        self._map_records = np.array(
-            [
-                (samples.ctypes.data, samples.shape[:2], each[1:])
-                for samples, each in zip(self._samples, self._maps, strict=True)
-            ],
-            _MAP,
-        )
+        maps = [*build_face(rng, person), paint_iris(rng, person)]
+        maps += [draw_lashes(rng, person.lashes) for _ in range(2)]
+        self._samples = [_aligned(each.samples) for each in maps]  # the kernel reads them
+        places = zip(self._samples, maps, strict=True)
+        self._maps = np.array([(kept.ctypes.data, kept.shape[:2], each[1:]) for kept, each in places], _MAP)
         self._record = _floats(
             axes=AXES_MM,
             eyeball_mm=person.eyeball_mm,
@@ -133,7 +121,7 @@ class Painter:
         rows = np.empty((height, _PLANES, width), np.float32)
         levels, inside = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
         eyes, eye_boxes, glasses = parts or (None, None, None)
-        before = [lens, view, self._record, self._map_records, np.array(box, np.int32)]
+        before = [lens, view, self._record, self._maps, np.array(box, np.int32)]
         after = [eyes, eye_boxes, glasses, rows, levels, inside]
         self._code.paint(*map(_pointer, before), width, height, *map(_pointer, after))
         return levels, inside
@@ -206,6 +194,11 @@ def _within(box: Box, outer: Box) -> Box:
     left, top = max(box[0] - outer[0], 0), max(box[1] - outer[1], 0)
     right, bottom = box[0] + box[2] - outer[0], box[1] + box[3] - outer[1]
     return left, top, max(min(right, outer[2]) - left, 0), max(min(bottom, outer[3]) - top, 0)
+
+
+def _aligned(samples: Image) -> Image:
+    """Pad three channels to four, which the kernel loads at once."""
+    return samples if samples.ndim == 2 else np.pad(samples, ((0, 0), (0, 0), (0, 1)))
 
 
 def _pointer(array: NDArray | None) -> ctypes.c_void_p:

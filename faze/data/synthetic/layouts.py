@@ -169,11 +169,6 @@ def _write_calibration(folder: Path, frames: PersonFrames) -> None:
         (folder / f"{name}.mat").write_bytes(_MAT_TEXT + file.getvalue()[len(_MAT_TEXT) :])
 
 
-def name_gazecapture(person_id: str, count: int) -> list[str]:
-    """Return the names of a person's frames, numbered as the recording app numbers them."""
-    return [f"{person_id}/frames/{row:05d}.jpg" for row in range(count)]
-
-
 def write_gazecapture(root: Path, frames: PersonFrames) -> None:
     """Write NNNNN/*.json."""
     folder = root / frames.role.person_id

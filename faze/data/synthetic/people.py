@@ -14,7 +14,6 @@ from faze.data.process_pool import worker_processes
 from faze.data.synthetic.kernel import load_kernel
 from faze.data.synthetic.layouts import (
     PersonFrames,
-    name_gazecapture,
     name_mpiifacegaze,
     write_gazecapture,
     write_mpiifacegaze,
@@ -52,7 +51,10 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     scene = sample_scene(rng, person, setting, frames_of(role, synthetic))
     rng = role.random(seed, FILES)
     rooms = rng.integers(_ROOMS, size=len(scene))
-    names = name_mpiifacegaze(rng, role.person_id, rooms) if laptop else name_gazecapture(role.person_id, len(scene))
+    if laptop:
+        names = name_mpiifacegaze(rng, role.person_id, rooms)
+    else:
+        names = [f"{role.person_id}/frames/{row:05d}.jpg" for row in range(len(scene))]
     return PersonFrames(role, person, setting, scene, rooms, names)
 
 

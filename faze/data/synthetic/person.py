@@ -56,12 +56,7 @@ class Spectacles:
 ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
 # The seed of each domain's people. Test people had 0 and 3 until defaults were tuned on them; the current ones are new,
 # and tuning uses val people only (decision 10).
-_DOMAINS = {
-    ("mpiifacegaze", "test"): 4,
-    ("gazecapture", "train"): 1,
-    ("gazecapture", "val"): 2,
-    ("gazecapture", "test"): 5,
-}
+_DOMAINS = {"mpiifacegaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
 _FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so more people in one split do not rename those of another
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
@@ -85,7 +80,7 @@ class Role:
 
     def random(self, seed: int, stream: int, *more: int) -> np.random.Generator:
         """Start one of this person's streams of random numbers."""
-        return np.random.default_rng([seed, _DOMAINS[self.layout, self.split], self.index, stream, *more])
+        return np.random.default_rng([seed, _DOMAINS[f"{self.layout}_{self.split}"], self.index, stream, *more])
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +98,8 @@ class SyntheticPerson:
     lower_lids_mm: NDArray  # (2,) the same, downward
     tilt_mm: float  # the outer corner above the inner one
     crease_mm: float  # fold above the upper margin
-    upper_follow: float  # travel of the upper margin per travel of the iris
-    lower_follow: float
+    upper_lid_follow: float  # travel of the upper margin per travel of the iris
+    lower_lid_follow: float
     lashes: float  # 0..1
     pupil_mm: float
     skin: NDArray  # (3,)
@@ -166,6 +161,7 @@ KAPPA_PER_DIOPTRE_DEG = 0.16
 ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # make irises as high and large in strips as real ones
 UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
 
+_AS_DRAWN = ("eyeball_mm", "iris_mm", "pupil_mm", "upper_lid_follow", "lower_lid_follow", "fixation_deg")
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
 _APEX_MM = 13.3  # distance of the cornea from it
 _SIDES = np.array([-0.5, 0.5])  # share of a difference between the eyes that each eye has
@@ -209,17 +205,12 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
         lower_lids_mm=np.maximum(one["lower_lid_mm"] + (1 - UPPER_SHARE) * wider, 2.5),
         tilt_mm=tilt,
         crease_mm=crease,
-        upper_follow=one["upper_lid_follow"],
-        lower_follow=one["lower_lid_follow"],
         lashes=lashes,
-        pupil_mm=one["pupil_mm"],
         brow_height_mm=brow_height,
         brow_weight=brow_weight,
-        eyeball_mm=one["eyeball_mm"],
-        iris_mm=one["iris_mm"],
         screen_shift_mm=np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]),
-        fixation_deg=one["fixation_deg"],
         **colours,
+        **{name: one[name] for name in _AS_DRAWN},
     )
     spectacles = _spectacles(rng, person, one)  # drawn for everybody, so that wearing them changes no other draw
     return replace(person, spectacles=spectacles) if wears else person

@@ -11,11 +11,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.data.synthetic.face import Image, draw_line
 from faze.data.synthetic.kernel import FEATHER_PX, Light, Painter, Shot, blend
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, Role, SyntheticPerson
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
-from faze.data.synthetic.texture import Image, draw_line
 
 _NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
 _DIMMEST = 0.65  # scales the minimum of a room's light
