@@ -15,6 +15,7 @@
 #define FUSED(a, b, c) ((a) * (b) + (c))
 #endif
 
+#define FEATHER_PX 5 /* width over which band and eyes fade into the picture below */
 #define ROUNDS 3 /* of correcting a ray for the displacement; each reduces the error by the surface's slope */
 #define FRONT_RADIUS_MM 110.0f /* of the lenses' front surface, which reflects */
 #define TILT 0.12f /* tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees */
@@ -45,7 +46,7 @@ typedef struct {
     vec key, screen;
     float key_rgb[3], screen_rgb[3], ambient[3];
     mirrored lights[2];
-    float exposure, feather_px;
+    float exposure;
 } view;
 typedef struct {
     vec start; /* camera relative to the eyeball's centre */
@@ -60,7 +61,8 @@ typedef struct {
     float middle, centre[4], per_half[2], half, bend[2], rim_mm, reflectance, metal[3], glow;
 } spectacles;
 
-enum { X = 3, Y, RAY, PLANES = RAY + 3 }; /* of a row of samples; the first three planes are the colour */
+/* Planes of a row of samples: three of the colour, the point on the face, the ray; and what spectacles add. */
+enum { X = 3, Y, RAY, PLANES = RAY + 3, GLOW = PLANES, SHARE, METAL, ROW };
 
 static inline float least(float a, float b) { return a < b ? a : b; } /* b if a is NaN */
 static inline float most(float a, float b) { return a > b ? a : b; }
@@ -315,13 +317,14 @@ static void add_samples(const view *v, const person *p, const maps *m, const eye
     }
 }
 
-static float feather(const view *v, int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / v->feather_px); }
+/* Return how opaque sample i of n is where a picture fades at its edges. */
+static inline float feather(int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / FEATHER_PX); }
 
 /* Draw an eye with four samples per pixel into its box (left, top, width, height) in the band's rows of w samples. */
-static void draw_eye(const view *v, const person *p, const maps *m, const eye *e, int side, const int32_t *box, int w, float band[][PLANES][w])
+static void draw_eye(const view *v, const person *p, const maps *m, const eye *e, int side, const int32_t *box, int w, float band[][ROW][w])
 {
     const int left = box[0], top = box[1], n = box[2], h = box[3];
-    if (n < 2 * v->feather_px || h < 2 * v->feather_px) return; /* at the frame's edge */
+    if (n < 2 * FEATHER_PX || h < 2 * FEATHER_PX) return; /* at the frame's edge */
     float drawn[h][3][n], near[2][PLANES][2][n], samples[PLANES][n]; /* near: two rows, at both horizontal phases */
     memset(drawn, 0, sizeof drawn);
     EACH(y, h + 1) { /* samples are between rows y - 1 and y of the pixels */
@@ -347,63 +350,44 @@ static void draw_eye(const view *v, const person *p, const maps *m, const eye *e
         }
     }
     EACH(y, h) EACH(c, 3) {
-        float *to = band[top + y][c] + left, down = feather(v, y, h);
-        EACH(i, n) to[i] += down * feather(v, i, n) * (drawn[y][c][i] - to[i]);
+        float *to = band[top + y][c] + left, down = feather(y, h);
+        EACH(i, n) to[i] += down * feather(i, n) * (drawn[y][c][i] - to[i]);
     }
 }
 
-/* Where a ray meets the plane of the lenses. */
-typedef struct {
-    float aside, below; /* offset from the centre of the nearer lens */
-    float beyond, in; /* distance beyond its edge; 1 inside it, 0 outside */
-    int right; /* whether it is the right lens */
-} lens_point;
-
-static inline lens_point meet_lens(const view *v, const spectacles *s, vec ray)
+/* Compute the reflections, rims and bridge of spectacles, which straight rays see, and bend the rays by the lenses. */
+static void meet_spectacles(const view *v, const spectacles *s, int n, float plane[restrict][n])
 {
-    lens_point at;
-    float reach = s->plane / ray.z, x = v->camera.x + reach * ray.x, y = v->camera.y + reach * ray.y;
     const float left_x = s->centre[0], left_y = s->centre[1], right_x = s->centre[2], right_y = s->centre[3];
-    at.right = x > s->middle;
-    at.aside = x - (at.right ? right_x : left_x), at.below = y - (at.right ? right_y : left_y);
-    float a = at.aside * s->per_half[0], b = at.below * s->per_half[1];
-    at.beyond = (sqrtf(sqrtf(a * a * (a * a) + b * b * (b * b))) - 1) * s->half;
-    at.in = ramp(0.5f - at.beyond / RIM_EDGE_MM);
-    return at;
-}
-
-static void bend_rays(const view *v, const spectacles *s, int n, float plane[restrict][n])
-{
-    const float left = s->bend[0], right = s->bend[1];
+    const float left_bend = s->bend[0], right_bend = s->bend[1];
     EACH(i, n) {
-        vec ray = {plane[RAY][i], plane[RAY + 1][i], plane[RAY + 2][i]};
-        lens_point at = meet_lens(v, s, ray);
-        float longer = s->behind / ray.z, turn = (at.right ? right : left) * at.in;
-        plane[RAY][i] = ray.x * longer - at.aside * turn;
-        plane[RAY + 1][i] = ray.y * longer - at.below * turn;
+        vec ray = {plane[RAY][i], plane[RAY + 1][i], plane[RAY + 2][i]}, sight = ray;
+        float reach = s->plane / ray.z, longer = s->behind / ray.z, far = length(ray);
+        float x = v->camera.x + reach * ray.x, y = v->camera.y + reach * ray.y;
+        int right = x > s->middle;
+        float aside = x - (right ? right_x : left_x), below = y - (right ? right_y : left_y); /* the lens's centre */
+        float a = aside * s->per_half[0], b = below * s->per_half[1];
+        float beyond = (sqrtf(sqrtf(a * a * (a * a) + b * b * (b * b))) - 1) * s->half; /* the edge of the lens */
+        float in = ramp(0.5f - beyond / RIM_EDGE_MM), turn = (right ? right_bend : left_bend) * in;
+        plane[RAY][i] = ray.x * longer - aside * turn;
+        plane[RAY + 1][i] = ray.y * longer - below * turn;
         plane[RAY + 2][i] = ray.z * longer;
+        vec front = {aside / FRONT_RADIUS_MM, below / FRONT_RADIUS_MM + TILT, -1};
+        float steep = length(front);
+        front.x /= steep, front.y /= steep, front.z /= steep, sight.x /= far, sight.y /= far, sight.z /= far;
+        plane[GLOW][i] = 3 * (shine(&v->lights[0], front, sight) + shine(&v->lights[1], front, sight)) + s->glow;
+        plane[SHARE][i] = s->reflectance * in;
+        float rim = ramp((s->rim_mm - fabsf(beyond - s->rim_mm)) / RIM_EDGE_MM + 0.5f);
+        float beside = fabsf(below - BRIDGE_ABOVE_MM) - BRIDGE_HALF_MM, bridge = ramp(0.5f - beside / RIM_EDGE_MM);
+        plane[METAL][i] = most(rim, bridge * ((aside > 0) != right) * (beyond > 0));
     }
 }
 
-/* Draw reflections, rims and bridge, along rays that no lens has bent. */
-static void cover_spectacles(const view *v, const spectacles *s, int n, float plane[restrict][n])
+static void cover_spectacles(const spectacles *s, int n, float plane[restrict][n])
 {
-    float glow[n], share[n], metal[n];
-    EACH(i, n) {
-        vec ray = {plane[RAY][i], plane[RAY + 1][i], plane[RAY + 2][i]};
-        lens_point at = meet_lens(v, s, ray);
-        vec front = {at.aside / FRONT_RADIUS_MM, at.below / FRONT_RADIUS_MM + TILT, -1};
-        float steep = length(front), far = length(ray);
-        front.x /= steep, front.y /= steep, front.z /= steep, ray.x /= far, ray.y /= far, ray.z /= far;
-        float mirrored = shine(&v->lights[0], front, ray) + shine(&v->lights[1], front, ray);
-        glow[i] = 3 * mirrored + s->glow, share[i] = s->reflectance * at.in;
-        float rim = ramp((s->rim_mm - fabsf(at.beyond - s->rim_mm)) / RIM_EDGE_MM + 0.5f);
-        float beside = fabsf(at.below - BRIDGE_ABOVE_MM) - BRIDGE_HALF_MM, bridge = ramp(0.5f - beside / RIM_EDGE_MM);
-        metal[i] = most(rim, bridge * ((at.aside > 0) != at.right) * (at.beyond > 0));
-    }
     EACH(c, 3) EACH(i, n) {
-        float seen = plane[c][i] + share[i] * (glow[i] - plane[c][i]);
-        plane[c][i] = seen + metal[i] * (s->metal[c] - seen);
+        float seen = plane[c][i] + plane[SHARE][i] * (plane[GLOW][i] - plane[c][i]);
+        plane[c][i] = seen + plane[METAL][i] * (s->metal[c] - seen);
     }
 }
 
@@ -411,7 +395,7 @@ static void cover_spectacles(const view *v, const spectacles *s, int n, float pl
  *
  * lens: fx fy cx cy k1 k2 p1 p2 k3. eyes and eye_boxes, relative to the box: two or NULL. s: NULL without spectacles.
  * rows is working memory. Results: levels (h, w, 3), and inside (h, w), 1 where rays meet the head. */
-void paint(const double *lens, const view *v, const person *p, const maps *m, const int32_t *box, int32_t w, int32_t h, const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][PLANES][w], uint8_t *levels, float *inside)
+void paint(const double *lens, const view *v, const person *p, const maps *m, const int32_t *box, int32_t w, int32_t h, const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][ROW][w], uint8_t *levels, float *inside)
 {
     const int across_knots = box[2] / 16 + 2, down_knots = box[3] / 16 + 2;
     int across_knot[w], down_knot[h];
@@ -423,29 +407,28 @@ void paint(const double *lens, const view *v, const person *p, const maps *m, co
     invert_lens(lens, &across, &down, rays);
     EACH(y, h) {
         turn_rays(v, &across, &down, rays, y, rows[y]);
-        if (s) bend_rays(v, s, w, rows[y]);
+        if (s) meet_spectacles(v, s, w, rows[y]);
         meet_face(v, p, m, w, rows[y], inside + (size_t)y * w);
     }
     if (eyes) EACH(side, 2) draw_eye(v, p, m, &eyes[side], side, eye_boxes[side], w, rows);
     EACH(y, h) {
-        if (s) {
-            turn_rays(v, &across, &down, rays, y, rows[y]);
-            cover_spectacles(v, s, w, rows[y]);
-        }
+        if (s) cover_spectacles(s, w, rows[y]);
         uint8_t *to = levels + 3 * (size_t)y * w;
         EACH(i, w) EACH(c, 3) to[3 * i + c] = (uint8_t)(int)least(rintf(fabsf(rows[y][c][i] * v->exposure)), 255);
     }
 }
 
-/* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each; the opacity (h, w) is clipped to 0..1. */
-void blend(uint8_t *frame, int64_t stride, const uint8_t *levels, const float *opacity, int32_t w, int32_t h)
+/* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each, by opacity (h, w); feathered: fading at the edges. */
+void blend(uint8_t *frame, int64_t stride, const uint8_t *levels, const float *opacity, int32_t w, int32_t h, int32_t feathered)
 {
     EACH(y, h) {
         uint8_t *to = frame + y * stride;
         const uint8_t *from = levels + 3 * (size_t)y * w;
-        const float *share = opacity + (size_t)y * w;
-        float wide[3 * w];
-        EACH(i, w) EACH(c, 3) wide[3 * i + c] = unit(share[i]);
+        float down = feather(y, h), wide[3 * w];
+        EACH(i, w) {
+            float share = unit(opacity[(size_t)y * w + i]) * (feathered ? down * feather(i, w) : 1);
+            EACH(c, 3) wide[3 * i + c] = share;
+        }
         EACH(i, 3 * w) to[i] = (uint8_t)(int)rintf((from[i] * wide[i] + to[i] * (1 - wide[i])) / 1.00001f); /* as OpenCV */
     }
 }

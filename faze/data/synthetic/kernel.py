@@ -13,8 +13,7 @@ from faze.data.synthetic.person import Spectacles, SyntheticPerson
 from faze.data.synthetic.setting import Camera
 from faze.native.compiled import library
 
-FEATHER_PX = 5  # width over which a picture fades into the one below it
-_PLANES = 8  # of a row of samples in kernel.c
+_PLANES = 11  # of a row of samples in kernel.c
 _CORNEA_RADIUS_MM = 7.8
 _CORNEA_CENTRE_MM = 5.4  # from the eyeball's centre along the optical axis
 _CARUNCLE_RGB = np.array([0.80, 0.50, 0.46], np.float32)  # the flesh in the eye's inner corner
@@ -146,11 +145,11 @@ class Painter:
         )
 
 
-def blend(region: NDArray[np.uint8], levels: NDArray[np.uint8], opacity: Image) -> None:
+def blend(region: NDArray[np.uint8], levels: NDArray[np.uint8], opacity: Image, feathered: bool) -> None:
     """Blend levels (h, w, 3) into a part (h, w, 3) of a frame; the opacity (h, w) is clipped to 0..1."""
     height, width = opacity.shape
     row_bytes = ctypes.c_int64(region.strides[0])
-    load_kernel().blend(_pointer(region), row_bytes, _pointer(levels), _pointer(opacity), width, height)
+    load_kernel().blend(_pointer(region), row_bytes, _pointer(levels), _pointer(opacity), width, height, feathered)
 
 
 def _view(shot: Shot, camera_mm: NDArray) -> NDArray[np.float32]:
@@ -164,7 +163,6 @@ def _view(shot: Shot, camera_mm: NDArray) -> NDArray[np.float32]:
         key_glint=[*light.key, 0.07, 1.8 * light.key_rgb.mean()],
         screen_glint=[*light.screen, 0.09, 0.5],
         exposure=shot.exposure,
-        feather_px=FEATHER_PX,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.face import Image, draw_line
-from faze.data.synthetic.kernel import FEATHER_PX, Light, Painter, Shot, blend
+from faze.data.synthetic.kernel import Light, Painter, Shot, blend
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, Role, SyntheticPerson
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
@@ -167,18 +167,9 @@ def _draw_head(region: NDArray[np.uint8], levels: NDArray[np.uint8], inside: Ima
     # Only the inside of the silhouette is drawn, since colours outside it are undefined.
     cover = cv2.GaussianBlur(inside, (0, 0), 1.0) * np.float32(2) - np.float32(1)
     size = region.shape[1::-1]
-    blend(region, cv2.resize(levels, size), cv2.resize(cover, size))
+    blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered=False)
 
 
 def _draw_band(region: NDArray[np.uint8], levels: NDArray[np.uint8], inside: Image) -> None:
-    cover = _feather(*inside.shape)
-    if inside.min() < 1:
-        cover *= np.clip(cv2.GaussianBlur(inside, (0, 0), 2.0) * 2 - 1, 0, 1)
-    blend(region, levels, cover)
-
-
-def _feather(rows: int, columns: int) -> Image:
-    """Compute weights (rows, columns) that fall to 0 at the edges."""
-    ramps = [np.minimum(np.arange(n) + 0.5, n - 0.5 - np.arange(n)) / FEATHER_PX for n in (rows, columns)]
-    down, across = (np.clip(ramp, 0, 1).astype(np.float32) for ramp in ramps)
-    return down[:, None] * across
+    cover = cv2.GaussianBlur(inside, (0, 0), 2.0) * 2 - 1 if inside.min() < 1 else inside
+    blend(region, levels, cover, feathered=True)
