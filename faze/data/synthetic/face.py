@@ -13,6 +13,13 @@ from numpy.typing import NDArray
 from faze.data.synthetic.person import SyntheticPerson
 
 Image = NDArray[np.float32]  # (h, w) or (h, w, 3) RGB, 0..1
+_LID_MM = 0.9  # from the eyeball to the lids' outer side
+_SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
+_LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
+CENTRE_MM = np.array([0.0, 20.0, 84.0])
+AXES_MM = np.array([77.0, 120.0, 96.0])
+_SOFT_MM = 3.0  # slope at which the lids' bulge ends in the face
+_LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corners of a turned head
 _LIP_RGB = np.array([0.66, 0.36, 0.34])
 _BROW_FINENESS = 2  # mask samples per map sample
 
@@ -51,23 +58,22 @@ def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int,
     cv2.line(mask, a, b, value, thickness, cv2.LINE_AA, 4)
 
 
-def _paint_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> Image:
+def _paint_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image) -> Image:
     """Paint a face at points x, y, (h, w) mm: (h, w, 3) RGB."""
-    colour = _bare_skin(rng, person, x, y, per_mm)
+    colour = _bare_skin(rng, person, x, y)
     colour = _mouth(person, x, y, colour)
     colour = _beard(rng, person, x, y, colour)
-    colour = _hair(rng, person, x, y, per_mm, colour)
-    cover = _brows(rng, person, x, y, per_mm) * (0.6 + 0.4 * person.brow_weight)
+    colour = _hair(rng, person, x, y, colour)
+    cover = _brows(rng, person, x, y) * (0.6 + 0.4 * person.brow_weight)
     colour += cover[..., None] * (0.85 * person.hair - colour)
     return np.clip(colour, 0.01, 1.2).astype(np.float32)
 
 
-def _bare_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> NDArray:
+def _bare_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image) -> NDArray:
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
-    mottle = sum(
-        strength * smooth_noise(rng, x.shape, size * per_mm) for strength, size in ((0.02, 24), (0.02, 6), (0.018, 1))
-    )
+    spots = (0.02, 24), (0.02, 6), (0.018, 1)  # strength, size in mm
+    mottle = sum(strength * smooth_noise(rng, x.shape, size * _COLOUR_PER_MM) for strength, size in spots)
     red = 0.05 * bump(side, y, (42, 36), (18, 14)) + 0.06 * bump(x, y, (0, 44), (12, 10))
     red += rng.uniform(0.01, 0.06) * bump(side, y, (eye_x, eye_y), (17, 11))
     rings = rng.uniform(0.02, 0.16) * bump(side, y, (eye_x - 5, eye_y + 11), (13, 6))
@@ -94,11 +100,9 @@ def _beard(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image
     return colour + (density * np.clip(jaw * grain, 0, 1))[..., None] * (person.hair - colour)
 
 
-def _hair(
-    rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int, colour: NDArray
-) -> NDArray:
+def _hair(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, colour: NDArray) -> NDArray:
     side = np.abs(x)
-    wave = smooth_noise(rng, x.shape, 8 * per_mm)
+    wave = smooth_noise(rng, x.shape, 8 * _COLOUR_PER_MM)
     hairline = rng.uniform(-70, -56) + rng.normal(0, 4) * np.cos(x / 17) + 0.004 * x * x + 1.5 * wave
     temple = rng.uniform(61, 67) + 0.10 * y + 1.5 * wave
     cover = np.maximum(step(hairline - y, 5.0), step(side - temple, 3.0) * step(30 - y, 24.0))
@@ -107,9 +111,9 @@ def _hair(
     return colour + cover[..., None] * (person.hair * (0.85 + 0.3 * np.abs(strands))[..., None] - colour)
 
 
-def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> Image:
+def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image) -> Image:
     """Draw both brows hair by hair; return their opacity, (h, w)."""
-    fine = _BROW_FINENESS * per_mm
+    fine = _BROW_FINENESS * _COLOUR_PER_MM
     mask = np.zeros((x.shape[0] * _BROW_FINENESS, x.shape[1] * _BROW_FINENESS), np.uint8)
     arch, thickness, drop = rng.uniform(1.5, 4.5), rng.uniform(2.2, 4.0), rng.uniform(-1.0, 3.0)
     hairs = int(150 + 380 * person.brow_weight)
@@ -120,22 +124,12 @@ def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image
         across = thickness * rng.normal(0, 0.5, hairs) * np.where(along > 0.3, 1.3 - along, 1.0)
         height = centre[1] - person.brow_height_mm + arch * (along - 0.25) ** 2 - 0.4 * arch + drop * along + across
         start = np.stack([centre[0] + side * (17.5 * along - 0.5), height], axis=1)
-        lean = np.stack(
-            [side * rng.uniform(2.5, 5.5, hairs), rng.normal(-1.6, 1.0, hairs) + 2.6 * (along + 0.3)], axis=1
-        )
+        aside = side * rng.uniform(2.5, 5.5, hairs)
+        lean = np.stack([aside, rng.normal(-1.6, 1.0, hairs) + 2.6 * (along + 0.3)], axis=1)
         for a, b in zip((start - corner) * fine, (start + lean - corner) * fine, strict=True):
             draw_line(mask, a, b, 255)
     cover = cv2.resize(mask, x.shape[::-1], interpolation=cv2.INTER_AREA).astype(np.float32) / 255
     return np.clip(0.55 * cv2.GaussianBlur(cover, (0, 0), 2.0) + 0.9 * cover, 0, 0.92)
-
-
-_LID_MM = 0.9  # from the eyeball to the lids' outer side
-_SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
-_LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
-CENTRE_MM = np.array([0.0, 20.0, 84.0])
-AXES_MM = np.array([77.0, 120.0, 96.0])
-_SOFT_MM = 3.0  # slope at which the lids' bulge ends in the face
-_LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corners of a turned head
 
 
 def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, Map, Map]:
@@ -151,7 +145,7 @@ def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, 
     gradient_y, gradient_x = np.gradient(depth, 1 / _SHAPE_PER_MM)
     normal = np.stack([gradient_x, gradient_y, -np.ones_like(depth)], axis=-1)
     normal /= np.linalg.norm(normal, axis=-1, keepdims=True)
-    colour = _paint_skin(rng, person, *_points(_COLOUR_PER_MM), _COLOUR_PER_MM)
+    colour = _paint_skin(rng, person, *_points(_COLOUR_PER_MM))
     shape = _LEFT, _TOP, _SHAPE_PER_MM, _SHAPE_PER_MM
     return (
         Map((depth - base).astype(np.float32), *shape),
@@ -212,10 +206,8 @@ def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) 
     """Move the surface so that it passes through the eye corners and the annotation thus matches the image."""
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
-    nodes = [
-        (round((corner[1] - _TOP) * _SHAPE_PER_MM), round((corner[0] - _LEFT) * _SHAPE_PER_MM))
-        for corner in (inner, outer)
-    ]
+    places = [(corner[:2] - [_LEFT, _TOP]) * _SHAPE_PER_MM for corner in (inner, outer)]
+    nodes = [(round(row), round(column)) for column, row in places]
     heights = np.array([[hill[node] for hill in hills] for node in nodes])
     missing = np.array([corner[2] - depth[node] for corner, node in zip((inner, outer), nodes, strict=True)])
     weights = np.linalg.solve(heights, missing)
@@ -256,8 +248,7 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
 def place_lids(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> dict[str, float]:
     """Place the lids of eye 0 or 1, which partially follow its optical axis (3,); aperture: 1 = as usual.
 
-    Returns:
-        The share of the opening per mm of x, the x of the inner corner, and heights from the line between the corners.
+    Heights are relative to the line between the corners, `per_mm` is the share of the opening per mm of x.
     """
     centre = person.eye_centres_mm[eye]
     side = np.sign(centre[0])

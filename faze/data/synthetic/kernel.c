@@ -356,12 +356,12 @@ static void draw_eye(const view *v, const person *p, const maps *m, const eye *e
 }
 
 /* Compute the reflections, rims and bridge of spectacles, which straight rays see, and bend the rays by the lenses. */
-static void meet_spectacles(const view *v, const spectacles *s, int n, float plane[restrict][n])
+static void meet_spectacles(const view *v, const spectacles *s, int n, float *restrict ray_x, float *restrict ray_y, float *restrict ray_z, float *restrict glow, float *restrict share, float *restrict metal)
 {
     const float left_x = s->centre[0], left_y = s->centre[1], right_x = s->centre[2], right_y = s->centre[3];
     const float left_bend = s->bend[0], right_bend = s->bend[1];
     EACH(i, n) {
-        vec ray = {plane[RAY][i], plane[RAY + 1][i], plane[RAY + 2][i]}, sight = ray;
+        vec ray = {ray_x[i], ray_y[i], ray_z[i]}, sight = ray;
         float reach = s->plane / ray.z, longer = s->behind / ray.z, far = length(ray);
         float x = v->camera.x + reach * ray.x, y = v->camera.y + reach * ray.y;
         int right = x > s->middle;
@@ -369,17 +369,17 @@ static void meet_spectacles(const view *v, const spectacles *s, int n, float pla
         float a = aside * s->per_half[0], b = below * s->per_half[1];
         float beyond = (sqrtf(sqrtf(a * a * (a * a) + b * b * (b * b))) - 1) * s->half; /* the edge of the lens */
         float in = ramp(0.5f - beyond / RIM_EDGE_MM), turn = (right ? right_bend : left_bend) * in;
-        plane[RAY][i] = ray.x * longer - aside * turn;
-        plane[RAY + 1][i] = ray.y * longer - below * turn;
-        plane[RAY + 2][i] = ray.z * longer;
+        ray_x[i] = ray.x * longer - aside * turn;
+        ray_y[i] = ray.y * longer - below * turn;
+        ray_z[i] = ray.z * longer;
         vec front = {aside / FRONT_RADIUS_MM, below / FRONT_RADIUS_MM + TILT, -1};
         float steep = length(front);
         front.x /= steep, front.y /= steep, front.z /= steep, sight.x /= far, sight.y /= far, sight.z /= far;
-        plane[GLOW][i] = 3 * (shine(&v->lights[0], front, sight) + shine(&v->lights[1], front, sight)) + s->glow;
-        plane[SHARE][i] = s->reflectance * in;
+        glow[i] = 3 * (shine(&v->lights[0], front, sight) + shine(&v->lights[1], front, sight)) + s->glow;
+        share[i] = s->reflectance * in;
         float rim = ramp((s->rim_mm - fabsf(beyond - s->rim_mm)) / RIM_EDGE_MM + 0.5f);
         float beside = fabsf(below - BRIDGE_ABOVE_MM) - BRIDGE_HALF_MM, bridge = ramp(0.5f - beside / RIM_EDGE_MM);
-        plane[METAL][i] = most(rim, bridge * ((aside > 0) != right) * (beyond > 0));
+        metal[i] = most(rim, bridge * ((aside > 0) != right) * (beyond > 0));
     }
 }
 
@@ -407,7 +407,7 @@ void paint(const double *lens, const view *v, const person *p, const maps *m, co
     invert_lens(lens, &across, &down, rays);
     EACH(y, h) {
         turn_rays(v, &across, &down, rays, y, rows[y]);
-        if (s) meet_spectacles(v, s, w, rows[y]);
+        if (s) meet_spectacles(v, s, w, rows[y][RAY], rows[y][RAY + 1], rows[y][RAY + 2], rows[y][GLOW], rows[y][SHARE], rows[y][METAL]);
         meet_face(v, p, m, w, rows[y], inside + (size_t)y * w);
     }
     if (eyes) EACH(side, 2) draw_eye(v, p, m, &eyes[side], side, eye_boxes[side], w, rows);

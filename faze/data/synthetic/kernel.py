@@ -23,7 +23,7 @@ _HEAD_MM = ((-80.0, -105.0, 0.0), (80.0, 145.0, 90.0))
 _BAND_MM = ((-66.0, -34.0, 0.0), (66.0, 30.0, 0.0))
 _EYE_MM = np.array([[-17.0, -13.0, 0.0], [17.0, 11.0, 0.0]])
 Box = tuple[int, int, int, int]  # left, top, width, height, px
-Layer = tuple[NDArray[np.uint8], Image]  # levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0
+Layer = tuple[Box, NDArray[np.uint8], Image]  # levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +104,10 @@ class Painter:
             lashes_cover=0.5 + 0.5 * person.lashes,
         )
 
-    def paint(self, shot: Shot, head: Box, band: Box, eyes: list[Box]) -> tuple[Layer, Layer]:
+    def paint(self, shot: Shot) -> tuple[Layer, Layer]:
         """Paint the face at half resolution, and its band with eyes and spectacles at full resolution."""
         camera_mm = -shot.rotation.T @ shot.origin_mm
-        view = _view(shot, camera_mm)
+        view, (head, band, eyes) = _view(shot, camera_mm), shot.boxes(self._person)
         records = np.stack([self._eye(shot, side, camera_mm) for side in (0, 1)])
         boxes = np.array([_within(eye, band) for eye in eyes], np.int32)
         worn = self._person.spectacles
@@ -123,7 +123,7 @@ class Painter:
         before = [lens, view, self._record, self._maps, np.array(box, np.int32)]
         after = [eyes, eye_boxes, glasses, rows, levels, inside]
         self._code.paint(*map(_pointer, before), width, height, *map(_pointer, after))
-        return levels, inside
+        return box, levels, inside
 
     def _eye(self, shot: Shot, side: int, camera_mm: NDArray) -> NDArray[np.float32]:
         start, axis = (

@@ -96,12 +96,9 @@ def _true_labels(scene: Scene) -> NDArray:
     corners = np.zeros((len(scene), 2, 3))  # the head frame's origin is the gaze origin
     vectors = rotation_vectors(scene.annotated_rotation)
     poses, _ = normalize_poses(vectors, scene.annotated_origin_mm, corners, scene.target_mm)
-    labels = np.empty((len(scene), 4))
-    for row, rotation in enumerate(poses.rotation):
-        gaze = scene.true_target_mm[row] - scene.origin_mm[row]
-        labels[row, :2] = pitchyaw_from_vector(-rotation @ gaze)
-        labels[row, 2:] = pitchyaw_from_vector(rotation @ scene.rotation[row, :, 2])
-    return labels
+    gaze = poses.rotation @ (scene.true_target_mm - scene.origin_mm)[..., None]
+    head = poses.rotation @ scene.rotation[..., 2:]
+    return np.column_stack([pitchyaw_from_vector(vectors[..., 0]) for vectors in (-gaze, head)])
 
 
 def write_arrays(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> None:

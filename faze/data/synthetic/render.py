@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.face import Image, draw_line
-from faze.data.synthetic.kernel import Light, Painter, Shot, blend
+from faze.data.synthetic.kernel import Box, Light, Painter, Shot, blend
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, Role, SyntheticPerson
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
@@ -29,11 +29,6 @@ class Room:
     background: NDArray[np.uint8]
     clothes_rgb: NDArray
     long_hair: bool
-
-    def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-        """Crop the background for one frame at a random position, as if the hand that holds the device moved."""
-        top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
-        return self.background[top : top + height_px, left : left + width_px].copy()
 
 
 def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room:
@@ -136,24 +131,23 @@ class Renderer:
         place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
         exposure = 255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15)
-        image = place.crop(rng, screen.camera.width_px, screen.camera.height_px)
+        height, width = screen.camera.height_px, screen.camera.width_px
+        # The hand that holds the device moves: each frame shows another part of the room.
+        top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
+        image = place.background[top : top + height, left : left + width].copy()
         pupil_mm = self._person.pupil_mm * np.clip(rng.normal(1.0, 0.06), 0.8, 1.2)
         light = _seen_from_head(place.light, rotation, screen.middle_mm - origin)
         eyes = scene.optical_in_head[row], scene.aperture[row], pupil_mm
         shot = Shot(screen.camera, rotation, origin, light, exposure, *eyes)
         draw_body(image, place, self._person, shot)
-        head, band, of_eyes = shot.boxes(self._person)
-        of_head, of_band = self._painter.paint(shot, head, band, of_eyes)
-        left, top, width, height = head
-        region = image[top : top + height, left : left + width]
-        _draw_head(region, *of_head)
-        left, top, width, height = band
-        _draw_band(image[top : top + height, left : left + width], *of_band)
+        head, band = self._painter.paint(shot)
+        region = _draw_head(image, *head)
+        _draw_band(image, *band)
         cv2.GaussianBlur(region, (0, 0), rng.uniform(*self._setting.blur_px), dst=region)
         if rng.random() < self._setting.moved:
             smear(rng, region)
         top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
-        noise = self._noise[top:, left:][: image.shape[0], : image.shape[1]]
+        noise = self._noise[top : top + height, left : left + width]
         return cv2.addWeighted(image, 1, noise, 1, -128, dst=image)
 
 
@@ -163,13 +157,17 @@ def _seen_from_head(light: Light, rotation: NDArray, to_screen: NDArray) -> Ligh
     return Light(*turned, light.key_rgb, light.screen_rgb, light.ambient_rgb)
 
 
-def _draw_head(region: NDArray[np.uint8], levels: NDArray[np.uint8], inside: Image) -> None:
-    # Only the inside of the silhouette is drawn, since colours outside it are undefined.
+def _draw_head(image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> NDArray[np.uint8]:
+    """Draw the inside of the silhouette, since colours outside it are undefined; return that part of the image."""
     cover = cv2.GaussianBlur(inside, (0, 0), 1.0) * np.float32(2) - np.float32(1)
-    size = region.shape[1::-1]
+    left, top, width, height = box
+    region = image[top : top + height, left : left + width]
+    size = width, height
     blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered=False)
+    return region
 
 
-def _draw_band(region: NDArray[np.uint8], levels: NDArray[np.uint8], inside: Image) -> None:
+def _draw_band(image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> None:
+    left, top, width, height = box
     cover = cv2.GaussianBlur(inside, (0, 0), 2.0) * 2 - 1 if inside.min() < 1 else inside
-    blend(region, levels, cover, feathered=True)
+    blend(image[top : top + height, left : left + width], levels, cover, feathered=True)
