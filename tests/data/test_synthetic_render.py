@@ -96,9 +96,9 @@ def test_landmarks_lie_on_the_lids_corners(role: Role) -> None:
 def test_a_frame_does_not_depend_on_the_frames_rendered_before_it(role: Role) -> None:
     frames = sample_frames(role, TINY)
     in_order = list(render_frames(frames, TINY.seed))
-    renderer = Renderer(TINY.seed, role, frames.person, frames.setting, rooms=3)
+    renderer = Renderer(frames, TINY.seed)
     for row in (5, 0, 3):
-        np.testing.assert_array_equal(renderer.render(frames.scene, row, int(frames.rooms[row])), in_order[row])
+        np.testing.assert_array_equal(renderer.render(row), in_order[row])
 
 
 @pytest.mark.parametrize("level", compiled.LEVELS)

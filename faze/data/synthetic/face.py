@@ -4,8 +4,6 @@ The face is an ellipsoid, displaced by nose, sockets, brows and lids. Refraction
 the eyeball around the optical axis. Everything is in the head frame and in mm; kernel.c shades it.
 """
 
-from typing import NamedTuple
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +11,8 @@ from numpy.typing import NDArray
 from faze.data.synthetic.person import SyntheticPerson
 
 Image = NDArray[np.float32]  # (h, w) or (h, w, 3) RGB, 0..1
+# Samples over a plane; x, y of the first one, and samples per unit along x and y.
+Map = tuple[Image, tuple[float, float, float, float]]
 _LID_MM = 0.9  # from the eyeball to the lids' outer side
 _SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
 _LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
@@ -22,16 +22,6 @@ _SOFT_MM = 3.0  # slope at which the lids' bulge ends in the face
 _LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corners of a turned head
 _LIP_RGB = np.array([0.66, 0.36, 0.34])
 _BROW_FINENESS = 2  # mask samples per map sample
-
-
-class Map(NamedTuple):
-    """Samples over a plane."""
-
-    samples: Image  # (rows, columns) or (rows, columns, 3)
-    left: float  # position of the first sample
-    top: float
-    across: float  # samples per unit along x
-    down: float
 
 
 def step(value: Image, width: float) -> Image:
@@ -147,11 +137,8 @@ def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, 
     normal /= np.linalg.norm(normal, axis=-1, keepdims=True)
     colour = _paint_skin(rng, person, *_points(_COLOUR_PER_MM))
     shape = _LEFT, _TOP, _SHAPE_PER_MM, _SHAPE_PER_MM
-    return (
-        Map((depth - base).astype(np.float32), *shape),
-        Map(normal.astype(np.float32), *shape),
-        Map(colour, _LEFT, _TOP, _COLOUR_PER_MM, _COLOUR_PER_MM),
-    )
+    painted = _LEFT, _TOP, _COLOUR_PER_MM, _COLOUR_PER_MM
+    return ((depth - base).astype(np.float32), shape), (normal.astype(np.float32), shape), (colour, painted)
 
 
 def _points(per_mm: int) -> tuple[Image, Image]:
@@ -230,7 +217,8 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Map:
     rim = rng.uniform(0.45, 0.75) * np.clip((radius - 0.72) / 0.28, 0, 1) ** 2
     warm = np.exp(-(((radius - 0.42) / 0.16) ** 2))[..., None] * np.array([0.10, 0.05, -0.02]) * rng.uniform(0, 1)
     iris = person.iris * (tone * (1 - rim))[..., None] + warm * person.iris.mean()
-    return Map(np.clip(iris, 0.01, 1).astype(np.float32), -_IRIS_HALF_MM, -_IRIS_HALF_MM, _IRIS_PER_MM, _IRIS_PER_MM)
+    place = -_IRIS_HALF_MM, -_IRIS_HALF_MM, _IRIS_PER_MM, _IRIS_PER_MM
+    return np.clip(iris, 0.01, 1).astype(np.float32), place
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
@@ -242,7 +230,7 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
         ends = np.array([[root, _LASH_ABOVE_MM], [tip, _LASH_ABOVE_MM - length]]) * [_LASH_WIDTH, _LASH_PER_MM]
         draw_line(mask, ends[0], ends[1], int(80 + 110 * strength), 2)
     opacity = cv2.GaussianBlur(mask, (0, 0), 1.5).astype(np.float32) / 255
-    return Map(np.pad(opacity, 1), 0.0, -_LASH_ABOVE_MM, _LASH_WIDTH, _LASH_PER_MM)
+    return np.pad(opacity, 1), (0.0, -_LASH_ABOVE_MM, _LASH_WIDTH, _LASH_PER_MM)
 
 
 def place_lids(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> dict[str, float]:

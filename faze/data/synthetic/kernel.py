@@ -89,9 +89,11 @@ class Painter:
         self._code, self._person = load_kernel(), person
         maps = [*build_face(rng, person), paint_iris(rng, person)]
         maps += [draw_lashes(rng, person.lashes) for _ in range(2)]
-        self._samples = [_aligned(each.samples) for each in maps]  # the kernel reads them
-        places = zip(self._samples, maps, strict=True)
-        self._maps = np.array([(kept.ctypes.data, kept.shape[:2], each[1:]) for kept, each in places], _MAP)
+        # The kernel reads these samples; it loads three channels and a fourth at once.
+        padding = (0, 0), (0, 0), (0, 1)
+        self._samples = [np.pad(samples, padding) if samples.ndim == 3 else samples for samples, _ in maps]
+        records = [(s.ctypes.data, s.shape[:2], place) for s, (_, place) in zip(self._samples, maps, strict=True)]
+        self._maps = np.array(records, _MAP)
         self._record = _floats(
             axes=AXES_MM,
             eyeball_mm=person.eyeball_mm,
@@ -170,8 +172,8 @@ def _spectacles(worn: Spectacles, light: Light, camera_z_mm: float) -> NDArray[n
     # On rims, which face the camera, light falls as on skin (meet_face).
     sources = np.array([light.key, light.screen], np.float32)
     cosines = np.maximum(np.float32(0.25) - sources[:, 2], 0)
-    key_rgb, screen_rgb = np.array([light.key_rgb, light.screen_rgb], np.float32) / np.float32(1.25)
-    lit = cosines[0] * key_rgb + cosines[1] * screen_rgb + light.ambient_rgb.astype(np.float32)
+    rgb = np.array([light.key_rgb, light.screen_rgb], np.float32) / np.float32(1.25)
+    lit = cosines @ rgb + light.ambient_rgb.astype(np.float32)
     return _floats(
         plane=worn.plane_mm - camera_z_mm,
         behind=worn.plane_mm + worn.behind_mm - camera_z_mm,
@@ -192,11 +194,6 @@ def _within(box: Box, outer: Box) -> Box:
     left, top = max(box[0] - outer[0], 0), max(box[1] - outer[1], 0)
     right, bottom = box[0] + box[2] - outer[0], box[1] + box[3] - outer[1]
     return left, top, max(min(right, outer[2]) - left, 0), max(min(bottom, outer[3]) - top, 0)
-
-
-def _aligned(samples: Image) -> Image:
-    """Pad three channels to four, which the kernel loads at once."""
-    return samples if samples.ndim == 2 else np.pad(samples, ((0, 0), (0, 0), (0, 1)))
 
 
 def _pointer(array: NDArray | None) -> ctypes.c_void_p:

@@ -19,11 +19,9 @@ from faze.data.synthetic.layouts import (
     write_mpiifacegaze,
 )
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, Role, sample_person
-from faze.data.synthetic.render import Renderer
+from faze.data.synthetic.render import ROOMS, Renderer
 from faze.data.synthetic.scene import sample_scene
 from faze.data.synthetic.setting import sample_device, sample_laptop
-
-_ROOMS = 3  # places and days per person
 
 
 def cast(synthetic: Synthetic) -> list[Role]:
@@ -50,7 +48,7 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     setting = sample_laptop(rng) if laptop else sample_device(rng)
     scene = sample_scene(rng, person, setting, frames_of(role, synthetic))
     rng = role.random(seed, FILES)
-    rooms = rng.integers(_ROOMS, size=len(scene))
+    rooms = rng.integers(ROOMS, size=len(scene))
     if laptop:
         names = name_mpiifacegaze(rng, role.person_id, rooms)
     else:
@@ -60,9 +58,8 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
 
 def render_frames(frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
     """Render a person's frames in order: (H, W, 3) uint8 RGB."""
-    renderer = Renderer(seed, frames.role, frames.person, frames.setting, _ROOMS)
-    for row, room in enumerate(frames.rooms.tolist()):
-        yield renderer.render(frames.scene, row, room)
+    renderer = Renderer(frames, seed)
+    return (renderer.render(row) for row in range(len(frames.scene)))
 
 
 def jpeg(frames: PersonFrames, image: NDArray[np.uint8]) -> bytes:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from faze.data.synthetic.face import Image, draw_line
 from faze.data.synthetic.kernel import Box, Light, Painter, Shot, blend
-from faze.data.synthetic.person import PIXELS, ROOM, SKIN, Role, SyntheticPerson
-from faze.data.synthetic.scene import Scene
-from faze.data.synthetic.setting import Setting
+from faze.data.synthetic.layouts import PersonFrames
+from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson
 
+ROOMS = 3  # places and days per person
 _NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
 _DIMMEST = 0.65  # scales the minimum of a room's light
 
@@ -116,35 +116,36 @@ def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
 class Renderer:
     """Renderer for one person's frames; anything that all frames share is computed once."""
 
-    def __init__(self, seed: int, role: Role, person: SyntheticPerson, setting: Setting, rooms: int) -> None:
-        self._seed, self._role, self._person, self._setting = seed, role, person, setting
-        self._painter = Painter(role.random(seed, SKIN), person)
-        rng = role.random(seed, ROOM)
-        sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in setting.screens]
+    def __init__(self, frames: PersonFrames, seed: int) -> None:
+        self._frames, self._seed = frames, seed
+        self._painter = Painter(frames.role.random(seed, SKIN), frames.person)
+        rng = frames.role.random(seed, ROOM)
+        sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in frames.setting.screens]
         width, height = np.max(sizes, axis=0)  # a turned device shows the room upright or sideways
-        self._rooms = [sample_room(rng, width, height) for _ in range(rooms)]
+        self._rooms = [sample_room(rng, width, height) for _ in range(ROOMS)]
         self._noise = sample_noise(rng, width, height)
 
-    def render(self, scene: Scene, row: int, room: int) -> NDArray[np.uint8]:
-        """Render a frame of the scene in a room, given by their indices: (H, W, 3) uint8 RGB."""
-        rng = self._role.random(self._seed, PIXELS, row)
-        place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]
+    def render(self, row: int) -> NDArray[np.uint8]:
+        """Render a frame: (H, W, 3) uint8 RGB."""
+        person, setting, scene = self._frames.person, self._frames.setting, self._frames.scene
+        rng = self._frames.role.random(self._seed, PIXELS, row)
+        place, screen = self._rooms[self._frames.rooms[row]], setting.screens[scene.screen[row]]
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
         exposure = 255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15)
         height, width = screen.camera.height_px, screen.camera.width_px
         # The hand that holds the device moves: each frame shows another part of the room.
         top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
         image = place.background[top : top + height, left : left + width].copy()
-        pupil_mm = self._person.pupil_mm * np.clip(rng.normal(1.0, 0.06), 0.8, 1.2)
+        pupil_mm = person.pupil_mm * np.clip(rng.normal(1.0, 0.06), 0.8, 1.2)
         light = _seen_from_head(place.light, rotation, screen.middle_mm - origin)
         eyes = scene.optical_in_head[row], scene.aperture[row], pupil_mm
         shot = Shot(screen.camera, rotation, origin, light, exposure, *eyes)
-        draw_body(image, place, self._person, shot)
+        draw_body(image, place, person, shot)
         head, band = self._painter.paint(shot)
         region = _draw_head(image, *head)
         _draw_band(image, *band)
-        cv2.GaussianBlur(region, (0, 0), rng.uniform(*self._setting.blur_px), dst=region)
-        if rng.random() < self._setting.moved:
+        cv2.GaussianBlur(region, (0, 0), rng.uniform(*setting.blur_px), dst=region)
+        if rng.random() < setting.moved:
             smear(rng, region)
         top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
         noise = self._noise[top : top + height, left : left + width]

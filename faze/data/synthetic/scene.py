@@ -9,6 +9,7 @@ Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a n
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +60,7 @@ def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Set
     return Scene(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
-@dataclass(frozen=True, eq=False)
-class _Habits:
+class _Habits(NamedTuple):
     """The distribution of one person's head poses."""
 
     follow: float  # share of the gaze angle by which the head turns; negative: in the opposite direction
