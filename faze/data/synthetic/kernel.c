@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define EACH(i, n) for (int i = 0; i < (n); i++)
-#ifdef FP_FAST_FMAF
+#ifdef FP_FAST_FMAF /* one instruction where the processor has it */
 #define FUSED(a, b, c) fmaf(a, b, c)
 #else
 #define FUSED(a, b, c) ((a) * (b) + (c))
@@ -54,7 +54,7 @@ typedef struct {
     vec cornea; /* the same for the cornea */
     float cornea_power;
     vec axis, right, down; /* optical axis, and the plane of the iris */
-    float pupil_mm, per_mm, inner_mm, tilt_mm, upper_mm, lower_mm, fold_mm; /* the last six: eyes.Margins */
+    float pupil_mm, per_mm, inner_mm, tilt_mm, upper_mm, lower_mm, fold_mm; /* the last six: place_lids in face.py */
 } eye;
 typedef struct {
     float plane, behind; /* z of the lenses and of the irises, relative to the camera */
@@ -101,7 +101,8 @@ static inline int place(float at, int last, float *beyond)
 }
 
 /* Find the samples of a map at n points x, y: the index before each, and the distances from it. */
-static inline void find(const map *m, int n, int border, const float *x, const float *y, int *at, float *right, float *down)
+static inline void find(
+    const map *m, int n, int border, const float *x, const float *y, int *at, float *right, float *down)
 {
     EACH(i, n) {
         int row = place((y[i] - m->top) * m->down + border, m->rows - 1, &down[i]);
@@ -126,7 +127,8 @@ static void look_up(const map *m, int n, int border, const float *x, const float
 #define AHEAD 24 /* samples ahead, for which maps are prefetched: a map is larger than a core's second-level cache */
 
 /* Interpolate the first three channels of a map with four. */
-static void look_up_3(const map *m, int n, const float *x, const float *y, float *restrict a, float *restrict b, float *restrict c)
+static void look_up_3(
+    const map *m, int n, const float *x, const float *y, float *restrict a, float *restrict b, float *restrict c)
 {
     int at[n + AHEAD];
     float right[n], down[n];
@@ -178,7 +180,9 @@ static void invert_lens(const double *lens, const axis *across, const axis *down
 }
 
 /* Compute the directions, in the head frame, of a row of samples. */
-static void turn_rays(const view *v, const axis *across, const axis *down, double rays[][across->knots][2], int row, float plane[restrict][across->samples])
+static void turn_rays(
+    const view *v, const axis *across, const axis *down, double rays[][across->knots][2], int row,
+    float plane[restrict][across->samples])
 {
     const int above = down->knot[row];
     const double beyond = down->beyond[row];
@@ -252,7 +256,9 @@ static inline float meet_sphere(vec start, float power, float per_radius, vec ra
 }
 
 /* Compute the colour of the open eye, without lids, for samples first .. last - 1 of n: sclera, iris, pupil and glints. */
-static void shade_eyeball(const view *v, const person *p, const map *iris_map, const eye *e, int first, int last, int n, float plane[restrict][n], float out[restrict][n])
+static void shade_eyeball(
+    const view *v, const person *p, const map *iris_map, const eye *e, int first, int last, int n,
+    float plane[restrict][n], float out[restrict][n])
 {
     float across[n], down[n], iris[3][n], radius[n], bright[n], cover[n], lit[3][n];
     for (int i = first; i < last; i++) {
@@ -282,7 +288,9 @@ static void shade_eyeball(const view *v, const person *p, const map *iris_map, c
 }
 
 /* Shade n samples of an eye with its lids, lashes and shadow, and add a quarter of each colour to the sums. */
-static void add_samples(const view *v, const person *p, const maps *m, const eye *e, int side, int n, float plane[restrict][n], float sum[restrict][n])
+static void add_samples(
+    const view *v, const person *p, const maps *m, const eye *e, int side, int n, float plane[restrict][n],
+    float sum[restrict][n])
 {
     float along[n], upper[n], lower[n], crease[n], inside[n], between[n], hairs[n], open[3][n];
     int first = n, last = 0;
@@ -321,7 +329,9 @@ static void add_samples(const view *v, const person *p, const maps *m, const eye
 static inline float feather(int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / FEATHER_PX); }
 
 /* Draw an eye with four samples per pixel into its box (left, top, width, height) in the band's rows of w samples. */
-static void draw_eye(const view *v, const person *p, const maps *m, const eye *e, int side, const int32_t *box, int w, float band[][ROW][w])
+static void draw_eye(
+    const view *v, const person *p, const maps *m, const eye *e, int side, const int32_t *box, int w,
+    float band[][ROW][w])
 {
     const int left = box[0], top = box[1], n = box[2], h = box[3];
     if (n < 2 * FEATHER_PX || h < 2 * FEATHER_PX) return; /* at the frame's edge */
@@ -355,8 +365,11 @@ static void draw_eye(const view *v, const person *p, const maps *m, const eye *e
     }
 }
 
-/* Compute the reflections, rims and bridge of spectacles, which straight rays see, and bend the rays by the lenses. */
-static void meet_spectacles(const view *v, const spectacles *s, int n, float *restrict ray_x, float *restrict ray_y, float *restrict ray_z, float *restrict glow, float *restrict share, float *restrict metal)
+/* Compute the reflections, rims and bridge of spectacles, which straight rays see, and bend the rays by the
+ * lenses. The compiler only vectorises this for separate arrays. */
+static void meet_spectacles(
+    const view *v, const spectacles *s, int n, float *restrict ray_x, float *restrict ray_y, float *restrict ray_z,
+    float *restrict glow, float *restrict share, float *restrict metal)
 {
     const float left_x = s->centre[0], left_y = s->centre[1], right_x = s->centre[2], right_y = s->centre[3];
     const float left_bend = s->bend[0], right_bend = s->bend[1];
@@ -395,7 +408,10 @@ static void cover_spectacles(const spectacles *s, int n, float plane[restrict][n
  *
  * lens: fx fy cx cy k1 k2 p1 p2 k3. eyes and eye_boxes, relative to the box: two or NULL. s: NULL without spectacles.
  * rows is working memory. Results: levels (h, w, 3), and inside (h, w), 1 where rays meet the head. */
-void paint(const double *lens, const view *v, const person *p, const maps *m, const int32_t *box, int32_t w, int32_t h, const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][ROW][w], uint8_t *levels, float *inside)
+void paint(
+    const double *lens, const view *v, const person *p, const maps *m, const int32_t *box, int32_t w, int32_t h,
+    const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][ROW][w], uint8_t *levels,
+    float *inside)
 {
     const int across_knots = box[2] / 16 + 2, down_knots = box[3] / 16 + 2;
     int across_knot[w], down_knot[h];
@@ -407,7 +423,8 @@ void paint(const double *lens, const view *v, const person *p, const maps *m, co
     invert_lens(lens, &across, &down, rays);
     EACH(y, h) {
         turn_rays(v, &across, &down, rays, y, rows[y]);
-        if (s) meet_spectacles(v, s, w, rows[y][RAY], rows[y][RAY + 1], rows[y][RAY + 2], rows[y][GLOW], rows[y][SHARE], rows[y][METAL]);
+        float(*row)[w] = rows[y];
+        if (s) meet_spectacles(v, s, w, row[RAY], row[RAY + 1], row[RAY + 2], row[GLOW], row[SHARE], row[METAL]);
         meet_face(v, p, m, w, rows[y], inside + (size_t)y * w);
     }
     if (eyes) EACH(side, 2) draw_eye(v, p, m, &eyes[side], side, eye_boxes[side], w, rows);
@@ -419,7 +436,9 @@ void paint(const double *lens, const view *v, const person *p, const maps *m, co
 }
 
 /* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each, by opacity (h, w); feathered: fading at the edges. */
-void blend(uint8_t *frame, int64_t stride, const uint8_t *levels, const float *opacity, int32_t w, int32_t h, int32_t feathered)
+void blend(
+    uint8_t *frame, int64_t stride, const uint8_t *levels, const float *opacity, int32_t w, int32_t h,
+    int32_t feathered)
 {
     EACH(y, h) {
         uint8_t *to = frame + y * stride;

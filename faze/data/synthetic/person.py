@@ -153,7 +153,7 @@ KAPPA_PER_DIOPTRE_DEG = 0.16
 ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # make irises as high and large in strips as real ones
 UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
 
-_AS_DRAWN = ("eyeball_mm", "iris_mm", "pupil_mm", "upper_lid_follow", "lower_lid_follow", "fixation_deg")
+_AS_MEASURED = ("eyeball_mm", "iris_mm", "pupil_mm", "upper_lid_follow", "lower_lid_follow", "fixation_deg")
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
 _APEX_MM = 13.3  # distance of the cornea from it
 _SIDES = np.array([-0.5, 0.5])  # share of a difference between the eyes that each eye has
@@ -169,48 +169,46 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
     tone = rng.uniform(0, len(_SKINS) - 1)
     hair = _blend(_HAIRS, rng.uniform(0, 1) if tone > 3 else rng.uniform(0, len(_HAIRS) - 1))
     iris = _blend(_IRISES, rng.uniform(0, 1.2) if tone > 3 else rng.uniform(0, len(_IRISES) - 1))
-    outer_depth = rng.normal(5.2, 0.5)
+    drawn = {"outer_depth_mm": rng.normal(5.2, 0.5)}
     rng.normal(size=2)
-    tilt, crease, _, _, lashes = rng.normal(1.6, 0.9), rng.uniform(2.5, 6.0), *rng.random(2), rng.uniform(0.4, 1.0)
+    drawn |= {"tilt_mm": rng.normal(1.6, 0.9), "crease_mm": rng.uniform(2.5, 6.0)}
+    rng.random(2)
+    drawn["lashes"] = rng.uniform(0.4, 1.0)
     rng.random()
-    colours = {
+    drawn |= {
         "skin": np.clip(_blend(_SKINS, tone) * rng.normal(1.0, 0.03, 3), 0, 1),
         "iris": np.clip(iris * rng.normal(1.0, 0.08, 3), 0.04, 1),
         "sclera": np.clip(_SCLERA * rng.normal(1.0, 0.02) - [0.0, 0.02, 0.03] * rng.random(3), 0, 1),
         "hair": hair,
+        "brow_height_mm": rng.normal(19.0, 1.6),
+        "brow_weight": rng.uniform(0.35, 1.0),
     }
-    brow_height, brow_weight = rng.normal(19.0, 1.6), rng.uniform(0.35, 1.0)
     one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
     half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
     deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
     wider = _SIDES * one["fissure_between_eyes_mm"]
-    wears, dioptres = rng.random() < WEARERS, one["refraction_dioptres"]
+    drawn |= {name: one[name] for name in _AS_MEASURED}
+    wears = rng.random() < WEARERS
     person = SyntheticPerson(
         inner_half_mm=half - 0.5 * width,
         outer_half_mm=half + 0.5 * width,
-        outer_depth_mm=outer_depth,
         eye_centres_mm=np.array([half, eye_height, eye_depth + deeper]) * [[-1, 1, 1], [1, 1, 1]],
         mouth_mm=np.array([[-mouth_half, mouth_y, 2.0], [mouth_half, mouth_y, 2.0]]),
-        kappa_rad=_kappa(one, dioptres),
+        kappa_rad=_kappa(one),
         head_bias_rad=np.radians([PEOPLE["head_bias_deg"].draw(rng) for _ in range(2)]),
         upper_lids_mm=np.maximum(one["upper_lid_mm"] + UPPER_SHARE * wider, 1.2),
         lower_lids_mm=np.maximum(one["lower_lid_mm"] + (1 - UPPER_SHARE) * wider, 2.5),
-        tilt_mm=tilt,
-        crease_mm=crease,
-        lashes=lashes,
-        brow_height_mm=brow_height,
-        brow_weight=brow_weight,
         screen_shift_mm=np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]),
-        **colours,
-        **{name: one[name] for name in _AS_DRAWN},
+        **drawn,
     )
     spectacles = _spectacles(rng, person, one)  # drawn for everybody, so that wearing them changes no other draw
     return replace(person, spectacles=spectacles) if wears else person
 
 
-def _kappa(one: Mapping[str, float], dioptres: float) -> NDArray:
+def _kappa(one: Mapping[str, float]) -> NDArray:
     """Compute (2, 2) kappa of both eyes, pitch and yaw; a direction toward +x has negative yaw."""
-    nasal = one["kappa_nasal_deg"] + KAPPA_PER_DIOPTRE_DEG * dioptres + one["kappa_nasal_between_eyes_deg"] * _SIDES
+    nasal = one["kappa_nasal_deg"] + KAPPA_PER_DIOPTRE_DEG * one["refraction_dioptres"]
+    nasal = nasal + one["kappa_nasal_between_eyes_deg"] * _SIDES
     up = one["kappa_up_deg"] + one["kappa_up_between_eyes_deg"] * _SIDES
     return np.radians(np.stack([up, nasal * [-1, 1]], axis=-1))
 
