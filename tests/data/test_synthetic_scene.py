@@ -1,4 +1,4 @@
-"""Scenes are consistent in three dimensions: eyes aim at targets, the annotation has a bias, cameras turn."""
+"""Scenes are consistent in three dimensions: eyes aim at targets, the annotation has a bias, and cameras turn."""
 
 import dataclasses
 

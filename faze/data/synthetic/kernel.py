@@ -83,7 +83,7 @@ def _floats(**fields: object) -> NDArray[np.float32]:
 
 
 class Painter:
-    """Painter of one person's face, eyes and spectacles; maps are made once."""
+    """Painter of one person's face, eyes and spectacles; its maps are computed once."""
 
     def __init__(self, rng: np.random.Generator, person: SyntheticPerson) -> None:
         self._code, self._person = load_kernel(), person
