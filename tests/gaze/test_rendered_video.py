@@ -18,7 +18,6 @@ from stage_runs import call_faze
 from faze.base.geometry import angular_error
 from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM
-from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.gaze import estimator
@@ -32,12 +31,12 @@ class Rendered:
     """A person's frames (H, W, 3) BGR, all of one size, and their annotation."""
 
     images: list[NDArray[np.uint8]]
-    known: Supplementary
+    known: dict[str, NDArray]
     rows: list[int]  # of the annotation
 
     def camera(self, frame: int) -> tuple[NDArray, NDArray]:
-        fx, fy, cx, cy = self.known.camera_parameters[self.rows[frame]]
-        return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), self.known.distortion_parameters[self.rows[frame]]
+        fx, fy, cx, cy = self.known["camera_parameters"][self.rows[frame]]
+        return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), self.known["distortion_parameters"][self.rows[frame]]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def person() -> Rendered:
     synthetic = read_config().synthetic.model_copy(update={"frames_per_person": 12})
     role = Role("mpiifacegaze", "test", 2)
     frames = sample_frames(role, synthetic)
-    images = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in render_frames(role, frames, synthetic.seed)]
+    images = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in render_frames(frames, synthetic.seed)]
     return Rendered(images[: len(DURATIONS)], supplementary(frames), list(range(len(DURATIONS))))
 
 
@@ -74,7 +73,7 @@ def rows(person: Rendered, video: Path, tmp_path: Path, monkeypatch: pytest.Monk
     def open_faces(model: Path, most: int) -> Iterator:
         def detect(image: NDArray[np.uint8]) -> list[NDArray]:
             frame = min(next(numbers), len(DURATIONS) - 1)  # ffmpeg shows the last frame twice
-            pose = person.known.head_pose[person.rows[frame]]
+            pose = person.known["head_pose"][person.rows[frame]]
             return [
                 with_open_eyes(cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], *person.camera(frame))[0][:, 0])
             ]
@@ -101,13 +100,13 @@ def test_the_gaze_in_a_turned_video_is_that_of_the_frames(person: Rendered, rows
     times = vectors(rows, "timestamp")[:, 0]
     np.testing.assert_allclose(times, np.concatenate([[0], np.cumsum(DURATIONS)[:-1]]), atol=0.002)
     plain = GazeEstimator.load(faces=0)
-    poses = person.known.head_pose[person.rows]
+    poses = person.known["head_pose"][person.rows]
     faces = [plain.at_pose(image, person.camera(i), poses[i]) for i, image in enumerate(person.images)]
     found = vectors(rows, "gaze_x", "gaze_y", "gaze_z")
     moved = np.degrees(angular_error(found, np.stack([face.direction for face in faces])))
     assert moved.max() < 1.5 and moved.mean() < 0.6
     np.testing.assert_allclose(vectors(rows, "pose_Tx", "pose_Ty", "pose_Tz"), poses[:, 3:], atol=0.5)
     origins = vectors(rows, "origin_x_mm", "origin_y_mm", "origin_z_mm")
-    toward = person.known.gaze_target_mm[person.rows] - origins
+    toward = person.known["3d_gaze_target"][person.rows] - origins
     errors = np.degrees(angular_error(found, toward / np.linalg.norm(toward, axis=1, keepdims=True)))
     assert errors.mean() < 4

@@ -84,7 +84,7 @@ def write_own_video(folder: Path) -> None:
     synthetic = read_config().synthetic.model_copy(update={"frames_per_person": 15})
     role = Role("mpiifacegaze", "test", 1)
     frames = sample_frames(role, synthetic)
-    images = [image[:, :, ::-1] for image in render_frames(role, frames, synthetic.seed)]
+    images = [image[:, :, ::-1] for image in render_frames(frames, synthetic.seed)]
     known, shares = supplementary(frames), {}
     height, width = images[0].shape[:2]
     writer = cv2.VideoWriter(str(folder / "me.mp4"), cv2.VideoWriter_fourcc(*"mp4v"), 25.0, (width, height))
@@ -98,16 +98,16 @@ def write_own_video(folder: Path) -> None:
     screen, lines = read_screen(folder / "me/screen.yaml"), ["image,person,hfov_deg,target_x_px,target_y_px"]
     for row in range(6, 15):
         cv2.imwrite(str(folder / f"me/{row}.png"), images[row])
-        pose, target = known.head_pose[row], known.gaze_target_mm[row]
+        pose, target = known["head_pose"][row], known["3d_gaze_target"][row]
         origin = gaze_origins_mm(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM[None])[0]
         x, y = screen.hit(origin, target - origin)
         lines.append(f"{row}.png,me,70,{x:.1f},{y:.1f}")
     (folder / "me/frames.csv").write_text("\n".join(lines) + "\n")
     decoded = [frame.image for frame in frames_of(sources_of([folder / "me.mp4"]))]
     for row, image in enumerate([*decoded, *images[6:]]):
-        fx, fy, cx, cy = known.camera_parameters[row]
-        lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known.distortion_parameters[row]
-        points = fake_mediapipe.project(known.head_pose[row], *lens)
+        fx, fy, cx, cy = known["camera_parameters"][row]
+        lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known["distortion_parameters"][row]
+        points = fake_mediapipe.project(known["head_pose"][row], *lens)
         shares[fake_mediapipe.key_of(image)] = (points + 0.5) / [width, height]
     fake_mediapipe.install(folder, shares)
     (folder / "face_landmarker.task").touch()
