@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import delayed
 
 from faze.base.code_hash import fingerprint
 from faze.base.progress import Progress
@@ -25,6 +25,7 @@ from faze.data.readers.mpiigaze import open_mpiigaze
 from faze.data.readers.person import People, Person
 from faze.data.store.layout import RENDERED
 from faze.data.synthetic import RENDERED_MARK
+from faze.data.worker_processes import worker_processes
 
 FRAMES = 2000  # of a part, at most
 READERS: dict[str, Callable[[Path, Path | None], People]] = {
@@ -61,7 +62,8 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
                     )
             progress(done)
 
-    Parallel(threads, pre_dispatch="2 * n_jobs")(missing())
+    with worker_processes(threads, pre_dispatch="2 * n_jobs") as parallel:
+        parallel(missing())
     size = sum(part.stat().st_size for part in folder.iterdir())
     loaded = ((name, [np.load(part) for part in paths]) for name, paths in parts.items())
     source = RENDERED if ((raw.parent if raw.is_file() else raw) / RENDERED_MARK).is_file() else LAYOUTS[entry.layout]
