@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_preprocess import write_config
+from stage_runs import defaults, write_config
 from truth import read_truth
 
 from faze.__main__ import main
@@ -28,7 +28,7 @@ OUTPUTS = ("mpiifacegaze", "gazecapture", "mpiifacegaze_supplementary", "gazecap
 
 def run(folder: Path, threads: int, monkeypatch: pytest.MonkeyPatch, **changes: object) -> int:
     folder.mkdir()
-    config = write_config(folder, "synthesise", synthetic={**PEOPLE, **changes})
+    config = write_config(folder, "synthesise", {"synthetic": {**PEOPLE, **changes}}, config=defaults())
     outputs = [word for name in OUTPUTS for word in (f"--{name.replace('_', '-')}", str(path(folder, name)))]
     arguments = ["--config", str(config), "--threads", str(threads), *outputs]
     monkeypatch.setattr(sys, "argv", ["faze", "synthesise", *arguments])
