@@ -1,179 +1,305 @@
-"""The stage: from raw folders to strips, equal for any number of processes; bad frames and files are reported."""
+"""The stage: from raw folders to strips, for any number of processes; bad frames and full disks are reported."""
 
 import csv
 import json
-import sys
-from collections.abc import Callable, Mapping
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 import raw_data
 from data_sets import entries
-from one_frame import normalize_pose, warp_fused
+from joblib import delayed
+from numpy.typing import NDArray
+from one_frame import normalize_pose
+from stage_runs import call_stage, defaults
 
-from faze.__main__ import main
+from faze.base.errors import UserError
 from faze.config.parameters import NormalizedCamera
-from faze.config.stage_config import resolve, to_lines
-from faze.config.validation import read_config
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
-from faze.data.normalization.warp import warp_two_step
-from faze.data.store.strips import StripStore
+from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
+from faze.data.preparation import normalise
+from faze.data.worker_processes import worker_processes
 
-ROOT = Path(__file__).resolve().parents[2]
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
 
 
-def write_config(
-    folder: Path, stage: str, dataset: str = "", entry: Mapping[str, str] | None = None, **changes: dict
-) -> Path:
-    """Write the resolved config of a stage; `entry` contains changed values of the data set's entry."""
-    datasets = {"datasets": entries(**{dataset: entry or {}})}
-    config = read_config(changes={"preprocess": changes.get("preprocess", {}) | datasets})
-    synthetic = config.synthetic.model_copy(update=changes.get("synthetic", {}))  # too small for few-shot learning
-    config = config.model_copy(update={"synthetic": synthetic})
-    path = folder / f"{stage}.config.yaml"
-    path.write_text("\n".join(to_lines(resolve(config, stage, dataset=dataset))))
-    return path
+def run(
+    folder: Path, dataset: str = "mpiigaze", threads: int = 1, raw: str = "raw", entry: dict | None = None, **changes
+) -> int:
+    """Run the stage on FOLDER/RAW and return the exit code; `entry` contains changes of the data set's entry."""
+    overrides = {"preprocess": {"datasets": entries(**{dataset: entry or {}}), **changes}}
+    supplementary = folder / "supplementary.h5" if dataset == "gazecapture" and not (entry or {}).get("path") else None
+    outputs = {"out": folder / "out" / "strips.h5", "rejects": folder / "out" / "rejects.csv"}
+    given = {"raw": folder / raw, "supplementary": supplementary, "threads": threads}
+    return call_stage("preprocess", folder, overrides, config=defaults(), dataset=dataset, **given, **outputs)
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Return a function that runs the stage on tmp_path/raw and returns the exit code."""
-
-    def run(dataset: str, threads: int = 1, entry: Mapping[str, str] | None = None, **changes: str) -> int:
-        resolved = write_config(tmp_path, "preprocess", dataset, entry, preprocess=changes)
-        arguments = ["--raw", tmp_path / "raw", "--threads", threads]
-        if dataset == "gazecapture":
-            arguments += ["--supplementary", tmp_path / "supplementary.h5"]
-        arguments += ["--out", tmp_path / "strips.h5", "--rejects", tmp_path / "rejects.csv"]
-        monkeypatch.setattr(sys, "argv", list(map(str, ["faze", "preprocess", "--config", resolved, *arguments])))
-        return main()
-
-    return run
+def rejects(folder: Path) -> list[list[str]]:
+    with (folder / "out" / "rejects.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["person", "file_name", "reason"]
+    return rows
 
 
-def read_rejects(folder: Path) -> list[dict[str, str]]:
-    with (folder / "rejects.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+def read_store(folder: Path) -> dict[str, dict[str, NDArray]]:
+    """Return arrays and attributes of each person."""
+    with h5py.File(folder / "out" / "strips.h5") as file:
+        return {
+            name: {key: array[()] for key, array in group.items()} | dict(group.attrs) for name, group in file.items()
+        }
 
 
 @pytest.mark.parametrize("compatibility", ["none", "two_step"])
-def test_mpiifacegaze_becomes_strips(tmp_path: Path, run: Callable, compatibility: str) -> None:
+def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None:
     raw_data.write_mpiifacegaze(tmp_path / "raw")
-    assert run("mpiigaze", compatibility=compatibility) == 0
-    assert read_rejects(tmp_path) == []
+    assert run(tmp_path, compatibility=compatibility) == 0 and rejects(tmp_path) == []
     pose = normalize_pose(raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM)
-    camera = (raw_data.CAMERA_MATRIX, raw_data.DISTORTION, pose, CAMERA)
-    with StripStore(tmp_path / "strips.h5") as strips:
-        assert (strips.dataset, strips.persons("test")) == ("mpiigaze", ["p00", "p01"])
-        assert strips.file_names("p01") == [f"p01/day01/000{i}.jpg" for i in range(3)]
-        np.testing.assert_allclose(strips.labels("p01"), np.tile(pose.labels, (3, 1)), atol=1e-6)
-        for i in range(3):
-            frame = cv2.imread(str(tmp_path / "raw" / strips.file_names("p01")[i]))
-            two_step = warp_two_step(frame, *camera, undistorted="recentred")
-            wanted = warp_fused(frame, *camera) if compatibility == "none" else two_step
-            np.testing.assert_array_equal(strips.pixels("p01", i), wanted)
-
-
-def test_gazecapture_becomes_strips_by_split(tmp_path: Path, run: Callable) -> None:
-    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
-    assert run("gazecapture", threads=2) == 0
-    with StripStore(tmp_path / "strips.h5") as strips:
-        splits = {split: strips.persons(split) for split in ("train", "val", "test")}
-        assert splits == {"train": ["00002"], "val": ["00003"], "test": ["00004"]}
-        assert [strips.count(person) for person in strips.persons()] == [3, 3, 3]
-        for person in strips.persons():
-            assert strips.file_names(person) == [f"{person}/frames/0000{i}.jpg" for i in range(3)]
-            assert set(strips.label_sources(person)) == {"supplementary"}
-
-
-def splits_of(folder: Path) -> dict[str, str]:
-    with StripStore(folder / "strips.h5") as strips:
-        return {person: strips.split(person) for person in strips.persons()}
+    found = read_store(tmp_path)
+    assert list(found) == ["p00", "p01"]
+    for name, person in found.items():
+        assert (person["split"], person["label_source"], person["device"]) == (b"test", b"annotated", b"")
+        assert person["file_name"].tolist() == [f"{name}/day01/000{i}.jpg".encode() for i in range(3)]
+        assert person["frame_index"].tolist() == [0, 1, 2] and person["validity"].tolist() == [2, 2, 2]
+        np.testing.assert_allclose(person["labels"], np.tile(pose.labels, (3, 1)), atol=1e-6)
+        for file, strip in zip(person["file_name"], person["pixels"], strict=True):
+            given = cv2.imread(str(tmp_path / "raw" / file.decode())), raw_data.CAMERA_MATRIX, raw_data.DISTORTION, pose
+            one, two = make_strip(*given, CAMERA), make_strip_in_two_steps(*given, CAMERA, recentred=True)
+            np.testing.assert_array_equal(strip, one if compatibility == "none" else two)
 
 
 @pytest.mark.parametrize(
     ("listed", "splits"),
     [
-        ({"test": ["00002"], "train": ["00003"]}, ["test", "train", "test"]),  # 00004 states test
-        ({"val": ["00004"]}, ["train", "val", "val"]),
+        (None, [b"train", b"val", b"test"]),
+        ({"test": ["00002"], "train": ["00003"]}, [b"test", b"train", b"test"]),  # 00004 states test
+        ({"val": ["00004"]}, [b"train", b"val", b"val"]),
     ],
 )
-def test_splits_of_gazecapture_can_be_changed(
-    tmp_path: Path, run: Callable, listed: dict[str, list[str]], splits: list[str]
-) -> None:
+def test_splits_are_those_of_the_data_or_of_a_list(tmp_path: Path, listed: dict | None, splits: list[bytes]) -> None:
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
-    path = tmp_path / "splits.json"
-    path.write_text(json.dumps(listed))
-    assert run("gazecapture", entry={"splits": str(path)}) == 0
-    assert splits_of(tmp_path) == dict(zip(("00002", "00003", "00004"), splits, strict=True))
-    assert read_rejects(tmp_path) == []
+    (tmp_path / "splits.json").write_text(json.dumps(listed))
+    entry = {"splits": str(tmp_path / "splits.json")} if listed else {}
+    assert run(tmp_path, "gazecapture", 2, entry=entry) == 0 and rejects(tmp_path) == []
+    found = read_store(tmp_path)
+    assert {name: person["split"] for name, person in found.items()} == dict(
+        zip(("00002", "00003", "00004"), splits, strict=True)
+    )
+    assert all(
+        person["label_source"] == b"supplementary" and person["device"] == b"iPad Air" for person in found.values()
+    )
 
 
-def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path, run: Callable) -> None:
-    raw_data.write_mpiifacegaze(tmp_path / "raw", people=4, frames=2)
-    (tmp_path / "raw" / "p02" / "day01" / "0001.jpg").unlink()
-    written = []
-    for threads in (1, 3):
-        assert run("mpiigaze", threads=threads) == 0
-        written.append([(tmp_path / name).read_bytes() for name in ("strips.h5", "rejects.csv")])
-    assert written[0] == written[1]
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"tset": []}', '{"test": ["p00"], "val": ["p00"]}'])
+def test_a_wrong_list_of_splits_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture, content: str) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw")
+    if content:
+        (tmp_path / "splits.json").write_text(content)
+    assert run(tmp_path, entry={"splits": str(tmp_path / "splits.json")}) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert "splits.json" in sentence and not (tmp_path / "out/strips.h5").exists()
 
 
-def test_bad_frames_are_skipped_and_listed(tmp_path: Path, run: Callable) -> None:
-    raw_data.write_mpiifacegaze(tmp_path / "raw", people=3, frames=5)
-    day = tmp_path / "raw" / "p01" / "day01"
-    whole = (day / "0000.jpg").read_bytes()
-    (day / "0000.jpg").write_bytes(whole[: len(whole) // 2])
-    (day / "0001.jpg").write_bytes(b"")
-    (day / "0002.jpg").unlink()
-    with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
-        file.write(raw_data.mpiifacegaze_line("day01/0005.jpg", rotation_vector=np.full(3, np.nan)) + "\n")
-        file.write(raw_data.mpiifacegaze_line("day01/0006.jpg", target_mm=np.zeros(3)) + "\n")
-        file.write(raw_data.mpiifacegaze_line("../../x.jpg") + "\n")
-    (tmp_path / "raw" / "p02" / "p02.txt").write_text("")
-    assert run("mpiigaze", threads=2) == 0
-    assert [(r["person"], r["file_name"], r["reason"]) for r in read_rejects(tmp_path)] == [
-        ("p01", "p01/day01/0000.jpg", "truncated JPEG"),
-        ("p01", "p01/day01/0001.jpg", "empty file"),
-        ("p01", "p01/day01/0002.jpg", "cannot read the file: No such file or directory"),
-        ("p01", "p01/day01/0005.jpg", "head pose is not finite"),
-        ("p01", "p01/day01/0006.jpg", "gaze target is (0, 0, 0), which marks a missing one"),
-        ("p01", "p01/../../x.jpg", "path leads out of the data folder"),
-        ("p02", "", "no annotated frame"),
-    ]
-    with StripStore(tmp_path / "strips.h5") as strips:
-        assert strips.persons() == ["p00", "p01"]
-        assert strips.file_names("p01") == ["p01/day01/0003.jpg", "p01/day01/0004.jpg"]
-        assert strips.frame_index("p01").tolist() == [3, 4]
-        pose = normalize_pose(
-            raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM
-        )
-        for row, name in enumerate(("0003.jpg", "0004.jpg")):
-            wanted = warp_fused(cv2.imread(str(day / name)), raw_data.CAMERA_MATRIX, raw_data.DISTORTION, pose, CAMERA)
-            np.testing.assert_array_equal(strips.pixels("p01", row), wanted)
+def add_line(raw: Path, name: str, **changes: NDArray) -> None:
+    with (raw / "p00/p00.txt").open("a") as file:
+        file.write(raw_data.mpiifacegaze_line(name, **changes) + "\n")
 
 
-def test_nothing_usable_is_an_error_with_the_reasons_and_leaves_no_file(
-    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture
-) -> None:
-    raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=2)
+def halve(image: Path) -> None:
+    cv2.imwrite(str(image), cv2.imread(str(image), cv2.IMREAD_REDUCED_COLOR_2))
+
+
+# Ways to damage frame 1 of a person, or to add a bad one, and the reason.
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (lambda raw: os.truncate(raw / "p00/day01/0001.jpg", 4000), "truncated JPEG"),
+    "empty": (lambda raw: os.truncate(raw / "p00/day01/0001.jpg", 0), "empty file"),
+    "no image": (lambda raw: (raw / "p00/day01/0001.jpg").write_text("<html>"), "not an image"),
+    "missing": (lambda raw: (raw / "p00/day01/0001.jpg").unlink(), "No such file or directory"),
+    "other size": (lambda raw: halve(raw / "p00/day01/0001.jpg"), "the 160 x 120 frame does not match its camera"),
+    "no pose": (lambda raw: add_line(raw, "day01/0009.jpg", rotation_vector=np.full(3, np.nan)), "pose is not finite"),
+    "no target": (lambda raw: add_line(raw, "day01/0009.jpg", target_mm=np.zeros(3)), "marks a missing one"),
+    "behind": (lambda raw: add_line(raw, "day01/0009.jpg", target_mm=np.array([0, 0, 900.0])), "away from the camera"),
+    "twice": (lambda raw: add_line(raw, "day01/0002.jpg"), "listed twice"),
+    "outside": (lambda raw: add_line(raw, "../../x.jpg"), "path leads out of the data folder"),
+    "few columns": (lambda raw: (raw / "p00/p00.txt").open("a").write("day01/0009.jpg 1 2\n"), "pose is not finite"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_bad_frame_is_listed_and_the_others_are_kept(tmp_path: Path, name: str) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=1, frames=4)
+    assert run(tmp_path) == 0
+    before = read_store(tmp_path)["p00"]
+    damage, words = DAMAGES[name]
+    damage(tmp_path / "raw")
+    assert run(tmp_path) == 0
+    ((person, file, reason),) = rejects(tmp_path)
+    assert person == "p00" and words in reason
+    kept = [0, 2, 3] if file == "p00/day01/0001.jpg" else [0, 1, 2, 3]
+    after = read_store(tmp_path)["p00"]
+    for key in ("frame_index", "file_name", "labels", "pixels"):
+        np.testing.assert_array_equal(after[key], before[key][kept])
+
+
+def test_people_without_strips_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
+    (tmp_path / "raw/00002/appleFace.json").write_text('{"IsValid": [1]}')
+    shutil.rmtree(tmp_path / "raw/00003")
+    (tmp_path / "raw/00005").mkdir()
+    shutil.copytree(tmp_path / "raw/00004", tmp_path / "raw/00006")
+    with h5py.File(tmp_path / "supplementary.h5", "r+") as file:
+        for name, array in file["00004"].items():
+            file[f"00006/{name}"] = array[:0]
+    assert run(tmp_path, "gazecapture") == 0
+    assert "gazecapture: 3 strips of 1 people; 4 rejects" in capsys.readouterr().out
+    found = {person: reason for person, file, reason in rejects(tmp_path) if not file}
+    assert "appleFace.json" in found["00002"] and "info.json" in found["00005"]
+    assert "00003" in found and found["00006"] == "no annotated frame" and list(read_store(tmp_path)) == ["00004"]
+
+
+def test_nothing_usable_is_one_sentence_and_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", frames=2)
     for frame in (tmp_path / "raw").glob("*/*/*.jpg"):
         frame.write_bytes(b"")
-    assert run("mpiigaze") == 1
+    assert run(tmp_path) == 1
     assert "no frame is usable: empty file (4 times)" in capsys.readouterr().err
-    assert not [path for path in tmp_path.iterdir() if path.suffix in (".h5", ".csv")]
+    assert run(tmp_path, entry={"splits": "stated"}) == 1
+    assert "set `splits` of this data set to test, or to a JSON file" in capsys.readouterr().err
+    assert run(tmp_path, raw="raw/p00/p00.txt") == 1 and "is a file" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".strips.h5.lock"]  # the next run tries all frames
 
 
-def test_a_person_with_a_wrong_annotation_is_listed_and_the_others_go_on(tmp_path: Path, run: Callable) -> None:
-    raw_data.write_mpiifacegaze(tmp_path / "raw")
-    with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
-        file.write("day01/0000.jpg 1 2 3\n")
-    assert run("mpiigaze") == 0
-    (reject,) = read_rejects(tmp_path)
-    assert (reject["person"], reject["file_name"]) == ("p01", "")
-    assert reject["reason"].endswith("p01.txt:4: 4 columns, not the 28 of MPIIFaceGaze")
-    with StripStore(tmp_path / "strips.h5") as strips:
-        assert strips.persons() == ["p00"]
+def test_bytes_do_not_depend_on_processes_or_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=3, frames=5)
+    (tmp_path / "raw/p02/day01/0001.jpg").unlink()
+    written = []
+    for threads, frames in ((1, 2000), (1, 2), (3, 2)):
+        monkeypatch.setattr(normalise, "FRAMES", frames)
+        assert run(tmp_path, threads=threads) == 0
+        written.append([(tmp_path / "out" / name).read_bytes() for name in ("strips.h5", "rejects.csv")])
+    assert written[0] == written[1] == written[2]
+
+
+def test_a_killed_worker_is_one_sentence() -> None:
+    with pytest.raises(UserError, match="run the same command again"), worker_processes(2) as parallel:
+        parallel(delayed(os._exit)(1) for _ in range(2))
+
+
+# Strips instead of frames
+
+RANDOM = np.random.default_rng(0)
+PIXELS = {name: RANDOM.integers(0, 256, (count, 64, 256, 3), np.uint8) for name, count in (("1", 3), ("2", 30))}
+LABELS = {name: RANDOM.normal(0, 0.2, (len(pixels), 4)) for name, pixels in PIXELS.items()}
+
+
+def write_released(path: Path, pixels: dict[str, NDArray] = PIXELS, split: str = "") -> None:
+    """Write a file as the released code does: with lzf, in chunks of one sample."""
+    with h5py.File(path, "w") as file:
+        for name in pixels:
+            shape = pixels[name].shape[1:]
+            file.create_dataset(f"{name}/pixels", data=pixels[name], chunks=(1, *shape), compression="lzf")
+            file.create_dataset(f"{name}/labels", data=LABELS[name], chunks=(1, 4), compression="lzf")
+            if split:
+                file[name].attrs["split"] = split
+
+
+def copy(folder: Path, raw: str = "released.h5", splits: str = "test", **changes: object) -> int:
+    return run(folder, raw=raw, entry={"layout": "strips", "path": str(folder), "splits": splits}, **changes)
+
+
+def test_strips_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write_released(tmp_path / "released.h5", split="val")
+    assert copy(tmp_path) == 0 and rejects(tmp_path) == []
+    assert "mpiigaze: 33 strips of 2 people; 0 rejects" in capsys.readouterr().out
+    for name, person in read_store(tmp_path).items():
+        np.testing.assert_array_equal(person["pixels"], PIXELS[name])
+        np.testing.assert_array_equal(person["labels"], LABELS[name].astype(np.float32))
+        assert person["frame_index"].tolist() == list(range(len(PIXELS[name])))
+        assert (person["split"], person["label_source"]) == (b"test", b"stored")
+    assert copy(tmp_path, splits="stated") == 0 and {p["split"] for p in read_store(tmp_path).values()} == {b"val"}
+    (tmp_path / "splits.json").write_text('{"train": ["2", "9"]}')
+    assert copy(tmp_path, splits=str(tmp_path / "splits.json")) == 0
+    assert [person["split"] for person in read_store(tmp_path).values()] == [b"val", b"train"]
+
+
+def test_what_our_own_file_contains_is_kept(tmp_path: Path) -> None:
+    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val"))
+    assert run(tmp_path, "gazecapture") == 0
+    ours = (tmp_path / "out/strips.h5").rename(tmp_path / "ours.h5").read_bytes()
+    entry = {"layout": "strips", "path": str(tmp_path)}
+    assert run(tmp_path, "gazecapture", raw="ours.h5", entry=entry) == 0
+    assert (tmp_path / "out/strips.h5").read_bytes() == ours
+
+
+@pytest.mark.parametrize(
+    ("write", "changes", "words"),
+    [
+        (lambda path: None, {}, "released.h5: cannot be read"),
+        (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(90)), {}, "released.h5: cannot be read"),
+        (lambda path: h5py.File(path, "w").create_dataset("1/pixels", data=PIXELS["1"]), {}, "released.h5"),
+        (write_released, {"width_px": 128}, "not uint8 (3, 64, 128, 3) as configured"),
+        (write_released, {"splits": "stated"}, "set `splits` of this data set to test, or to a JSON file"),
+        (lambda path: write_released(path, {"1": PIXELS["1"] / 255}), {}, "pixels are float64"),
+    ],
+)
+def test_a_file_that_is_no_strips_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture, write: Callable, changes: dict, words: str
+) -> None:
+    write(tmp_path / "released.h5")
+    assert copy(tmp_path, **changes) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert words in sentence and not (tmp_path / "out/strips.h5").exists()
+
+
+# Full disks
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 8 MiB, which has room for 160 strips, where the outputs are written."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if not mount or subprocess.run([mount, "-t", "tmpfs", "-o", "size=8m", "faze", folder], check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize(("frames", "threads", "count"), [(100, 2, 1), (50, 1, 2)])
+def test_a_disk_that_fills_is_one_sentence(
+    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture, frames: int, threads: int, count: int
+) -> None:
+    """The disk fills up at the second part (100 frames per person) or when the store is written (50 frames)."""
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=frames)
+    assert run(tmp_path, threads=threads) == 1
+    *before, sentence = capsys.readouterr().err.splitlines()
+    assert not any(line.startswith(("Traceback", "Exception ignored")) for line in before)
+    assert sentence.startswith(f"faze preprocess: {small_disk}") and sentence.endswith("No space left on device")
+    assert [path.name for path in small_disk.iterdir() if path.suffix != ".lock"] == [".work.strips.h5"]
+    parts = list(small_disk.glob(".work.strips.h5/*/*"))
+    assert len(parts) == count
+    for part in parts:  # which are not made again
+        with np.load(part) as finished:
+            shutil.rmtree(tmp_path / "raw" / finished["file_name"][0].decode()[:9])
+    subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
+    assert run(tmp_path, threads=threads) == 0 and rejects(tmp_path) == []
+    assert [len(person["pixels"]) for person in read_store(tmp_path).values()] == [frames, frames]
+
+
+def test_compressed_strips_that_do_not_fit_are_one_sentence(
+    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Regression: the file of strips was called unreadable, since the space for its compressed size was reserved."""
+    write_released(
+        tmp_path / "released.h5",
+        {"1": np.zeros((3, 64, 256, 3), np.uint8)} | {"2": np.zeros((170, 64, 256, 3), np.uint8)},
+    )
+    assert copy(tmp_path) == 1
+    assert f"{small_disk}/strips.h5: No space left on device" in capsys.readouterr().err
+    assert [path.name for path in small_disk.iterdir()] == [".strips.h5.lock"]

@@ -1,20 +1,38 @@
-"""Readers: annotations become Frames; errors are reported, or listed frame by frame."""
+"""Readers of MPIIFaceGaze, MPIIGaze, GazeCapture and FAZE's annotation: people as arrays, and reasons for bad frames.
 
-import dataclasses
+MPIIGaze's original layout is compared with an example worked out by hand. Data/Original/pXX/dayYY contains NNNN.jpg and
+annotation.txt; line n annotates image n. Of its 41 columns, counted from 1, 24 are eye landmarks, 25-26 the target on
+the screen (px), 27-29 the target (mm, camera frame), 30-35 the head pose (rotation vector, translation), 36-38 and
+39-41 the centres of the right and the left eye (mm).
+
+GazeCapture's dots are compared with the conversion by the data set's authors. tests/golden/gazecapture_dots.csv has
+three points for each of the 15 devices in each of the four orientations, in screen points and in cm to the right of and
+above the camera, as converted by the authors themselves; gazecapture_devices.csv has the sizes on which that conversion
+is based. Neither depends on our writer, whose errors our reader would undo.
+"""
+
+import csv
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import raw_data
+from golden_files import KEPT
+from scipy.io import savemat
 
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
-from faze.data.readers import Frame, Reject, check_size
-from faze.data.readers.gazecapture import GazeCapture
-from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from faze.data.store.supplementary import write_supplementary
+from faze.base.errors import UserError
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_poses
+from faze.data.readers.gazecapture import open_gazecapture, read_recording
+from faze.data.readers.mpiigaze import open_mpiigaze
+from faze.data.readers.person import Person
+from faze.data.readers.supplementary import read_supplementary, write_supplementary
+
+ARRAYS = ("cameras", "distortions", "poses", "targets_mm")
 
 
 @pytest.fixture
@@ -29,188 +47,286 @@ def gazecapture(tmp_path: Path) -> Path:
     return tmp_path / "gazecapture"
 
 
-def open_gazecapture(raw: Path) -> GazeCapture:
-    return GazeCapture(raw, raw.with_suffix(".h5"))
+def read_people(raw: Path) -> list[Person]:
+    """Read GazeCapture with the annotation beside it."""
+    return [read() for read in open_gazecapture(raw, raw.with_suffix(".h5")).values()]
 
 
-def check_annotation(frame: Frame) -> None:
-    np.testing.assert_allclose(frame.camera_matrix, raw_data.CAMERA_MATRIX)
-    np.testing.assert_allclose(frame.distortion, raw_data.DISTORTION)
-    np.testing.assert_allclose(frame.rotation_vector, raw_data.ROTATION_VECTOR)
-    np.testing.assert_allclose(frame.translation_mm, raw_data.TRANSLATION_MM)
-    np.testing.assert_allclose(frame.gaze_target_mm, raw_data.TARGET_MM)
-    assert frame.image_path.is_file()
+def check_annotation(person: Person, files: list[str]) -> None:
+    """Compare a person with `raw_data.annotation`."""
+    assert (person.files, person.reasons) == (files, [""] * len(files))
+    assert all((person.folder / file).is_file() for file in files)
+    for name in ARRAYS:
+        expected = getattr(raw_data.annotation(person.folder, files), name)
+        np.testing.assert_allclose(getattr(person, name), expected, rtol=1e-8)
 
 
-def test_mpiifacegaze(mpiifacegaze: Path) -> None:
-    reader = open_mpiifacegaze(mpiifacegaze, None)
-    assert reader.persons() == ["p00", "p01"]
-    assert reader.count("p01") == 3
-    frames = list(reader.entries("p01"))
-    assert [f.file_name for f in frames] == [f"p01/day01/000{i}.jpg" for i in range(3)]
-    for frame in frames:
-        assert isinstance(frame, Frame)
-        check_annotation(frame)
-        assert (frame.person_id, frame.split) == ("p01", "")  # which the data set does not state
-        assert (frame.label_source, frame.on_screen, frame.device) == ("annotated", None, "")
-        np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
-    assert [f.frame_index for f in frames] == [0, 1, 2]
+def test_mpiifacegaze(mpiifacegaze: Path, tmp_path: Path) -> None:
+    people = open_mpiigaze(mpiifacegaze, None)
+    assert list(people) == ["p00", "p01"]
+    person = people["p01"]()
+    check_annotation(person, [f"p01/day01/000{i}.jpg" for i in range(3)])
+    assert (person.name, person.split, person.source, person.device) == ("p01", "", "annotated", "")
+    assert np.isnan(person.on_screen).all()
+    np.testing.assert_array_equal(person.corners_mm, INNER_EYE_CORNERS_6_MM)
     lines = [
         raw_data.mpiifacegaze_line(f"day01/000{i}.jpg", np.array([i / 10, 0, 0.2]), np.array([i, 20.0, 30]))
         for i in (1, 2)
     ]
-    (mpiifacegaze / "p01" / "p01.txt").write_text("\n".join(lines))
-    for frame, i in zip(reader.entries("p01"), (1, 2), strict=True):  # each has the numbers of its own line
-        assert (frame.file_name, frame.rotation_vector.tolist()) == (f"p01/day01/000{i}.jpg", [i / 10, 0, 0.2])
-        assert frame.gaze_target_mm.tolist() == [i, 20, 30]
+    (mpiifacegaze / "p01/p01.txt").write_text("\n".join(lines))
+    person = people["p01"]()
+    assert person.files == ["p01/day01/0001.jpg", "p01/day01/0002.jpg"]  # each has the numbers of its own line
+    assert person.poses[:, :3].tolist() == [[0.1, 0, 0.2], [0.2, 0, 0.2]]
+    assert person.targets_mm.tolist() == [[1, 20, 30], [2, 20, 30]]
+    with pytest.raises(UserError, match=f"{tmp_path}: .*p00"):
+        open_mpiigaze(tmp_path, None)
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("p01.txt", 1), ("Calibration/Camera.mat", 3), ("Calibration/screenSize.mat", 3)]
+    ("name", "damage"),
+    [
+        ("p01.txt", Path.unlink),
+        ("p01.txt", lambda path: path.write_text("")),
+        ("p01.txt", lambda path: path.write_text(path.read_text().replace("left", "left right"))),
+        ("p01.txt", lambda path: path.write_text(path.read_text().replace("640 400", "640 wide"))),
+        ("Calibration/Camera.mat", Path.unlink),
+        ("Calibration/Camera.mat", lambda path: path.write_text("1 2 3")),
+        ("Calibration/screenSize.mat", lambda path: path.write_text("1 2 3")),
+    ],
 )
-def test_a_person_with_a_damaged_file_is_one_reject(mpiifacegaze: Path, name: str, count: int) -> None:
-    (mpiifacegaze / "p01" / name).write_bytes(b"1 2 3")
-    reader = open_mpiifacegaze(mpiifacegaze, None)
-    (reject,) = reader.entries("p01")
-    assert (reject.person_id, reject.file_name) == ("p01", "") and f"p01/{name}" in reject.reason
-    assert reader.count("p01") == count
-    assert all(isinstance(entry, Frame) for entry in reader.entries("p00"))
+def test_a_person_with_a_damaged_file_has_one_reason(mpiifacegaze: Path, name: str, damage: Callable) -> None:
+    damage(mpiifacegaze / "p01" / name)
+    good, bad = (read() for read in open_mpiigaze(mpiifacegaze, None).values())
+    assert good.reasons == [""] * 3 and bad.files == [""] and f"p01/{name}" in bad.reasons[0]
 
 
-def test_a_folder_without_people_is_named(tmp_path: Path, gazecapture: Path) -> None:
-    with pytest.raises(ValueError, match=f"{tmp_path}: .*p00"):
-        open_mpiifacegaze(tmp_path, None)
-    with pytest.raises(ValueError, match="gazecapture.h5.*00002"):
-        GazeCapture(tmp_path, gazecapture.with_suffix(".h5"))
-    with pytest.raises(ValueError, match="set `supplementary` of this data set.*faze landmarks"):
-        GazeCapture(gazecapture, None)
-    with pytest.raises(ValueError, match="absent.h5: no such file"):
-        GazeCapture(gazecapture, tmp_path / "absent.h5")
+# MPIIGaze
+
+# The 6-point model's inner eye corners are at (-+21.3129, 0.4838, -2.3970), their midpoint at (0, 0.4838, -2.3970).
+# Moved by this, it comes to lie 600 mm straight before the camera.
+STRAIGHT_MM = (0.0, -0.4838, 602.397)
 
 
-def test_gazecapture(gazecapture: Path) -> None:
-    reader = open_gazecapture(gazecapture)
-    assert reader.persons() == ["00002", "00003"]
-    assert reader.count("00003") == 3
-    for person, split in (("00002", "train"), ("00003", "test")):
-        frames = list(reader.entries(person))
-        assert [f.file_name for f in frames] == [f"{person}/frames/0000{i}.jpg" for i in range(3)]
-        for frame in frames:
-            assert isinstance(frame, Frame)
-            check_annotation(frame)
-            assert (frame.person_id, frame.split) == (person, split)
-            np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_14_MM)
-        assert [f.frame_index for f in frames] == [0, 1, 2]
-        assert {f.label_source for f in frames} == {"supplementary"}
-    usual = raw_data.supplementary([f"00002/frames/0000{i}.jpg" for i in (2, 0)])
-    names = ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm")
-    own = {name: getattr(usual, name) * [[1], [2]] for name in names}
-    write_supplementary(gazecapture.with_suffix(".h5"), [("00002", dataclasses.replace(usual, **own))])
-    for row, frame in enumerate(open_gazecapture(gazecapture).entries("00002")):  # each has the numbers of its own row
-        fx, fy, cx, cy = own["camera_parameters"][row]
-        assert frame.file_name == usual.file_names[row]
-        np.testing.assert_array_equal(frame.camera_matrix, [[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
-        np.testing.assert_array_equal(frame.distortion, own["distortion_parameters"][row])
-        pose = np.concatenate([frame.rotation_vector, frame.translation_mm])
-        np.testing.assert_array_equal(pose, own["head_pose"][row])
-        np.testing.assert_array_equal(frame.gaze_target_mm, own["gaze_target_mm"][row])
+def line(target_px: tuple, target_mm: tuple, rotation: tuple = (0, 0, 0)) -> str:
+    x, y, z = STRAIGHT_MM
+    eyes = (x - 33.20485, y, z, x + 33.20485, y, z)  # means of each eye's two corners
+    columns = (*range(501, 525), *target_px, *target_mm, *rotation, *STRAIGHT_MM, *eyes)
+    assert len(columns) == 41
+    return " ".join(map(str, columns)) + "\n"
 
 
-def edit_json(path: Path, change: Callable) -> None:
+LINES = {
+    "day02": [
+        line((10, 20), (600, 0, 0)),
+        line((900, 300), (200, 100, 0)),  # farther right than the screen is high
+        line((1300, 300), (-600, 0, 0), rotation=(0, np.pi / 6, 0)),
+    ],
+    "day10": [line((640, 400), (0, -600, 0))],
+}
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    """Write a person; the root of the whole download is `tmp_path`."""
+    folder = tmp_path / "Data" / "Original" / "p03"
+    (folder / "Calibration").mkdir(parents=True)
+    camera = {"cameraMatrix": np.array([[960.0, 0, 640], [0, 960, 360], [0, 0, 1]]), "distCoeffs": np.zeros((1, 5))}
+    savemat(folder / "Calibration" / "Camera.mat", camera)
+    savemat(folder / "Calibration" / "screenSize.mat", {"width_pixel": 1280, "height_pixel": 800})
+    for day, lines in LINES.items():
+        (folder / day).mkdir()
+        (folder / day / "annotation.txt").write_text("".join(lines))
+    return folder
+
+
+def test_line_n_of_a_day_annotates_image_n(original: Path, tmp_path: Path) -> None:
+    """Regression: images were counted from 0; days were read as one list, or in the wrong order; columns were
+    shifted."""
+    for raw in (tmp_path, tmp_path / "Data", tmp_path / "Data/Original"):
+        (read,) = open_mpiigaze(raw, None).values()
+        person = read()
+        assert person.folder == original.parent
+        assert person.files == [f"p03/day02/000{n}.jpg" for n in (1, 2, 3)] + ["p03/day10/0001.jpg"]
+        assert person.targets_mm.tolist() == [[600, 0, 0], [200, 100, 0], [-600, 0, 0], [0, -600, 0]]
+        assert person.on_screen.tolist() == [1, 1, 0, 1]  # 1300 px of 1280
+        np.testing.assert_allclose(person.poses[2], [0, np.pi / 6, 0, *STRAIGHT_MM])
+
+
+def test_labels_are_those_worked_out_by_hand(original: Path, tmp_path: Path) -> None:
+    """Regression: head pose and target were exchanged; a translation came from the columns of the right eye."""
+    person = open_mpiigaze(tmp_path, None)["p03"]()
+    corners_mm, targets_mm = person.corners_mm, person.targets_mm
+    poses, reasons = normalize_poses(person.poses[:, :3], person.poses[:, 3:], corners_mm, targets_mm)
+    assert reasons == [""] * 4
+    # The head of the third frame is turned by 30 degrees, which moves the midpoint by -2.3970 (sin 30, cos 30).
+    np.testing.assert_allclose(poses.gaze_origin_mm[2], [-1.1985, 0, 600.321137], atol=1e-6)
+    np.testing.assert_allclose(poses.gaze_origin_mm[[0, 1, 3]], [[0, 0, 600]] * 3, atol=1e-6)
+    expected_deg = [
+        (0, -45, 0, 0),  # as far to the camera's right as it is away
+        # From (0, 0, 600) to (200, 100, 0): turned round (-200, -100, 600), 640.3124 long. Pitch is the arcsine of
+        # -100 / 640.3124, yaw the arctangent of -200 / 600.
+        (-8.98488, -18.43495, 0, 0),
+        # The virtual camera is turned by the arctangent of -1.1985 / 600.3211: -0.11439 degrees. In the frame's camera,
+        # the yaw of the gaze is the arctangent of 598.8015 / 600.3211: 44.92739 degrees.
+        (0, 45.04178, 0, 30.11439),
+        (45, 0, 0, 0),  # as far up as it is away: the camera's y goes down
+    ]
+    np.testing.assert_allclose(np.degrees(poses.labels), expected_deg, atol=1e-5)
+
+
+def test_a_missing_line_shifts_no_image(original: Path, tmp_path: Path) -> None:
+    """Regression: blank lines were skipped, so each later image got the annotation of the one before."""
+    text = "\n".join([LINES["day02"][0].strip(), "", LINES["day02"][2]])
+    (original / "day02" / "annotation.txt").write_text(text)
+    person = open_mpiigaze(tmp_path, None)["p03"]()
+    assert person.files[2] == "p03/day02/0003.jpg" and person.targets_mm[2].tolist() == [-600, 0, 0]
+    assert np.isnan(person.targets_mm[1]).all()
+    shutil.rmtree(original / "day02")
+    shutil.rmtree(original / "day10")
+    assert "p03.txt" in open_mpiigaze(tmp_path, None)["p03"]().reasons[0]
+
+
+# FAZE's annotation
+
+
+def test_faze_s_annotation_keeps_screens_and_names_missing_people(original: Path, tmp_path: Path) -> None:
+    person = raw_data.annotation(original.parent, ["p03/day02/0003.jpg", "p03/day02/0001.jpg", "p03/../../x.jpg"])
+    write_supplementary(tmp_path / "s.h5", [person, replace(person, name="p04")])
+    (original.parent / "p05").mkdir()
+    p03, p04, p05 = (read() for read in open_mpiigaze(tmp_path, tmp_path / "s.h5").values())
+    assert p03.files == person.files and p03.reasons == ["", "", "path leads out of the data folder"]
+    assert p03.on_screen.tolist()[:2] == [0, 1] and np.isnan(p03.on_screen[2])
+    assert p03.source == "supplementary"
+    np.testing.assert_array_equal(p03.corners_mm, INNER_EYE_CORNERS_14_MM)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(p03, name), getattr(person, name))
+    assert p04.reasons == ["no folder p04"] and p05.reasons == ["not in the supplementary annotation"]
+
+
+def test_the_supplementary_file_has_the_published_layout(tmp_path: Path) -> None:
+    count, rng = 2, np.random.default_rng(0)
+    widths = {"camera_parameters": 4, "distortion_parameters": 5, "head_pose": 6, "3d_gaze_target": 3}
+    published = {name: rng.normal(size=(count, width)) for name, width in widths.items()}
+    published["file_name"] = np.array([b"00002/frames/00001.jpg", b"b"])
+    with h5py.File(tmp_path / "published.h5", "w") as file:
+        for name, array in published.items():
+            file[f"00002/{name}"] = array
+    person = read_supplementary(tmp_path / "published.h5", "00002", tmp_path)
+    assert person.reasons == ["", ""] and person.source == "supplementary"
+    np.testing.assert_array_equal(person.cameras[:, [0, 1, 0, 1], [0, 1, 2, 2]], published["camera_parameters"])
+    person.reasons[1], person.source = "no face found", "estimated"
+    write_supplementary(tmp_path / "ours.h5", [person])
+    with h5py.File(tmp_path / "ours.h5") as file:
+        for name, array in published.items():
+            np.testing.assert_array_equal(file[f"00002/{name}"], array)
+    again = read_supplementary(tmp_path / "ours.h5", "00002", tmp_path)
+    assert (again.files, again.reasons, again.source) == (person.files, person.reasons, "estimated")
+
+
+# GazeCapture
+
+
+def test_gazecapture(gazecapture: Path, tmp_path: Path) -> None:
+    train, test = read_people(gazecapture)
+    for person, name, split in ((train, "00002", "train"), (test, "00003", "test")):
+        check_annotation(person, [f"{name}/frames/0000{i}.jpg" for i in range(3)])
+        assert (person.name, person.split, person.device) == (name, split, "iPad Air")
+        assert person.source == "supplementary"
+        np.testing.assert_array_equal(person.corners_mm, INNER_EYE_CORNERS_14_MM)
+    for raw, annotation, words in (
+        (gazecapture, None, "set `supplementary` of this data set.*faze landmarks"),
+        (gazecapture, tmp_path / "absent.h5", "absent.h5.*No such file"),
+        (tmp_path / "golden", gazecapture.with_suffix(".h5"), "contains no folder 00002"),
+    ):
+        with pytest.raises(UserError, match=words):
+            open_gazecapture(raw, annotation)
+
+
+def edit(path: Path, change: Callable) -> None:
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
 
 
-def test_frames_that_gazecapture_calls_invalid_are_rejects(gazecapture: Path) -> None:
-    folder = gazecapture / "00002"
-    edit_json(folder / "appleLeftEye.json", lambda content: content | {"IsValid": [1, 0, 1]})
-    edit_json(folder / "faceGrid.json", lambda content: content | {"IsValid": [1, 0, 1]})
-    edit_json(folder / "frames.json", lambda names: [names[0], names[1], "00009.jpg"])
-    frame, *rejects = open_gazecapture(gazecapture).entries("00002")
-    assert isinstance(frame, Frame)
-    assert rejects == [
-        Reject("00002", "00002/frames/00001.jpg", "IsValid 0 in appleLeftEye, faceGrid"),
-        Reject("00002", "00002/frames/00002.jpg", "not listed in frames.json"),
-    ]
-
-
-def test_a_recording_with_a_damaged_file_is_one_reject(gazecapture: Path) -> None:
-    (gazecapture / "00002/frames.json").write_text("[")
-    reader = open_gazecapture(gazecapture)
-    (reject,) = reader.entries("00002")
-    assert (reject.person_id, reject.file_name) == ("00002", "") and "00002/frames.json" in reject.reason
-    assert all(isinstance(entry, Frame) for entry in reader.entries("00003"))
-
-
-def write_mpiigaze(original: Path, mpiifacegaze: Path) -> None:
-    """Write the frames of an MPIIFaceGaze folder in the original layout: renumbered by day, with 41 columns."""
-    for person in sorted(mpiifacegaze.glob("p*")):
-        shutil.copytree(person / "Calibration", original / person.name / "Calibration")
-        for day in sorted(person.glob("day*")):
-            (original / person.name / day.name).mkdir()
-            lines = []
-            for line in (person / f"{person.name}.txt").read_text().splitlines():
-                words = line.split()
-                if words[0].startswith(day.name):
-                    lines.append(" ".join([*["1"] * 24, *words[1:3], *words[24:27], *words[15:21], *["2"] * 6]))
-                    image = original / person.name / day.name / f"{len(lines):04d}.jpg"
-                    shutil.copyfile(person / words[0], image)
-            (original / person.name / day.name / "annotation.txt").write_text("\n".join(lines) + "\n")
-
-
-@pytest.mark.parametrize(("given", "people"), [("", "Data/Original"), ("Data/Original", "Data/Original"), ("", "")])
-def test_the_original_mpiigaze_is_recognised(mpiifacegaze: Path, tmp_path: Path, given: str, people: str) -> None:
-    write_mpiigaze(tmp_path / "original" / people, mpiifacegaze)
-    reader = open_mpiifacegaze(tmp_path / "original" / given, None)
-    assert (reader.persons(), reader.count("p01")) == (["p00", "p01"], 3)
-    frames = list(reader.entries("p01"))
-    prefix = f"{people}/" if people and not given else ""
-    assert [f.file_name for f in frames] == [f"{prefix}p01/day01/000{i}.jpg" for i in (1, 2, 3)]
-    assert [f.frame_index for f in frames] == [0, 1, 2]
-    for frame in frames:
-        check_annotation(frame)
-        assert (frame.split, frame.label_source) == ("", "annotated")
-        np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
-
-
-def test_a_person_of_the_original_mpiigaze_without_annotation_is_one_reject(mpiifacegaze: Path, tmp_path: Path) -> None:
-    write_mpiigaze(tmp_path / "original", mpiifacegaze)
-    shutil.rmtree(tmp_path / "original" / "p00" / "day01")
-    reader = open_mpiifacegaze(tmp_path / "original", None)
-    (reject,) = reader.entries("p00")
-    assert "dayYY/annotation.txt" in reject.reason
-    assert len(list(reader.entries("p01"))) == 3
-
-
-def test_gazecapture_knows_device_and_screen(gazecapture: Path) -> None:
-    folder = gazecapture / "00002"
-    edit_json(folder / "info.json", lambda info: info | {"DeviceName": "iPad Air"})
-    (folder / "screen.json").write_text(json.dumps({"W": [768] * 3, "H": [1024] * 3, "Orientation": [1, 2, 9]}))
-    dots = {"XPts": [768, 769, 5], "YPts": [0, 5, 5], "XCam": [0, 1, 1], "YCam": [-1] * 3}
-    (folder / "dotInfo.json").write_text(json.dumps(dots))
-    first, second, turned = open_gazecapture(gazecapture).entries("00002")
-    assert (first.device, first.on_screen, second.on_screen) == ("iPad Air", True, False)
-    assert turned.reason == "screen.json: Orientation is 9, not one of 1 to 4"
-    (folder / "screen.json").write_text(json.dumps({"W": [768] * 3, "H": [1024] * 3, "Orientation": [1, 2, 3]}))
-    (folder / "dotInfo.json").write_text(json.dumps(dots | {"XPts": [-1, 5, 5], "YPts": [5, -1, 1025]}))
-    assert [frame.on_screen for frame in open_gazecapture(gazecapture).entries("00002")] == [False] * 3
-    (folder / "dotInfo.json").write_text(json.dumps(dots | {"YCam": [-1] * 2}))
-    (reject,) = open_gazecapture(gazecapture).entries("00002")
-    assert "dotInfo.json: YCam is not a list of 3 numbers" in reject.reason
+def test_invalid_frames_of_gazecapture_have_reasons(gazecapture: Path) -> None:
+    """Frames that only FAZE lists are accepted."""
+    for name in ("appleLeftEye", "faceGrid"):
+        edit(gazecapture / f"00002/{name}.json", lambda content: content | {"IsValid": [1, 0, 1]})
+    edit(gazecapture / "00002/frames.json", lambda names: [names[0], names[1], "../../../x.jpg"])
+    edit(gazecapture / "00002/info.json", lambda info: {"Dataset": "train"})
+    person, _ = read_people(gazecapture)
+    assert person.reasons == ["", "IsValid 0 in appleLeftEye, faceGrid", ""] and person.device == ""
+    assert read_recording(gazecapture / "00002").reasons[2] == "path leads out of the data folder"
+    (gazecapture / "00002/faceGrid.json").unlink()  # derived from appleFace
+    assert read_people(gazecapture)[0].reasons[1] == "IsValid 0 in appleLeftEye"
 
 
 @pytest.mark.parametrize(
-    ("size", "fits"),
-    [((480, 640), True), ((240, 320), False), ((640, 480), False)]
-    # The principal point is off the middle by 0.1397, 0.1533, -0.1397 and -0.1549 of a side.
-    + [((383, 640), True), ((375, 640), False), ((680, 640), True), ((710, 640), False), ((480, 910), False)],
+    ("name", "content", "words"),
+    [
+        ("frames", "[", "frames.json: cannot be read"),
+        ("info", '{"DeviceName": "iPad Air"}', "info.json"),
+        ("info", '{"Dataset": "training"}', "info.json: Dataset is 'training', not one of train, val, test"),
+        ("appleFace", '{"IsValid": [1, 1]}', "appleFace.json.*IsValid must be a list of 3 numbers"),
+        ("dotInfo", '{"XPts": [1, 1, 1]}', "dotInfo.json"),
+    ],
 )
-def test_a_frame_of_another_size_than_its_camera_s_is_unusable(
-    mpiifacegaze: Path, size: tuple[int, int], fits: bool
-) -> None:
-    frame = next(iter(open_mpiifacegaze(mpiifacegaze, None).entries("p00")))
-    frame = dataclasses.replace(frame, camera_matrix=np.array([[573.0, 0, 245], [0, 573, 316], [0, 0, 1]]))
-    if fits:
-        check_size(frame, *size)
-    else:
-        with pytest.raises(UnusableFrame, match=f"the {size[0]} x {size[1]} frame does not match its camera"):
-            check_size(frame, *size)
+def test_a_recording_with_a_damaged_file_has_one_reason(gazecapture: Path, name: str, content: str, words: str) -> None:
+    (gazecapture / f"00002/{name}.json").write_text(content)
+    bad, good = read_people(gazecapture)
+    assert bad.files == [""] and good.reasons == [""] * 3
+    with pytest.raises(UserError, match=words):
+        raise UserError(bad.reasons[0])
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (KEPT / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+DOTS = rows("gazecapture_dots.csv")
+DEVICES = {
+    row["device"]: {key: float(row[key]) for key in row if key != "device"} for row in rows("gazecapture_devices.csv")
+}
+
+
+def by_hand_mm(dot: dict[str, str]) -> list[float]:
+    """Return a screen point in the camera frame: x right and y down, as the camera sees. The camera faces the user.
+
+    The device is a sheet with its camera at the top. The user may also hold it upside down, or on its side, so that the
+    home button, normally at the bottom, is on the right (orientation 3) or on the left (4). Points are counted from the
+    top left corner of the turned screen, and are first converted to those of the upright screen.
+    """
+    device, orientation = DEVICES[dot["device"]], int(dot["orientation"])
+    x, y, wide, high = (float(dot[key]) for key in ("x_points", "y_points", "screen_w_points", "screen_h_points"))
+    x, y = {1: (x, y), 2: (wide - x, high - y), 3: (high - y, x), 4: (y, wide - x)}[orientation]
+    right = x * device["screen_width_mm"] / device["screen_width_points"] - device["camera_to_screen_x_mm"]
+    down = y * device["screen_height_mm"] / device["screen_height_points"] + device["camera_to_screen_y_mm"]
+    right, down = {1: (right, down), 2: (-right, -down), 3: (down, -right), 4: (-down, right)}[orientation]
+    return [-right, down, 0.0]
+
+
+def numbers(dots: list[dict[str, str]], keys: dict[str, str]) -> dict[str, list[float]]:
+    return {name: [float(dot[key]) for dot in dots] for name, key in keys.items()}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_dots_are_where_the_screen_is(device: str, gazecapture: Path) -> None:
+    """Regression: x or y was not turned into the camera frame; x and y were exchanged; cm were used as mm."""
+    dots = [dot for dot in DOTS if dot["device"] == device]
+    assert len(DOTS) == 180 and len(dots) == 12 and {dot["orientation"] for dot in dots} == set("1234")
+    points = numbers(dots, {"XPts": "x_points", "YPts": "y_points", "XCam": "x_cam_cm", "YCam": "y_cam_cm"})
+    contents = {
+        "frames": [f"{number:05d}.jpg" for number in range(12)],
+        "dotInfo": points,
+        "screen": numbers(dots, {"W": "screen_w_points", "H": "screen_h_points", "Orientation": "orientation"}),
+        **dict.fromkeys(("appleFace", "appleLeftEye", "appleRightEye", "faceGrid"), {"IsValid": [1] * 12}),
+    }
+    for name, content in contents.items():
+        (gazecapture / f"00002/{name}.json").write_text(json.dumps(content))
+    recording = read_recording(gazecapture / "00002")
+    np.testing.assert_allclose(recording.targets_mm, [by_hand_mm(dot) for dot in dots], atol=1e-3)
+    assert recording.on_screen.tolist() == [1] * 12 and recording.reasons == [""] * 12
+    assert np.isnan(recording.cameras).all() and np.isnan(recording.poses).all()
+    off = contents["screen"]["W"][1] + 1
+    moved = points | {"XPts": [-1, off, *points["XPts"][2:]], "YPts": [*points["YPts"][:2], -1, *points["YPts"][3:]]}
+    (gazecapture / "00002/dotInfo.json").write_text(json.dumps(moved))
+    assert read_people(gazecapture)[0].on_screen.tolist() == [0, 0, 0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from test_preprocess import write_config
+from stage_runs import defaults, write_config
 
 from faze.__main__ import main
 from faze.data.synthetic import layouts, people
@@ -25,12 +25,11 @@ OUTPUTS = {
 
 def run(folder: Path, threads: int, monkeypatch: pytest.MonkeyPatch, **changes: object) -> int:
     folder.mkdir()
-    config = write_config(folder, "synthesise", synthetic=TINY | changes)
+    config = write_config(folder, "synthesise", {"synthetic": TINY | changes}, config=defaults())
     outputs = [word for name, end in (OUTPUTS | {"truth": ".h5"}).items() for word in (f"--{name}", f"raw/{name}{end}")]
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(
-        sys, "argv", ["faze", "synthesise", "--config", str(config), "--threads", str(threads), *outputs]
-    )
+    arguments = ["--config", str(config), "--threads", str(threads), *outputs]
+    monkeypatch.setattr(sys, "argv", ["faze", "synthesise", *arguments])
     return main()
 
 

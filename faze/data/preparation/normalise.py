@@ -4,16 +4,15 @@ People are cut into parts of at most 2,000 frames, which processes make in paral
 folder beside the output, from which a killed run resumes; at the end, the parts are joined.
 """
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import quote
 
+import joblib
 import numpy as np
-from joblib import Parallel, delayed
 
 from faze.base.code_hash import fingerprint
+from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.config.stage_config import Resolved
 from faze.data.preparation.part import make_part
@@ -22,9 +21,10 @@ from faze.data.preparation.store import write_store
 from faze.data.readers.gazecapture import open_gazecapture
 from faze.data.readers.manifest import open_manifest
 from faze.data.readers.mpiigaze import open_mpiigaze
-from faze.data.readers.person import People, Person
+from faze.data.readers.person import People, Person, unreadable
 from faze.data.strips import RENDERED
 from faze.data.synthetic import RENDERED_MARK
+from faze.data.worker_processes import worker_processes
 
 FRAMES = 2000  # of a part, at most
 READERS: dict[str, Callable[[Path, Path | None], People]] = {
@@ -42,8 +42,8 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
     split_of = split_rule(entry.splits)
     people = READERS[entry.layout](raw, supplementary)
     work = out.parent / f".work.{out.name}"
-    folder = work / _key(config, raw, supplementary)
-    for other in set(work.glob("*")) - {folder}:  # made from other data, settings or code
+    folder = work / joblib.hash((repr(config.preprocess), entry.layout, fingerprint("faze.stages.preprocess")))
+    for other in set(work.glob("*")) - {folder}:  # made by other settings or code
         shutil.rmtree(other)
     folder.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[Path]] = {name: [] for name in people}
@@ -53,32 +53,31 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
         for done, (name, read) in enumerate(people.items()):
             person = _ready(read(), split_of)
             for start in range(0, len(person.files), FRAMES):
-                part = folder / f"{quote(name, safe='')}.{start:07d}.npz"
+                frames = person[start : start + FRAMES]
+                part = folder / f"{joblib.hash((frames, start))}.npz"  # of everything but the images
                 parts[name].append(part)
                 if not part.exists():
-                    yield delayed(make_part)(
-                        person[start : start + FRAMES], start, config.preprocess, entry.layout, part
-                    )
+                    yield joblib.delayed(make_part)(frames, start, config.preprocess, entry.layout, part)
             progress(done)
 
-    Parallel(threads, pre_dispatch="2 * n_jobs")(missing())
-    size = sum(part.stat().st_size for part in folder.iterdir())
+    with worker_processes(threads, pre_dispatch="2 * n_jobs") as parallel:
+        parallel(missing())
+    size = sum(part.stat().st_size for paths in parts.values() for part in paths)
     loaded = ((name, [np.load(part) for part in paths]) for name, paths in parts.items())
     source = RENDERED if ((raw.parent if raw.is_file() else raw) / RENDERED_MARK).is_file() else LAYOUTS[entry.layout]
-    counts = write_store(config, raw, source, out, rejects, loaded, size)
+    try:
+        counts = write_store(config, raw, source, out, rejects, loaded, size)
+    except UserError:  # no frame is usable; the images may differ next time
+        shutil.rmtree(work)
+        raise
     shutil.rmtree(work)
     return counts
 
 
-def _key(config: Resolved, raw: Path, supplementary: Path | None) -> str:
-    """Hash everything that determines the parts, except the raw frames."""
-    files = [file for file in (raw, supplementary, Path(config.dataset.splits)) if file and file.is_file()]
-    about = config.dataset, config.preprocess, raw.resolve(), [(file, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr((about, fingerprint("faze.stages.preprocess"))).encode()).hexdigest()[:16]
-
-
 def _ready(person: Person, split_of: SplitRule) -> Person:
     """Assign the split, and reject frames that are listed twice."""
+    if not person.files:
+        person = unreadable(person.name, person.folder, "no annotated frame")
     person.split = split_of(person.name, person.split)
     seen: set[str] = set()
     for row, file in enumerate(person.files):

@@ -8,7 +8,7 @@ file: dataset, pixel_source. The released code reads the pixels and labels.
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import h5py
@@ -22,7 +22,8 @@ from faze.data.preparation.splits import NO_SPLIT, SplitRule, split_rule
 from faze.data.store.layout import put_text, whole_hdf5
 from faze.data.strips import UNKNOWN_SOURCE, VALIDITIES, text
 
-_OVERHEAD = 1 << 20  # bytes of the store besides its arrays
+
+_OVERHEAD = 4 << 20  # bytes of the store besides its arrays, at most: about 700 a person
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 _REMEDY = "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"
 PIECE = 2000  # strips that are copied at once
@@ -100,8 +101,14 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
     shape = (settings.height_px, settings.width_px, 3)
     with reading(raw, _REMEDY), h5py.File(raw) as file:
         source = text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
-        people = ((name, [_part_of(file[name], name, split_of, shape)]) for name in sorted(file))
-        return write_store(config, raw, source, out, rejects, people, raw.stat().st_size)
+        size = sum(group["pixels"].nbytes for group in file.values())  # without compression
+
+    def people() -> Iterator[tuple[str, list[Part]]]:
+        with reading(raw, _REMEDY), h5py.File(raw) as file:
+            for name in sorted(file):
+                yield name, [_part_of(file[name], name, split_of, shape)]
+
+    return write_store(config, raw, source, out, rejects, people(), size)
 
 
 def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int, int, int]) -> Part:

@@ -4,7 +4,7 @@ docs/how-to/own-frames.md describes the columns. Faults of the whole file are er
 reason, with line and column.
 """
 
-from collections.abc import Iterator
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,9 +68,10 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
             f"{path}: has no head poses: add the columns {', '.join(POSE)}, or pass the annotation that `faze "
             "landmarks` writes"
         )
+    rows_of = _rows_of_people(table)
     everyone = _read_frames(table)
     people = []
-    for name, rows in _rows_of_people(table):
+    for name, rows in rows_of.items():
         person = replace(everyone[rows], name=name, split=table.texts("split", "test")[rows[0]].lower())
         if supplementary:
             _take_poses(person, read_supplementary(supplementary, name, person.folder))
@@ -80,8 +81,8 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
     return people
 
 
-def _rows_of_people(table: Table) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yield each person's rows, in the order of session and time."""
+def _rows_of_people(table: Table) -> dict[str, NDArray[np.int64]]:
+    """Return each person's rows, in the order of session and time."""
     names, splits = pd.Series(table.texts("person")), pd.Series(table.texts("split", "test")).str.lower()
     table.refuse(names == "", "person", "the person is missing")
     table.refuse(names.str.contains(r"^\.|/"), "person", "a name may not begin with . or contain /")
@@ -91,9 +92,8 @@ def _rows_of_people(table: Table) -> Iterator[tuple[str, NDArray[np.int64]]]:
     differs = names != names.groupby(table.texts("image")).transform("first")
     table.refuse(differs, "person", "an earlier line states another person for the same image")
     order = pd.DataFrame({"session": pd.factorize(table.texts("session"))[0], "time_s": _times(table)})
-    rows = order.sort_values(["session", "time_s"], kind="stable").index.to_numpy()
-    for name in sorted(set(names)):
-        yield name, rows[names[rows] == name]
+    ordered = names[order.sort_values(["session", "time_s"], kind="stable").index]
+    return {name: group.index.to_numpy() for name, group in ordered.groupby(ordered)}
 
 
 def _times(table: Table) -> NDArray[np.float64]:
@@ -103,14 +103,14 @@ def _times(table: Table) -> NDArray[np.float64]:
     if times.isna().all():
         dates = pd.to_datetime(texts, format="ISO8601", errors="coerce", utc=True)
         times = (dates - dates.min()).dt.total_seconds()
-    table.reject(times.isna(), "time_s", "neither seconds nor ISO 8601")
+    table.reject(times.isna(), "time_s", "must be seconds in all lines, or ISO 8601 in all lines")
     return times.to_numpy(float)
 
 
 def _read_frames(table: Table) -> Person:
     """Read everything about the frames of all people but their names and splits."""
     folder = table.path.absolute().parent
-    files = [image.removeprefix(f"{folder}/") for image in table.texts("image")]
+    files = [_relative(image, folder) for image in table.texts("image")]
     table.reject(["\\" in file for file in files], "image", "write / between folders")
     table.reject([not is_inside(file) for file in files], "image", OUTSIDE)
     cameras, distortions = _read_cameras(table, folder, files)
@@ -133,6 +133,11 @@ def _read_frames(table: Table) -> Person:
     )
 
 
+def _relative(name: str, folder: Path) -> str:
+    """Return a path relative to the manifest's folder, if it is inside."""
+    return os.path.normpath(name.removeprefix(f"{folder}/"))
+
+
 def _read_cameras(table: Table, folder: Path, files: list[str]) -> tuple[NDArray, NDArray]:
     """Return the camera matrix (N, 3, 3) and distortion (N, d) of each line."""
     if table.columns.camera == "columns":
@@ -152,7 +157,7 @@ def _read_cameras(table: Table, folder: Path, files: list[str]) -> tuple[NDArray
     for name in sorted(set(names)):
         rows = names == name
         try:
-            if not is_inside(name):
+            if not is_inside(_relative(name, folder)):
                 raise UserError(OUTSIDE if name else "state a file")
             matrix, distortion, calibrated = read_camera(folder / name)
         except UserError as error:
@@ -238,7 +243,7 @@ def _project(table: Table, folder: Path, targets_px: NDArray) -> tuple[NDArray, 
     for name in sorted(set(names)):
         rows = names == name
         try:
-            if not is_inside(name):
+            if not is_inside(_relative(name, folder)):
                 raise UserError(OUTSIDE if name else "state a file")
             screen = read_screen(folder / name)
         except UserError as error:

@@ -4,6 +4,8 @@ Lines are counted as a spreadsheet shows them: the header is line 1. Faults of t
 line is its reason.
 """
 
+import csv
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,35 +64,50 @@ def read_table(path: Path, most: int | None = None) -> Table:
             or ambiguous; the message contains file, line, column and remedy.
     """
     with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
-        if path.suffix.lower() == ".parquet":
-            cells, decimal = pd.read_parquet(path).rename(columns=lambda name: str(name).strip().lower()), "."
-            lines = np.arange(len(cells)) + 2
-        else:
-            cells, lines, decimal = _read_csv(path, most)
+        cells, surplus = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, most)
     columns = check_header(list(cells.columns), f"{path}: line 1")
     if not len(cells):
         raise UserError(f"{path}: has a header, but no lines: add one line per frame")
     cells = cells[list(columns.used)].astype("string").fillna("").apply(lambda column: column.str.strip())
-    table = Table(path, columns, cells.astype(object), lines, np.full(len(cells), "", object))
-    for name in columns.used:
-        if name in NUMBERS:
-            _convert(table, name, decimal)
+    table = Table(path, columns, cells.astype(object), cells.index.to_numpy(), np.full(len(cells), "", object))
+    table.reject(surplus, "", "has more cells than line 1 has columns")
+    numbers = [name for name in columns.used if name in NUMBERS]
+    decimal = _decimal_mark(cells[numbers])
+    for name in numbers:
+        _convert(table, name, decimal)
     return table
 
 
-def _read_csv(path: Path, most: int | None) -> tuple[pd.DataFrame, NDArray[np.int64], str]:
-    """Return cells, the number of each line, and the decimal mark."""
-    with path.open(encoding="utf-8-sig") as file:
+def _read_parquet(path: Path) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+    """Read cells as `_read_csv` does; a named index of pandas is a column."""
+    cells = pd.read_parquet(path).reset_index().rename(columns=lambda name: str(name).strip().lower())
+    return cells.set_index(np.arange(len(cells)) + 2), np.zeros(len(cells), bool)
+
+
+def _read_csv(path: Path, most: int | None) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+    """Return the cells, indexed by the numbers of their lines, and which lines have more cells than the header."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
-    delimiter = max(_DELIMITERS, key=first.count)
-    how = {"header": None, "dtype": str, "keep_default_na": False, "skip_blank_lines": False}
-    rows = pd.read_csv(path, sep=delimiter, encoding="utf-8-sig", nrows=most, **how).fillna("")
-    header, cells = rows.iloc[0].str.strip().str.lower(), rows.iloc[1:]
-    cells = cells[(cells != "").any(axis=1)]
-    lines = cells.index.to_numpy() + 1
-    # Spreadsheets write decimal commas in some languages, and then delimit cells with something else.
-    has_commas = delimiter != "," and cells.apply(lambda column: column.str.fullmatch(r"\s*-?\d+,\d+\s*").any()).any()
-    return cells.set_axis(header, axis=1).reset_index(drop=True), lines, "," if has_commas else "."
+        if not first.startswith("sep="):  # by which Excel declares the delimiter, in a line that it does not show
+            file.seek(0)
+        delimiter = max(_DELIMITERS, key=first.count)
+        rows = list(itertools.islice(csv.reader(file, delimiter=delimiter, strict=True), most))
+    if not rows:
+        raise ValueError("it is empty")
+    width = len(rows[0])
+    lines = {number: row for number, row in enumerate(rows[1:], start=2) if any(map(str.strip, row))}
+    cells = [row[:width] + [""] * (width - len(row)) for row in lines.values()]
+    header = [name.strip().lower() for name in rows[0]]
+    surplus = np.array([any(row[width:]) for row in lines.values()], bool)
+    return pd.DataFrame(cells, list(lines), header, dtype=str), surplus
+
+
+def _decimal_mark(numbers: pd.DataFrame) -> str:
+    """Return a comma if numbers contain commas and no points, as spreadsheets write them in some languages."""
+    has_commas, has_points = (
+        any(numbers[name].str.contains(mark, regex=False).any() for name in numbers) for mark in (",", ".")
+    )
+    return "," if has_commas and not has_points else "."
 
 
 def _convert(table: Table, name: str, decimal: str) -> None:
@@ -98,7 +115,6 @@ def _convert(table: Table, name: str, decimal: str) -> None:
     texts = table.cells[name]
     values = pd.to_numeric(texts.str.replace(decimal, "."), errors="coerce").to_numpy(float)
     finite = np.isfinite(values)
-    if decimal == ",":  # then a point may be one between thousands
-        finite &= ~texts.str.contains(".", regex=False).to_numpy(bool)
+    table.reject(~finite & texts.str.contains(","), name, "write a decimal point, and no thousands separator")
     table.reject(~finite, name, "not a finite number")
     table.cells[name] = np.where(finite, values, np.nan)

@@ -17,7 +17,7 @@ from faze.base.errors import UserError
 from faze.base.files import reading
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers.camera import read_camera, read_mat
-from faze.data.readers.person import People, Person, lie_on_screen, unreadable
+from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_screen, unreadable
 from faze.data.readers.supplementary import supplementary_people, with_supplementary
 
 
@@ -83,11 +83,12 @@ def _read_person(folder: Path, name: str) -> Person:
     matrix, distortion, _ = read_camera(person / "Calibration" / "Camera.mat")
     screen = person / "Calibration" / "screenSize.mat"
     size_px = [float(side) for side in read_mat(screen, "width_pixel", "height_pixel")] if screen.exists() else np.nan
+    files = [f"{name}/{file}" for file in files]
     return Person(
         name,
         folder,
-        [f"{name}/{file}" for file in files],
-        [""] * len(files),
+        files,
+        ["" if is_inside(file) else OUTSIDE for file in files],
         cameras=np.broadcast_to(matrix, (len(files), 3, 3)),
         distortions=np.broadcast_to(distortion, (len(files), len(distortion))),
         poses=numbers[:, columns.head_pose],

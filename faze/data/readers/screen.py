@@ -66,6 +66,8 @@ def read_screen(path: Path) -> Screen:
         top_left_mm, rotation_deg = np.array([content[key] for key in _KEYS[4:]], float).reshape(2, 3)
     if (size_mm < _SIDE_MM[0]).any() or (size_mm > _SIDE_MM[1]).any():
         raise UserError(f"{path}: width_mm and height_mm must be those of the lit area, in mm")
+    if not (size_px >= 1).all():
+        raise UserError(f"{path}: width_px and height_px must be at least 1")
     pixel_mm = size_mm / size_px
     if not max(pixel_mm) <= _SQUARE * min(pixel_mm):
         shown = f"{pixel_mm[0]:.3g} x {pixel_mm[1]:.3g} mm"

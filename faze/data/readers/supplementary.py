@@ -67,7 +67,7 @@ def with_supplementary(own: Person, path: Path) -> Person:
         return unreadable(own.name, own.folder, f"no folder {own.name}")
     found = read_supplementary(path, own.name, own.folder)
     rows = {file: row for row, file in enumerate(own.files)}
-    at = np.array([rows.get(file, -1) for file in found.files])  # -1: only FAZE lists the frame
+    at = np.array([rows.get(file, -1) for file in found.files], int)  # -1: only FAZE lists the frame
     for row, reason in enumerate(np.array([*own.reasons, ""])[at]):
         found.reasons[row] = found.reasons[row] or str(reason)
     on_screen = None if own.on_screen is None else np.append(own.on_screen, np.nan)[at]
