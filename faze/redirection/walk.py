@@ -28,7 +28,6 @@ from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
 from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.model.dted import DTED, Codes
-from faze.model.inference import for_inference
 from faze.redirection.estimator import GazeHeadEstimator, estimate
 
 SHEET, ANGLES = "contact_sheet.png", "angles.csv"
@@ -284,12 +283,11 @@ def write_walks(
     progress = Progress("walk", sum(map(len, people.values())), "people")
     walks: list[PersonWalk] = []
     with whole_folder(out) as folder, exact(dted):
-        fast = for_inference(dted)
         for path in stores:
             with StripStore(path) as strips:
                 for person in people.get(strips.dataset, []):
                     how = {"range_deg": walk.range_deg, "steps": walk.frames}
-                    walks.append(walk_person(fast, estimator, strips, person, **how))
+                    walks.append(walk_person(dted, estimator, strips, person, **how))
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), FPS)
                     progress(len(walks))
         write_picture(folder / SHEET, contact_sheet(walks))

@@ -25,7 +25,6 @@ from faze.engine.precision import Precision, exact
 from faze.engine.step import Step
 from faze.engine.transfer import Feed
 from faze.model.dted import DTED, part_of
-from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.model.parts import freeze, load_start
@@ -164,9 +163,8 @@ def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str
     """
     dted = bare_model(step)
     with torch.inference_mode(), exact(dted):
-        fast = for_inference(dted)  # again each time, since it copies the weights
-        gaze = {"val/gaze_deg": _mean_error_deg(fast, people, setup)}
-        return gaze | {f"val/{name}": value for name, value in _redirected(fast, people, setup).items()}
+        gaze = {"val/gaze_deg": _mean_error_deg(dted, people, setup)}
+        return gaze | {f"val/{name}": value for name, value in _redirected(dted, people, setup).items()}
 
 
 def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
