@@ -229,7 +229,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path) 
         started = hashlib.sha256(start.read_bytes()).hexdigest()
     if config.control == "rounding":
         perturb_weight(dted.encoder.initial.conv1.weight)
-    work = WorkFolder(out.parent / "train.work", "-".join([config.hash, fingerprint, content[0], started]))
+    work = WorkFolder.of(out, "-".join([config.hash, fingerprint, content[0], started]))
     people, validation = cache_what_fits((people, validation), config.data.memory_gib, world.processes_here)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)

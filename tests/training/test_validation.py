@@ -19,6 +19,6 @@ def test_validation_knows_the_last_weights_and_no_switch(switches):
         with torch.no_grad():
             bare_model(step).fc_enc.weight[64:].neg_()
         found.append((before, validate(step, people(), chosen)))
-    for (baseline, other) in zip(*found, strict=True):
+    for baseline, other in zip(*found, strict=True):
         assert other == pytest.approx(baseline, rel=1e-4)
     assert abs(found[0][0]["val/gaze_deg"] - found[0][1]["val/gaze_deg"]) > 1e-3
