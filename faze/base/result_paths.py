@@ -36,8 +36,5 @@ class ResultPaths:
     def walks(self, tier: str, seed: int) -> Path:
         return self.run(tier, seed, "walks")
 
-    def redirection(self, tier: str, seed: int) -> Path:
-        return self.run(tier, seed, "redirection.parquet")
-
     def redirected_pairs(self, tier: str, seed: int) -> Path:
         return self.run(tier, seed, "redirected_pairs.parquet")

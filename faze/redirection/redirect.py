@@ -1,9 +1,8 @@
 """Redirect strips of test people to the gaze and head pose of other strips of theirs, and measure the result."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -15,7 +14,6 @@ from faze.data.network_input import to_network
 from faze.data.store.strips import StripStore
 from faze.evaluation.redirected_angles import ERRORS, FACTORS, REDIRECTED, by_variant
 from faze.model.dted import DTED
-from faze.model.reconstruction import RedirectedPerson, compare, deviations, mean_strips
 from faze.redirection.estimator import TrainedEstimator
 from faze.redirection.evaluator import evaluate_person, redirect
 from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
@@ -59,8 +57,8 @@ class People:
 
 def redirect_store(
     dted: DTED, estimator: TrainedEstimator, strips: StripStore, settings: Redirect, path: Path
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Redirect the chosen strips of every test person.
+) -> pd.DataFrame:
+    """Redirect the chosen strips of every test person; return a row per pair and variant.
 
     Raises:
         UserError: nobody has MIN_STRIPS strips, the network's output is not finite (for example because its training
@@ -68,7 +66,7 @@ def redirect_store(
     """
     people = People(strips, path, settings.strips, dted)
     estimator.check_unseen(path, strips, people.names)
-    means, compared, tables = mean_strips(len(people.names), people.read), [], []
+    tables = []
     progress = Progress("redirect", len(people.names), "people")
     for number, name in enumerate(people.names):
         image, labels = people.read(number)
@@ -79,28 +77,9 @@ def redirect_store(
                 f"the network's images of person {name} are not finite: its training diverged; "
                 "train again with a lower train.base_lr"
             )
-        compared.append(compare(images[REDIRECTED], image, image[targets], number, means))
         images["real"] = image[targets]
         tables.append(evaluate_person(estimator.network, images, labels, targets).assign(person=name))
         progress(number + 1)
     pairs_table = pd.concat(tables, ignore_index=True)
     pairs_table.insert(0, "dataset", strips.dataset)
-    return by_person(strips.dataset, people.names, compared, means), pairs_table
-
-
-def by_person(
-    dataset: str, names: Sequence[str], people: Sequence[RedirectedPerson], means: np.ndarray
-) -> pd.DataFrame:
-    """Return a row per person; the spread between people is the square root of the mean of `deviation`.
-
-    Args:
-        dataset: name of the data set.
-        names: names of the people.
-        people: their redirected strips.
-        means: (P, S) mean of each person's real strips.
-    """
-    rows = pd.DataFrame([person.numbers for person in people])
-    rows.insert(0, "dataset", dataset)
-    rows.insert(1, "person", names)
-    redirected_means = np.stack([person.mean for person in people])
-    return rows.assign(deviation=deviations(redirected_means), real_deviation=deviations(means))
+    return pairs_table

@@ -1,7 +1,6 @@
 """Rule `redirect`: checkpoint, estimator and normalised strips -> measured redirected strips of test people.
 
-One table has a row per person: how closely the redirected strips resemble the person. The other has a row per pair and
-variant: the estimated gaze and head pose, and the similarity to the real strip.
+The table has a row per pair and variant: the estimated gaze and head pose, and the similarity to the real strip.
 """
 
 from pathlib import Path
@@ -20,9 +19,7 @@ from faze.redirection.estimator import load_estimator
 from faze.redirection.redirect import describe_errors, redirect_store
 
 
-def main(
-    *, config: Resolved, checkpoint: Path, estimator: Path, data: list[Path], threads: int, out: Path, pairs: Path
-) -> None:
+def main(*, config: Resolved, checkpoint: Path, estimator: Path, data: list[Path], threads: int, out: Path) -> None:
     """Redirect strips of every test person in each store."""
     torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,9 +33,8 @@ def main(
         for path in data:
             with StripStore(path, fold=config.fold) as strips:
                 tables.append(redirect_store(dted, judge, strips, config.redirect, path))
-    people, measured = (pd.concat(parts) for parts in zip(*tables, strict=True))
-    for path, rows in ((out, people), (pairs, measured)):
-        with whole_file(path) as temporary:
-            rows.to_parquet(temporary, index=False)
+    measured = pd.concat(tables)
+    with whole_file(out) as temporary:
+        measured.to_parquet(temporary, index=False)
     for sentence in describe_errors(measured):
         print(sentence)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from faze import engine
 from faze.base import code_hash
-from faze.base.geometry import vector_from_pitchyaw
+from faze.base.geometry import rotation_from_pitchyaw, vector_from_pitchyaw
 from faze.config.parameters import Loss, Train
 from faze.config.stage_config import Resolved
 from faze.data.network_input import to_network
@@ -28,7 +28,6 @@ from faze.model.dted import DTED, part_of
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.model.parts import freeze, load_start
-from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.model.weights import description
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import TrainingSetup, build_feed
@@ -158,13 +157,13 @@ def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str
 
     Returns:
         `val/gaze_deg`, the mean over people of their mean gaze errors; every process evaluates its share of each
-        person's strips. Also `val/l1`, `val/spread` and `val/right_person` (`faze.model.reconstruction`), measured on
-        the redirected first strips of people with two or more strips.
+        person's strips. Also `val/l1`, the mean over people with two or more strips of the absolute difference between
+        their first strips, redirected to the gaze and head pose of the next strip, and that strip.
     """
     dted = bare_model(step)
     with torch.inference_mode(), exact(dted):
         gaze = {"val/gaze_deg": _mean_error_deg(dted, people, setup)}
-        return gaze | {f"val/{name}": value for name, value in _redirected(dted, people, setup).items()}
+        return gaze | _redirection_l1(dted, people, setup)
 
 
 def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
@@ -181,21 +180,18 @@ def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> f
     return float((sums[:, 0] / sums[:, 1]).mean())
 
 
-def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
+def _redirection_l1(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
     """Evaluate redirected strips; every process evaluates all of them, since there are few."""
-    usable = [(i, labels) for i, labels in zip(people.person_indices(), people.labels, strict=True) if len(labels) > 1]
-    if not usable:
-        return {}
-
-    def load(person: int) -> tuple[Tensor, Tensor]:
-        indices, labels = usable[person]
-        strips = people.gather(indices[:REDIRECTED]).to(setup.world.device)
-        labels = torch.from_numpy(labels[:REDIRECTED]).to(setup.world.device)
-        return to_network(strips, setup.model.image_height_px, setup.model.image_width_px), labels
-
-    means = mean_strips(len(usable), load)
-    found = summary([redirect_person(dted, load, person, means) for person in range(len(usable))], means)
-    return {name: found[name] for name in ("l1", "spread", "right_person")}
+    model, device, found = setup.model, setup.world.device, []
+    for indices, labels in zip(people.person_indices(), people.labels, strict=True):
+        if len(labels) > 1:
+            strips = people.gather(indices[:REDIRECTED]).to(device)
+            image = to_network(strips, model.image_height_px, model.image_width_px)
+            angles = torch.from_numpy(labels[:REDIRECTED]).to(image)
+            own = [rotation_from_pitchyaw(part, torch) for part in angles.split(2, dim=1)]
+            requested = [rotation.roll(-1, 0) for rotation in own]
+            found.append(float((dted(image, own, requested) - image.roll(-1, 0)).abs().mean()))
+    return {"val/l1": sum(found) / len(found)} if found else {}
 
 
 # --- the whole run ---------------------------------------------------------------------------------------------------
