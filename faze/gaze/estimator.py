@@ -28,7 +28,6 @@ from faze.fewshot.person_codes import Seen
 from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
 from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
-from faze.model.inference import for_inference
 from faze.model.weights import load_model, network_hash
 from faze.weights import SHIPPED, network_path
 
@@ -106,7 +105,7 @@ class GazeEstimator:
         with contextlib.ExitStack() as stack:
             opening = open_faces(Path(landmarker or LANDMARKER), faces)
             detect = stack.enter_context(opening) if faces else _no_faces
-            parts = (for_inference(dted), network_hash(dted), dted.camera or read_config().preprocess.camera(), detect)
+            parts = (dted, network_hash(dted), dted.camera or read_config().preprocess.camera(), detect)
             return cls(*parts, known, lens or Lens(), stack.pop_all())
 
     def close(self) -> None:

@@ -1,10 +1,8 @@
 """Redirect strips of test people to the gaze and head pose of other strips of theirs, and measure the result."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
@@ -14,7 +12,6 @@ from faze.data.pairs import open_people
 from faze.data.strips import StripStore
 from faze.evaluation.redirected_angles import ERRORS, FACTORS, REDIRECTED, by_variant
 from faze.model.dted import DTED
-from faze.model.reconstruction import RedirectedPerson, compare, deviations, mean_strips
 from faze.redirection.estimator import TrainedEstimator
 from faze.redirection.evaluator import evaluate_person, redirect
 from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
@@ -32,10 +29,11 @@ def describe_errors(pairs: pd.DataFrame) -> Iterator[str]:
         yield f"{dataset}: estimated error of redirected strips: {', '.join(factors)}"
 
 
-def redirect_store(
-    dted: DTED, estimator: TrainedEstimator, store: StripStore, settings: Redirect
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def redirect_store(dted: DTED, estimator: TrainedEstimator, store: StripStore, settings: Redirect) -> pd.DataFrame:
     """Redirect the chosen strips of every test person, or of everybody in a store without test people.
+
+    Returns:
+        A row per pair and variant.
 
     Raises:
         UserError: nobody has MIN_STRIPS strips, the network's output is not finite (for example because its training
@@ -44,18 +42,12 @@ def redirect_store(
     split, size = "test" if store.of_split("test") else None, (dted.model.image_height_px, dted.model.image_width_px)
     people = open_people(store, size, split=split, min_entries=MIN_STRIPS)
     estimator.check_unseen(store.path, people.persons)
-    rows = [indices[chosen(len(indices), settings.strips)] for indices in people.person_indices()]
-    device = dted.fc_enc.weight.device
-
-    def read(person: int) -> tuple[Tensor, Tensor]:
-        strips, labels = people.gather(rows[person]), people.labels[rows[person]]
-        return to_network(strips.to(device)), labels.to(device)
-
-    names = [person.name for person in people.persons]
-    means, compared, tables = mean_strips(len(names), read), [], []
-    progress = Progress("redirect", len(names), "people")
-    for number, name in enumerate(names):
-        image, labels = read(number)
+    device, tables = dted.fc_enc.weight.device, []
+    progress = Progress("redirect", len(people.persons), "people")
+    for number, (person, indices) in enumerate(zip(people.persons, people.person_indices(), strict=True)):
+        rows = indices[chosen(len(indices), settings.strips)]
+        image, labels = to_network(people.gather(rows).to(device)), people.labels[rows].to(device)
+        name = person.name
         targets, labels = draw_targets(0, len(labels)), labels.cpu().numpy()
         images = dict(redirect(dted, image, labels, targets))
         if not all(made.isfinite().all() for made in images.values()):
@@ -63,28 +55,9 @@ def redirect_store(
                 f"the network's images of person {name} are not finite: its training diverged; "
                 "train again with a lower train.base_lr"
             )
-        compared.append(compare(images[REDIRECTED], image, image[targets], number, means))
         images["real"] = image[targets]
         tables.append(evaluate_person(estimator.network, images, labels, targets).assign(person=name))
         progress(number + 1)
     pairs_table = pd.concat(tables, ignore_index=True)
     pairs_table.insert(0, "dataset", store.dataset)
-    return by_person(store.dataset, names, compared, means), pairs_table
-
-
-def by_person(
-    dataset: str, names: Sequence[str], people: Sequence[RedirectedPerson], means: np.ndarray
-) -> pd.DataFrame:
-    """Return a row per person; the spread between people is the square root of the mean of `deviation`.
-
-    Args:
-        dataset: name of the data set.
-        names: names of the people.
-        people: their redirected strips.
-        means: (P, S) mean of each person's real strips.
-    """
-    rows = pd.DataFrame([person.numbers for person in people])
-    rows.insert(0, "dataset", dataset)
-    rows.insert(1, "person", names)
-    redirected_means = np.stack([person.mean for person in people])
-    return rows.assign(deviation=deviations(redirected_means), real_deviation=deviations(means))
+    return pairs_table

@@ -29,7 +29,6 @@ from faze.data.strips import StripStore, read_store
 from faze.engine.precision import exact
 from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.model.dted import DTED, Codes
-from faze.model.inference import for_inference
 from faze.redirection.estimator import GazeHeadEstimator, estimate
 
 SHEET, ANGLES = "contact_sheet.png", "angles.csv"
@@ -286,12 +285,11 @@ def write_walks(
     progress = Progress("walk", sum(map(len, people.values())), "people")
     walks: list[PersonWalk] = []
     with whole_folder(out) as folder, exact(dted):
-        fast = for_inference(dted)
         for path in stores:
             store = read_store(path)
             for person in people.get(store.dataset, []):
                 how = {"range_deg": walk.range_deg, "steps": walk.frames}
-                walks.append(walk_person(fast, estimator, store, person, **how))
+                walks.append(walk_person(dted, estimator, store, person, **how))
                 write_video(folder / f"{store.dataset}_{person}.mp4", video_frames(walks[-1]), FPS)
                 progress(len(walks))
         write_picture(folder / SHEET, contact_sheet(walks))

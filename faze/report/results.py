@@ -14,7 +14,7 @@ from faze.data.strips import RENDERED
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, title_of
 
-TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirection", "redirected")
+TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirected")
 TABLES += ("turned", "redirection_changes", "performance", "training", "convergence")
 
 

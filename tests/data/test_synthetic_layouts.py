@@ -6,6 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from manifests import write_people
 from one_frame import normalize_pose
 from scipy.io import loadmat
@@ -15,7 +16,6 @@ from faze.config.parameters import Synthetic
 from faze.config.validation import read_config
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
-from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.synthetic.layouts import truth
 from faze.data.synthetic.people import cast, sample_frames
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from fake_mediapipe import with_open_eyes
+from faze.data.readers.manifest_camera import assume_camera
 from numpy.typing import NDArray
 from one_frame import normalize_pose, warp_fused
 from small_model import MODEL as SMALL
@@ -25,7 +26,6 @@ from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
-from faze.data.readers.manifest_camera import assume_camera
 from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze import estimator

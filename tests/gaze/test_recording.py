@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fake_mediapipe import with_open_eyes
+from faze.data.readers.manifest_lines import ManifestLines
 from numpy.typing import NDArray
 from raw_data import CAMERA_MATRIX
 from small_model import MODEL as SMALL
@@ -20,7 +21,6 @@ from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.readers.manifest import Manifest
-from faze.data.readers.manifest_lines import ManifestLines
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import load_personal_estimator
 from faze.gaze import estimator

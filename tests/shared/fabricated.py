@@ -115,7 +115,6 @@ class Fabricated:
             seconds = {what: times * took for what, took in SECONDS.items()}
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(seconds)}), path)
         counts = dict(zip(self.pixel_sources, self.people, strict=True))
-        _write_redirection(paths.redirection(tier, seed), counts, rng)
         write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
         _write_log(paths.run_log(tier, seed), self._switches(tier), tier, seed, rng)
         _write_walks(paths.walks(tier, seed), tier)
@@ -293,15 +292,6 @@ def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
         draw.ellipse((x - 11, y - 11, x + 11, y + 11), fill=(90, 60, 40))
         draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=(10, 10, 10))
     return np.asarray(strip)
-
-
-def _write_redirection(path: Path, counts: Mapping[str, int], rng: np.random.Generator) -> None:
-    """Write invented measurements of redirected strips."""
-    people = [(d, name) for d, count in counts.items() for _, name in _persons(d, count)]
-    rows = pd.DataFrame(people, columns=["dataset", "person"]).assign(strips=30, own_mean_l1=0.31, all_mean_l1=0.4)
-    rows["l1"] = 0.3 + 0.01 * rng.random(len(rows))
-    rows = rows.assign(right=0.5, real_right=0.75, deviation=0.01, real_deviation=0.0625)
-    rows.to_parquet(path, index=False)
 
 
 SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")

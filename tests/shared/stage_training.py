@@ -35,14 +35,24 @@ def write_store(path: Path, seed: int = 0) -> Path:
 class Training:
     """One training run in a separate folder."""
 
-    def __init__(self, folder: Path, data: Path, tier: str, *, sections: dict | None = None, **train) -> None:
-        self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
-        self.work = folder / "train.work" / "checkpoint.pt"
+    def __init__(
+        self,
+        folder: Path,
+        data: Path,
+        tier: str,
+        *,
+        name: str = "checkpoint",
+        seed: int = 0,
+        sections: dict | None = None,
+        **train,
+    ) -> None:
+        self.out, self.log = folder / f"{name}.pt", folder / f"{name}.jsonl"
+        self.work = folder / f"{name}.work" / "checkpoint.pt"
         steps = {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160, "checkpoint_every_pairs": 32}
         changes = {"tiers": {"baseline": {"device": "cpu"}}, "model": {"growth": 2}, "train": steps | train}
         config = read_config(changes=merge(changes, sections or {}))
-        path = folder / "train.config.yaml"
-        path.write_text("\n".join(to_lines(resolve(config, "train", tier, 0))) + "\n")
+        path = folder / f"{name}.config.yaml"
+        path.write_text("\n".join(to_lines(resolve(config, "train", tier, seed))) + "\n")
         self.arguments = ["--config", path, "--data", data, "--out", self.out, "--run-log", self.log]
         self.arguments = list(map(str, self.arguments))
 

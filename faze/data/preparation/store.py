@@ -22,7 +22,6 @@ from faze.data.preparation.splits import NO_SPLIT, SplitRule, split_rule
 from faze.data.store.layout import put_text, whole_hdf5
 from faze.data.strips import UNKNOWN_SOURCE, VALIDITIES, text
 
-
 _OVERHEAD = 4 << 20  # bytes of the store besides its arrays, at most: about 700 a person
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 _REMEDY = "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"
