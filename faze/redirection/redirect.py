@@ -47,16 +47,15 @@ def redirect_store(dted: DTED, estimator: TrainedEstimator, store: StripStore, s
     for number, (person, indices) in enumerate(zip(people.persons, people.person_indices(), strict=True)):
         rows = indices[chosen(len(indices), settings.strips)]
         image, labels = to_network(people.gather(rows).to(device)), people.labels[rows].to(device)
-        name = person.name
         targets, labels = draw_targets(0, len(labels)), labels.cpu().numpy()
         images = dict(redirect(dted, image, labels, targets))
         if not all(made.isfinite().all() for made in images.values()):
             raise UserError(
-                f"the network's images of person {name} are not finite: its training diverged; "
+                f"the network's images of person {person.name} are not finite: its training diverged; "
                 "train again with a lower train.base_lr"
             )
         images["real"] = image[targets]
-        tables.append(evaluate_person(estimator.network, images, labels, targets).assign(person=name))
+        tables.append(evaluate_person(estimator.network, images, labels, targets).assign(person=person.name))
         progress(number + 1)
     pairs_table = pd.concat(tables, ignore_index=True)
     pairs_table.insert(0, "dataset", store.dataset)

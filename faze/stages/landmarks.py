@@ -23,6 +23,7 @@ from faze.data.readers.gazecapture import list_recordings, read_recording
 from faze.data.readers.manifest import read_manifest
 from faze.data.readers.person import Person
 from faze.data.readers.supplementary import write_supplementary
+from faze.data.worker_processes import worker_processes
 
 
 def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
@@ -41,10 +42,11 @@ def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
         progress = Progress("landmarks", len(people), "people")
         read = (one if isinstance(one, Person) else read_recording(raw / one) for one in people)
         jobs = (joblib.delayed(_annotate)(person, model, folder) for person in read)
-        for done, person in enumerate(joblib.Parallel(threads, return_as="generator")(jobs), start=1):
-            progress(done)
-            counts.update(not reason for reason in person.reasons)
-            yield person
+        with worker_processes(threads, return_as="generator") as parallel:
+            for done, person in enumerate(parallel(jobs), start=1):
+                progress(done)
+                counts.update(not reason for reason in person.reasons)
+                yield person
 
     write_supplementary(out, annotated())
     shutil.rmtree(work)

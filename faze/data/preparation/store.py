@@ -6,7 +6,9 @@ file_name (N, bytes); frame_index (N,) in the person's annotation; validity (N,)
 file: dataset, pixel_source. The released code reads the pixels and labels.
 """
 
+import contextlib
 import csv
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,10 +21,10 @@ from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
 from faze.config.stage_config import Resolved
 from faze.data.preparation.splits import NO_SPLIT, SplitRule, split_rule
-from faze.data.store.layout import put_text, whole_hdf5
 from faze.data.strips import UNKNOWN_SOURCE, VALIDITIES, text
 
 _OVERHEAD = 4 << 20  # bytes of the store besides its arrays, at most: about 700 a person
+_PAGE, _LARGE = 4096, 1 << 20  # large arrays begin at a page: a strip of 64 x 256 px then occupies 12 pages, not 13
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 _REMEDY = "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"
 PIECE = 2000  # strips that are copied at once
@@ -51,12 +53,11 @@ def write_store(
     with (
         whole_file(rejects) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as listed,
-        whole_hdf5(out, size + _OVERHEAD) as file,
+        _whole_hdf5(out, size) as file,
     ):
         table = csv.writer(listed, lineterminator="\n")
         table.writerow(("person", "file_name", "reason"))
-        put_text(file, dataset=config.dataset.name, pixel_source=pixel_source)
-        file.attrs["validities"] = np.array(VALIDITIES, np.bytes_)
+        file.attrs.update({"dataset": config.dataset.name, "pixel_source": pixel_source, "validities": VALIDITIES})
         for name, parts in people:
             found = np.concatenate([part["rejects"] for part in parts])
             table.writerows((name, *reject) for reject in found)
@@ -68,6 +69,20 @@ def write_store(
         return f"{strips} strips of {len(file)} people; {reasons.total()} rejects"
 
 
+@contextlib.contextmanager
+def _whole_hdf5(path: Path, size: int) -> Iterator[h5py.File]:
+    """Yield a new file to fill with `size` bytes; it appears under its name once the block succeeds."""
+    how = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE, "libver": ("v108", "v108")}
+    with whole_file(path) as temporary:
+        with h5py.File(temporary, "w", locking=False, **how) as file:
+            with temporary.open("r+b") as reserved:  # HDF5 crashes when it closes a file that it cannot write
+                os.posix_fallocate(reserved.fileno(), 0, size + _OVERHEAD)
+            yield file
+            file.flush()
+            written = file.id.get_filesize()
+        os.truncate(temporary, written)
+
+
 def _write_person(file: h5py.File, name: str, parts: list[Part]) -> int:
     """Write a person's strips, if there are any, and return their number."""
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in PER_STRIP}
@@ -75,8 +90,7 @@ def _write_person(file: h5py.File, name: str, parts: list[Part]) -> int:
     if not count:
         return 0
     group = file.create_group(name)
-    split, device, source = parts[0]["about"]
-    put_text(group, split=split, device=device, label_source=source)
+    group.attrs.update(zip(("split", "device", "label_source"), parts[0]["about"].tolist(), strict=True))
     # Not chunked: training reads single strips in random order.
     stored, row = group.create_dataset("pixels", (count, *parts[0]["pixels"].shape[1:]), np.uint8), 0
     for part in parts:

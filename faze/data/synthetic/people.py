@@ -1,16 +1,15 @@
 """Render all people: list them, and write each person's folder of frames and annotation."""
 
 from collections.abc import Iterator
-from concurrent.futures import as_completed
 from pathlib import Path
 
 import cv2
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
-from faze.data.process_pool import worker_processes
 from faze.data.synthetic.kernel import load_kernel
 from faze.data.synthetic.layouts import (
     PersonFrames,
@@ -22,6 +21,7 @@ from faze.data.synthetic.person import ANATOMY, FILES, SCENE, Role, sample_perso
 from faze.data.synthetic.render import ROOMS, Renderer
 from faze.data.synthetic.scene import sample_scene
 from faze.data.synthetic.setting import sample_device, sample_laptop
+from faze.data.worker_processes import worker_processes
 
 
 def cast(synthetic: Synthetic) -> list[Role]:
@@ -71,6 +71,7 @@ def jpeg(frames: PersonFrames, image: NDArray[np.uint8]) -> bytes:
 
 def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
     """Render a person's frames into a data set's folder and write the data set's own annotation there."""
+    cv2.setNumThreads(1)
     frames = sample_frames(role, synthetic)
     for folder in {(root / name).parent for name in frames.file_names}:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,15 +92,12 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
     load_kernel()  # fails before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
-    with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
+    frames = []
+    with worker_processes(min(threads, len(roles)), return_as="generator") as parallel:
         # Laptop users, whose frames are the largest, come first, so that all processes end at about the same time.
-        futures = [pool.submit(write_person, role, synthetic, roots[role.layout]) for role in roles]
-        for future in as_completed(futures):
-            done += len(future.result().scene)
+        jobs = (joblib.delayed(write_person)(role, synthetic, roots[role.layout]) for role in roles)
+        for person in parallel(jobs):
+            frames.append(person)
+            done += len(person.scene)
             progress(done)
-        return [future.result() for future in futures]
-
-
-def use_one_thread() -> None:
-    """Disable OpenCV's threads in a process of a pool that uses all cores."""
-    cv2.setNumThreads(1)
+    return frames

@@ -1,1 +1,0 @@
-"""HDF5 files besides the stores of strips and codes."""
