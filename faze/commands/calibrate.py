@@ -129,11 +129,7 @@ def from_frames(
 
 
 def read_learner(path: Path | None, learner: str | None) -> Learned | None:
-    """Read the learner's file; return None for `offset`, which needs no file.
-
-    Raises:
-        UserError: the file belongs to another learner, or is required but missing.
-    """
+    """Read the learner's file; return None for `offset`, which needs no file."""
     if path is None:
         if learner in (None, "offset"):
             return None
@@ -147,11 +143,7 @@ def read_learner(path: Path | None, learner: str | None) -> Learned | None:
 
 
 def check_shots(learned: Learned | None, shots: int) -> None:
-    """Check that a learner that takes gradient steps was trained for this k.
-
-    Raises:
-        UserError: it was not; the message lists the k for which it was.
-    """
+    """Refuse a k for which a learner that takes gradient steps was not trained."""
     if learned is not None and LEARNERS[learned.learner].takes_steps and shots not in learned.shots:
         trained = ", ".join(map(str, learned.shots))
         raise UserError(f"--shots {shots}: {learned.learner} was trained for k = {trained}: choose one of these")

@@ -121,8 +121,7 @@ class GazeEstimator:
             found: list[FaceGaze | str] = [frame.reason]
             if frame.image is not None:
                 try:
-                    lens = self.lens if frame.camera is None else Lens(frame.camera)
-                    found = self.faces(frame.image, lens.of(frame.image)) or [NO_FACE]
+                    found = self.faces(frame.image, frame.camera or self.lens.of(frame.image)) or [NO_FACE]
                 except UnusableFrame as unusable:
                     found = [str(unusable)]
             yield frame, found

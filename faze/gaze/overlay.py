@@ -1,6 +1,7 @@
 """A video with the gaze drawn into each frame: an arrow, the strip in a corner, and the angles or a reason."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -68,18 +69,22 @@ class Overlay:
     def __init__(self, path: Path) -> None:
         options = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
         self._file = av.open(str(path.absolute()), "w", options=options)
-        coding = {"crf": "20", "tune": "zerolatency", "g": str(GROUP)}
+        coding = {"preset": "veryfast", "crf": "20", "tune": "zerolatency", "g": str(GROUP)}
         self._stream = self._file.add_stream("libx264", options=coding, thread_count=1, pix_fmt="yuv420p")
         self._stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
         self._ticks = -1
+        self._thread, self._encoded = ThreadPoolExecutor(1), Future()  # encodes a frame while the next one is processed
+        self._encoded.set_result(None)
 
     def __enter__(self) -> "Overlay":
         return self
 
     def __exit__(self, *_: object) -> None:
         """Finish the video; after an error, keep what there is."""
+        self._thread.shutdown()
+        self._encoded.result()
         if self._ticks >= 0:
-            self._file.mux(self._stream.encode(None))
+            self._encode(None)
         self._file.close()
 
     def add(self, image: NDArray[np.uint8], time_s: float) -> None:
@@ -89,4 +94,8 @@ class Overlay:
         self._ticks = max(self._ticks + 1, round(time_s * TICKS_PER_S))
         frame = av.VideoFrame.from_ndarray(image, format="bgr24")
         frame.pts, frame.time_base = self._ticks, self._stream.codec_context.time_base
+        self._encoded.result()
+        self._encoded = self._thread.submit(self._encode, frame)
+
+    def _encode(self, frame: av.VideoFrame | None) -> None:
         self._file.mux(self._stream.encode(frame))

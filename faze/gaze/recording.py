@@ -52,11 +52,7 @@ class Recording:
     def support(self, shots: int | None) -> list[int]:
         """Choose frames for calibration: the first of each target that is not held out, then the second, and so on.
 
-        Args:
-            shots: their number; None: one of each target.
-
-        Raises:
-            UserError: there are too few targets or frames.
+        `shots` is their number; None: one of each target. Too few targets or frames are a UserError.
         """
         targets = 1 + self.target.max(initial=-1)
         if targets < EVERY:
@@ -73,16 +69,7 @@ class Recording:
 
 
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
-    """Estimate the gaze in a person's frames; landmarks give the head poses that are NaN.
-
-    Args:
-        estimator: the network without a person.
-        person: the frames.
-        path: the manifest.
-
-    Raises:
-        UserError: no frame can be used.
-    """
+    """Estimate the gaze in a person's frames in a manifest (path); landmarks give the head poses that are NaN."""
     faces, used, rejects = [], [], []
     progress = Progress("calibrate", len(person.files), "frames")
     for row, file in enumerate(person.files):
@@ -137,11 +124,7 @@ def _numbered(points: NDArray[np.float64], same: float) -> NDArray[np.int64]:
 
 
 def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bool, list[str]]:
-    """Measure a calibration on the held-out targets.
-
-    Returns:
-        Whether the mean error decreases, and lines about the frames, the samples and the errors.
-    """
+    """Return whether the mean error on held-out targets decreases, and lines about frames, samples and errors."""
     frames, person = recording.held_out(), recording.person
     target, count = recording.target[frames], len(recording.files)
     lines = [f"{count} of {count + len(recording.rejects)} frames can be used"]
@@ -154,12 +137,10 @@ def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bo
     for when, gaze in (("before", person.gaze_hat[frames]), ("after", found.gaze(person.seen(frames)))):
         error = angular_error(gaze, person.gaze[frames])
         errors_deg.append(_of_targets(np.degrees(error), target))
-        mean, mm = (
-            compare(errors_deg[-1], **WHOLE),
-            _of_targets(2 * recording.distance_mm[frames] * np.sin(error / 2), target),
-        )
+        mean = compare(errors_deg[-1], **WHOLE)
+        mm = _of_targets(2 * recording.distance_mm[frames] * np.sin(error / 2), target).mean()
         ends = "" if math.isnan(mean.low) else f" ({max(mean.low, 0):.2f} to {mean.high:.2f})"
-        at_target = "" if math.isnan(mm.mean()) else f", {mm.mean():.0f} mm at the target"
+        at_target = "" if math.isnan(mm) else f", {mm:.0f} mm at the target"
         lines.append(f"  {when}: {mean.difference:.2f} degrees{ends}{at_target}")
     change = compare(errors_deg[1] - errors_deg[0], **WHOLE)
     ends = "" if math.isnan(change.low) else f" ({signed(change.low)} to {signed(change.high)})"

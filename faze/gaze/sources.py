@@ -62,11 +62,7 @@ class Lens:
         return self.camera is None and self.focal_px is None and self.hfov_deg is None
 
     def of(self, image: NDArray[np.uint8]) -> Camera:
-        """Return the camera matrix and the distortion for a frame.
-
-        Raises:
-            UnusableFrame: the calibration belongs to frames of another size.
-        """
+        """Return the camera for a frame; raise UnusableFrame if the calibration belongs to frames of another size."""
         height, width = image.shape[:2]
         if self.size and self.size != (width, height):
             raise UnusableFrame(wrong_size(self.size, (width, height)))
@@ -79,11 +75,7 @@ class Lens:
 
 
 def read_lens(path: Path | None, focal_px: float | None = None, hfov_deg: float | None = None) -> Lens:
-    """Return the lens that a file, a focal length or a field of view describes, or an assumed one.
-
-    Raises:
-        UserError: several are given, or one cannot be used.
-    """
+    """Return the lens that one of the arguments describes, or an assumed one; refuse what cannot be used."""
     if sum(each is not None for each in (path, focal_px, hfov_deg)) > 1:
         raise UserError("pass only one of --lens, --focal-px and --hfov-deg")
     least, most = FIELD_OF_VIEW_DEG
@@ -98,11 +90,7 @@ def read_lens(path: Path | None, focal_px: float | None = None, hfov_deg: float 
 
 
 def sources_of(paths: Sequence[Path]) -> list[Source]:
-    """Check images, videos, folders of these, and manifests.
-
-    Raises:
-        UserError: a path does not exist, a folder is empty, or a file cannot be read.
-    """
+    """Check images, videos, folders of these, and manifests; raise a UserError if one cannot be read."""
     found: list[Source] = []
     for path in paths:
         if not path.exists():
@@ -152,11 +140,7 @@ def _read_image(path: Path, camera: Camera | None = None, reason: str = "") -> S
 
 
 def open_camera(index: int) -> Iterator[SourceFrame]:
-    """Open a camera of this machine; return its frames, until it stops.
-
-    Raises:
-        UserError: there is no such camera.
-    """
+    """Open a camera of this machine; return its frames, until it stops."""
     camera = cv2.VideoCapture(index)
     if not camera.isOpened():
         raise UserError(f"camera {index} cannot be opened: does it exist, or is another program using it?")

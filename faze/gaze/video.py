@@ -23,10 +23,7 @@ DAMAGED = "the frame is damaged"
 
 
 def check_video(path: Path) -> tuple[int, list[str]]:
-    """Decode the first frame of a video.
-
-    Returns:
-        The number of frames as stated, or 0 if it is not, and sentences about how the frames are read.
+    """Decode a frame; return the stated number of frames, 0 if unknown, and sentences about how they are read.
 
     Raises:
         UserError: the file is not a video, or no frame can be decoded.
@@ -45,9 +42,7 @@ def check_video(path: Path) -> tuple[int, list[str]]:
         if first.rotation % 90:
             notes.append("is to be rotated by an angle that is not a multiple of 90 degrees, which is not done")
         if first.interlaced_frame:
-            notes.append(
-                "is interlaced, which distorts moving faces: deinterlace it, for example with ffmpeg -vf bwdif"
-            )
+            notes.append("is interlaced, which distorts moving faces: deinterlace it, for example by ffmpeg -vf bwdif")
         if video.several:
             notes.append(f"contains several videos, of which the one with {width} x {height} px is read")
         return video.stream.frames, notes

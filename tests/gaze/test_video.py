@@ -1,8 +1,7 @@
 """Videos of a rendered person, whose gaze is known, in the ways in which cameras and editors write them."""
 
-import csv
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from faze.config.validation import read_config
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.gaze.estimator import GazeEstimator
-from faze.gaze.sources import frames_of, sources_of
+from faze.gaze.sources import Lens, frames_of, sources_of
 
 TIMES_S = (0, 0.04, 0.16, 0.2, 2.4, 2.44)
 Image = NDArray[np.uint8]
@@ -73,74 +72,49 @@ def add_clean_aperture(path: Path, width: int, height: int) -> None:
     path.write_bytes(data[:end] + box + data[end:])
 
 
-@pytest.fixture
-def run(person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], list[dict[str, str]]]:
-    """Run `faze gaze` on a video of the person's frames, whose landmarks are found in the order of the frames."""
-    images, known = person
-    height, width = images[0].shape[:2]
-    rows = iter([*range(len(images)), *range(len(images))])
-
-    def find(image: Image) -> list[NDArray]:
-        row = next(rows)
-        share = (exact_faces.landmarks_of(known.head_pose[row], camera_of(known, row)) + 0.5) / [width, height]
-        return [share * image.shape[1::-1] - 0.5]
-
-    exact_faces.install(monkeypatch, find)
-    matrix, distortion = camera_of(known, 0)
-    lens = cv2.FileStorage(str(tmp_path / "lens.yaml"), cv2.FILE_STORAGE_WRITE)
-    for name, value in (("camera_matrix", matrix), ("distortion_coefficients", distortion)):
-        lens.write(name, value)
-    lens.release()
-
-    def call(video: Path) -> list[dict[str, str]]:
-        assert call_faze("gaze", video, "--lens", tmp_path / "lens.yaml", "--table", tmp_path / "gaze.csv") == 0
-        with (tmp_path / "gaze.csv").open() as file:
-            return list(csv.DictReader(file))
-
-    return call
-
-
-def vectors(rows: Sequence[dict[str, str]], *names: str) -> NDArray[np.float64]:
-    return np.array([[float(row[name]) for name in names] for row in rows])
-
-
 CASES = {
-    "variable rate.mkv": ({}, lambda image: image, None),
-    "other codec.webm": ({"codec": "libvpx-vp9"}, lambda image: image, None),
-    "10 bit.mp4": ({"codec": "libx265"}, lambda image: image, None),
+    "variable rate.mkv": ({}, lambda image: image, ""),
+    "other codec.webm": ({"codec": "libvpx-vp9"}, lambda image: image, ""),
+    "10 bit.mp4": ({"codec": "libx265"}, lambda image: image, ""),
     "pixels 4 to 3.mp4": ({"pixel_aspect": Fraction(4, 3)}, lambda image: cv2.resize(image, (960, 720)), "960 x 720"),
     "pixels 3 to 4.mkv": ({"pixel_aspect": Fraction(3, 4)}, lambda image: cv2.resize(image, (1280, 540)), "as 1280 x"),
-    "turned.mov": ({"rotation": 90}, lambda image: cv2.rotate(image, cv2.ROTATE_90_CLOCKWISE), None),
-    "on its head: 100%.mov": ({"rotation": 180}, lambda image: cv2.flip(image, -1), None),
-    "mirrored.mp4": ({"rotation": 0, "mirrored": True}, lambda image: cv2.flip(image, 1), None),
+    "turned.mov": ({"rotation": 90}, lambda image: cv2.rotate(image, cv2.ROTATE_90_CLOCKWISE), ""),
+    "on its head: 100%.mov": ({"rotation": 180}, lambda image: cv2.flip(image, -1), ""),
+    "mirrored.mp4": ({"rotation": 0, "mirrored": True}, lambda image: cv2.flip(image, 1), ""),
     "cropped.mp4": ({}, lambda image: cv2.copyMakeBorder(image, 8, 8, 16, 16, cv2.BORDER_CONSTANT), "as 1280 x 720"),
     "oblique.mp4": ({"rotation": 12}, lambda image: image, "an angle that is not a multiple of 90"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_gaze_in_a_video_is_that_of_its_frames(name: str, person, run, tmp_path: Path, capsys) -> None:
+def test_the_gaze_in_a_video_is_that_of_its_frames(name: str, person, tmp_path: Path, monkeypatch) -> None:
     """Only the compression of the video changes the gaze; head poses are those of the annotation."""
     options, distort, note = CASES[name]
     images, known = person
     write_video(tmp_path / name, [distort(image) for image in images], **options)
     if name == "cropped.mp4":
         add_clean_aperture(tmp_path / name, 1280, 720)
-    rows = run(tmp_path / name)
-    told = capsys.readouterr()
-    assert "6 frames, 6 with a gaze\n" in told.out and "could not" not in told.out
-    assert (note or "") in told.err and bool(note) == (f"{name}: " in told.err)
-    np.testing.assert_allclose(vectors(rows, "timestamp")[:, 0], TIMES_S, atol=0.002)
-    poses = known.head_pose[: len(rows)]
-    np.testing.assert_allclose(vectors(rows, "pose_Tx", "pose_Ty", "pose_Tz"), poses[:, 3:], atol=0.5)
-    found = vectors(rows, "gaze_x", "gaze_y", "gaze_z")
-    with GazeEstimator.load(faces=0) as plain:
-        faces = [plain.at_pose(image, camera_of(known, row), poses[row]) for row, image in enumerate(images)]
-    moved = np.degrees(angular_error(found, np.stack([face.direction for face in faces])))
-    assert moved.max() < 1.5 and moved.mean() < 0.6
-    toward = known.gaze_target_mm[: len(rows)] - vectors(rows, "origin_x_mm", "origin_y_mm", "origin_z_mm")
-    errors = np.degrees(angular_error(found, toward / np.linalg.norm(toward, axis=1, keepdims=True)))
-    assert errors.mean() < 4
+    [source] = sources_of([tmp_path / name])
+    assert note in " ".join(source.notes) and bool(note) == bool(source.notes)
+    rows = iter(range(len(images)))
+
+    def find(image: Image) -> list[NDArray]:
+        row = next(rows)
+        share = (exact_faces.landmarks_of(known.head_pose[row], camera_of(known, row)) + 0.5) / (1280, 720)
+        return [share * image.shape[1::-1] - 0.5]
+
+    exact_faces.install(monkeypatch, find)
+    moved_deg, errors_deg = [], []
+    with GazeEstimator.load(lens=Lens(camera_of(known, 0))) as estimator:
+        for row, (frame, [face]) in enumerate(estimator.video(tmp_path / name)):
+            pose, target_mm = known.head_pose[row], known.gaze_target_mm[row]
+            assert frame.time_s == pytest.approx(TIMES_S[row], abs=0.002)
+            np.testing.assert_allclose(face.head_pose[3:], pose[3:], atol=0.5)
+            plain = estimator.at_pose(images[row], camera_of(known, row), pose)
+            toward = target_mm - face.origin_mm
+            for found, direction in ((moved_deg, plain.direction), (errors_deg, toward / np.linalg.norm(toward))):
+                found.append(np.degrees(angular_error(face.direction, direction)))
+    assert row == 5 and max(moved_deg) < 1.5 and np.mean(moved_deg) < 0.6 and np.mean(errors_deg) < 4
 
 
 def test_times_increase_if_they_are_missing_or_restart(person, tmp_path: Path) -> None:
