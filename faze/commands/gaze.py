@@ -31,7 +31,6 @@ stopped run leaves them. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +41,7 @@ from faze.data.readers.screen import read_screen
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.overlay import Overlay, draw
 from faze.gaze.sources import ASSUMED_HFOV_DEG, Source, frames_of, open_camera, read_lens, sources_of
-from faze.gaze.table import ABOUT, NUMBERS, Rows
+from faze.gaze.table import Rows
 from faze.weights import SHIPPED
 
 
@@ -92,18 +91,14 @@ def main(
     stated = [source.frames for source in sources]
     progress = Progress("gaze", sum(stated) if all(stated) else None, "frames")
     rows = Rows(read_screen(screen) if screen else None)
-    with contextlib.ExitStack() as stack:
-        estimator = stack.enter_context(GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces))
-        file = stack.enter_context(partial_of(table).open("w", newline="", encoding="utf-8", errors="backslashreplace"))
-        drawn = stack.enter_context(Overlay(partial_of(overlay))) if overlay else None
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*ABOUT, *NUMBERS])
+    with (
+        GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
+        Overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as drawn,
+    ):
         if not sources:
             print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
-            for frame, found in estimator.frames(frames):
-                writer.writerows(rows.of(frame, found, camera))
-                file.flush()
+            for frame, found in rows.write(partial_of(table), estimator.frames(frames), camera):
                 if drawn and frame.image is not None:
                     drawn.add(draw(frame.image, camera, found), frame.time_s)
                 progress(rows.frames)

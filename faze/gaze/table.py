@@ -1,6 +1,7 @@
 """The rows of the table of `faze gaze`, one for each face of each frame. Faces are followed from frame to frame."""
 
-from collections.abc import Iterator, Sequence
+import csv
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,18 @@ class Rows:
         self._screen = screen
         self._tracks: dict[Path, Tracks] = {}
         self.frames = self.usable = self.assumed = self._on_plane = 0
+
+    def write(
+        self, path: Path, frames: Iterable[tuple[SourceFrame, Sequence[FaceGaze | str]]], lens: Lens
+    ) -> Iterator[tuple[SourceFrame, Sequence[FaceGaze | str]]]:
+        """Write the rows of each frame to a CSV immediately, and yield the frame."""
+        with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*ABOUT, *NUMBERS])
+            for frame, found in frames:
+                writer.writerows(self.of(frame, found, lens))
+                file.flush()
+                yield frame, found
 
     def of(self, frame: SourceFrame, found: Sequence[FaceGaze | str], lens: Lens) -> Iterator[list[object]]:
         """Yield the row of each face of a frame."""
