@@ -1,9 +1,4 @@
-"""Calibration of one person as a command, on synthetic codes.
-
-Checked by breaking the code: query entries in the support, weights or steps of another k, biases of the wrong shape
-in the file, the offset added instead of subtracted, a diverged network written, another learner's file used, the
-head's own activation ignored.
-"""
+"""Calibration of one person as a command, on synthetic codes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +11,7 @@ from stage_runs import call_faze
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
 from faze.data.store.codes import CodeStore, write_codes
-from faze.fewshot.interface import Adaptation, MetaTraining
+from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import random_weights
@@ -26,7 +21,7 @@ from faze.fewshot.personal_estimator import PersonalEstimator
 FEWSHOT = read_config().fewshot.model_copy(update={"shots": (1, 4), "adapt_steps": 50, "adapt_lr": 1e-4})
 
 
-def write_people(path: str, *names: str, nan: bool = False) -> None:
+def write_people(path: str, *names: str) -> None:
     """Create people with 20 entries, whose gaze head is off by 4 degrees in pitch, plus noise."""
     rng = np.random.default_rng(3)
 
@@ -34,18 +29,17 @@ def write_people(path: str, *names: str, nan: bool = False) -> None:
         gaze = rng.uniform(-0.3, 0.3, (20, 2))
         seen = gaze + [np.radians(4), 0] + rng.normal(0, 0.005, gaze.shape)
         z_gaze = np.stack([vector_from_pitchyaw(seen), vector_from_pitchyaw(seen + 0.5)], axis=1)
-        z_gaze[1] = np.nan if nan else z_gaze[1]
         return {"z_gaze": z_gaze, "gaze": gaze, "head": 0 * gaze, "gaze_hat": vector_from_pitchyaw(seen)}
 
     write_codes(Path(path), "mine", ((name, "test", codes()) for name in names))
 
 
-def write_learner(path: str, learner: str = "maml", inputs: int = 6, **changes: object) -> None:
+def write_learner(path: str, learner: str = "maml", inputs: int = 6) -> None:
     """Create two very different networks, for k = 1 and k = 4, with the learner's own settings."""
     both = [random_weights(1, inputs, 8, seed) for seed in (1, 2)]
     state = {name: torch.cat([getattr(w, name) for w in both]) for name in both[0]._fields}
     own = {"activation": "relu"} if learner == "none" else {}
-    settings = FEWSHOT.model_dump() | {"shots": [1, 4]} | changes
+    settings = FEWSHOT.model_dump() | {"shots": [1, 4]}
     save_fields(Learned(learner, [1, 4], settings, state, **own), Path(path))
 
 
@@ -105,39 +99,23 @@ def test_the_file_is_applied_as_its_docstring_says(run):
     assert held["query_entries"] == 5 and held["unadapted_deg"] == pytest.approx(unadapted)
 
 
-def test_a_closed_form_serves_any_k(run, capsys):
-    """Train on other people, whose gaze head makes the same errors as that of `me`."""
-    names = [f"{i:02d}" for i in range(12)]
-    write_people("others.h5", *names)
-    others = [read_person(CodeStore(Path("others.h5")), name) for name in names]
-    settings = FEWSHOT.model_copy(update={"query_entries": 10})
-    save_fields(LEARNERS["bayes"].meta_train(MetaTraining(others[:8], others[8:], settings, 0)), Path("bayes.pt"))
-    assert run("--shots", 7, "--learner-file", "bayes.pt") == 0
-    assert "bayes on 7 samples: 0." in capsys.readouterr().out
-
-
 def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys):
     write_people("two.h5", "me", "you")
-    write_people("nan.h5", "me", nan=True)
     write_learner("maml.pt")
     write_learner("wide.pt", inputs=9)
     write_learner("other.pt", "of_others")
-    write_learner("wild.pt", adapt_lr=1e30)
     cases = {
         ("--shots", 21): "person me of mine has 20 entries, fewer than --shots 21",
         ("--shots", 3, "--learner-file", "maml.pt"): "--shots 3: maml was trained for k = 1, 4",
         ("--shots", 4, "--learner", "maml"): "--learner maml needs --learner-file",
         ("--shots", 4, "--learner", "offset", "--learner-file", "maml.pt"): "contains the learner maml, not offset",
-        ("--shots", 4, "--learner-file", "mine.h5"): "mine.h5: ",
         ("--shots", 4, "--learner-file", "none.pt"): "none.pt",
         ("--shots", 4, "--person", "you"): "mine.h5: contains no person you, only me",
         ("--shots", 4, "--codes", "two.h5"): "two.h5: contains 2 people, me to you",
         ("--shots", 4, "--codes", "none.h5"): "none.h5: no such file",
-        ("--shots", 4, "--codes", "nan.h5"): "z_gaze of 1 of 20 entries is not finite",
         ("--shots", 4, "--learner-file", "wide.pt"): "has gaze codes of size 6",
         ("--shots", 4, "--learner-file", "other.pt"): "does not know: of_others",
         ("--shots", 4, "--out", "mine.h5"): "--out mine.h5: is also an input",
-        ("--shots", 4, "--learner-file", "wild.pt"): "adaptation of person me of mine with k = 4 diverged",
     }
     for words, sentence in cases.items():
         assert run(*words) == 1
