@@ -36,7 +36,8 @@ GONE = {  # commands of the first edition: what to use instead
     "oracle": "the estimator's controls `real` and `not_turned`",
     "compare": "a loop over configuration files; the runs are side by side in MLflow",
 }
-KEEP_MEMORY = ("train", "train_workload", "encode", "walk", "redirect")  # these compute networks
+# These compute networks or decode frames, and would otherwise return the same memory again and again.
+KEEP_MEMORY = ("train", "train_workload", "encode", "walk", "redirect", "preprocess", "gaze")
 
 
 def main() -> int:

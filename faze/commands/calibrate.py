@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from faze.base.errors import UserError
+from faze.data.codes import CodeStore
 from faze.data.readers.manifest import needs_landmarks, read_manifest
-from faze.data.store.codes import CodeStore
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import choose_person, read_person

@@ -48,7 +48,7 @@ class Gaze(nn.Module):
 
     def forward(self, strips: Tensor) -> tuple[Tensor, ...]:
         """Estimate the gaze, (B, 3), and the codes in strips, (B, H, W, 3)."""
-        codes = self.dted.encode(to_network_torch(strips, *self.size))
+        codes = self.dted.encode(to_network_torch(strips))
         return self.dted.gaze_vector(codes.gaze), *codes
 
     def random_strips(self, count: int) -> Tensor:

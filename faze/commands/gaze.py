@@ -70,7 +70,7 @@ def main(
         lens: calibration of the camera: YAML as OpenCV or ROS writes it, or .mat
         focal_px: focal length in px, instead of --lens
         hfov_deg: field of view across the width of the upright frame, instead of --lens
-        landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task, if it is here, or MediaPipe's mesh)
+        landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task)
         faces: largest number of faces in a frame
         screen: screen.yaml, for the point at which a face looks
         table: CSV to write

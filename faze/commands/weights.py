@@ -15,7 +15,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
-from faze.data.store.strips import StripStore
+from faze.data.strips import read_store
 from faze.evaluation.redirection_tables import redirection
 from faze.evaluation.runs import Ablation, read_errors
 from faze.model.weights import load_model, save_weights
@@ -61,9 +61,9 @@ def main(
     ablation = Ablation(paths, [tier], [seed], learners, query_entries=0, datasets=datasets)
     pixel_sources, people = {}, []
     for dataset in datasets:
-        with StripStore(paths.store(dataset)) as strips:
-            pixel_sources[dataset] = strips.pixel_source
-            people.append(count_people(strips))
+        store = read_store(paths.store(dataset))
+        pixel_sources[dataset] = store.pixel_source
+        people.append(count_people(store))
     errors = read_errors(ablation)
     card = write_card(
         start=start,

@@ -135,7 +135,7 @@ def _datasets(config: Config) -> Iterator[Fault]:
 
 def _missing(config: Config) -> Iterator[Fault]:
     """Check that every file that the configuration names exists."""
-    named = {"train.start": config.train.start} | {f"landmarks.{name}": path for name, path in config.landmarks}
+    named = {"train.start": config.train.start}
     for number, data in enumerate(config.preprocess.datasets):
         splits = None if data.splits in SPLITS else data.splits
         for name, path in {"path": data.path, "supplementary": data.supplementary, "splits": splits}.items():
@@ -143,6 +143,16 @@ def _missing(config: Config) -> Iterator[Fault]:
     for key, path in named.items():
         if path is not None and not network_path(path).exists():
             yield key, f"no such file or folder: {path}"
+    datasets = config.preprocess.datasets
+    if any(data.layout == "gazecapture" and data.path and not data.supplementary for data in datasets):
+        yield from missing_landmarker(config)
+
+
+def missing_landmarker(config: Config) -> Iterator[Fault]:
+    """Check that MediaPipe's model exists, which frames without head poses need."""
+    if not Path(config.landmarks.model).is_file():
+        remedy = "`make landmarker` downloads MediaPipe's Face Landmarker, face_landmarker.task (3.8 MB)"
+        yield "landmarks.model", f"no such file: {config.landmarks.model}; {remedy}"
 
 
 def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:

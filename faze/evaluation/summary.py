@@ -11,7 +11,7 @@ import pandas as pd
 
 from faze.base.run_log import LoggedRun, finite
 from faze.config.parameters import Evaluate
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, REDIRECTED, SIMILARITIES
 from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors, tier_switches

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
 from faze.config.validation import read_config
-from faze.data.landmarks import NO_FACE, pose_of
+from faze.data.landmarks import NO_FACE
 from faze.data.landmarks.detector import FaceDetector, open_faces
+from faze.data.landmarks.pose import pose_of
 from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import make_strip
@@ -30,11 +31,7 @@ from faze.model.inference import for_inference
 from faze.model.weights import load_model, network_hash
 from faze.weights import SHIPPED, network_path
 
-LANDMARKER = Path("face_landmarker.task")  # used if it is in the working directory
-REMEDY = (
-    "run `make landmarker` in a clone of faze, or install MediaPipe as docs/how-to/real-data.md describes, and pass "
-    "--landmarker face_landmarker.task"
-)
+LANDMARKER = Path("face_landmarker.task")  # the default, in the working directory
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +90,7 @@ class GazeEstimator:
 
         Args:
             model: checkpoint of DT-ED; default: the network of the package.
-            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER or, without it, the mesh in MediaPipe.
+            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER.
             person: file that `faze calibrate` wrote with this network.
             lens: the lens of all frames that have no camera of their own; None: an assumed one.
             faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
@@ -103,11 +100,8 @@ class GazeEstimator:
         """
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
-        landmarker = landmarker or (LANDMARKER if LANDMARKER.is_file() else None)
-        opened = contextlib.nullcontext(lambda image: [])
-        if faces:
-            opened = open_faces(Path(landmarker) if landmarker else None, faces, REMEDY)
-        with opened as detect:
+        no_faces = contextlib.nullcontext(lambda image: [])
+        with open_faces(Path(landmarker or LANDMARKER), faces) if faces else no_faces as detect:
             camera = dted.camera or read_config().preprocess.camera()
             yield cls(for_inference(dted), network_hash(dted), camera, detect, known, lens or Lens())
 
@@ -175,5 +169,5 @@ class GazeEstimator:
     @torch.inference_mode()
     def _see(self, strip: NDArray[np.uint8], head: NDArray[np.float64]) -> Seen:
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
-        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size), *size))
+        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size)))
         return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from faze.data.store.layout import RENDERED, UNKNOWN_SOURCE
+from faze.data.strips import RENDERED, UNKNOWN_SOURCE
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, markdown_table, title_of
 from faze.weights import SHIPPED
@@ -33,7 +33,7 @@ def write_card(
 
     Args:
         start: the start event of its training (`faze.base.run_log`).
-        pixel_sources: source of the pixels of each data set's strips (`faze.data.store.strips`).
+        pixel_sources: source of the pixels of each data set's strips (`faze.data.strips`).
         people: contents of the stores, with the columns dataset, split, people and strips.
         errors: errors of each test person (`faze.evaluation.runs.read_errors`).
         redirected: identity measures of redirected strips (table `redirection`).

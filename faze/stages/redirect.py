@@ -12,7 +12,7 @@ import torch
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.stage_config import Resolved
-from faze.data.store.strips import StripStore
+from faze.data.strips import read_store
 from faze.engine.precision import exact
 from faze.model.inference import for_inference
 from faze.model.weights import load_model
@@ -33,8 +33,7 @@ def main(
     with exact(dted):
         fast, tables = for_inference(dted), []
         for path in data:
-            with StripStore(path, fold=config.fold) as strips:
-                tables.append(redirect_store(fast, judge, strips, config.redirect, path))
+            tables.append(redirect_store(fast, judge, read_store(path, config.fold), config.redirect))
     people, measured = (pd.concat(parts) for parts in zip(*tables, strict=True))
     for path, rows in ((out, people), (pairs, measured)):
         with whole_file(path) as temporary:

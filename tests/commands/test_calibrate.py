@@ -10,7 +10,7 @@ from stage_runs import call_faze
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
-from faze.data.store.codes import CodeStore, write_codes
+from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
@@ -112,7 +112,7 @@ def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys):
         ("--shots", 4, "--learner-file", "none.pt"): "none.pt",
         ("--shots", 4, "--person", "you"): "mine.h5: contains no person you, only me",
         ("--shots", 4, "--codes", "two.h5"): "two.h5: contains 2 people, me to you",
-        ("--shots", 4, "--codes", "none.h5"): "none.h5: no such file",
+        ("--shots", 4, "--codes", "none.h5"): "none.h5: cannot be read",
         ("--shots", 4, "--learner-file", "wide.pt"): "has gaze codes of size 6",
         ("--shots", 4, "--learner-file", "other.pt"): "does not know: of_others",
         ("--shots", 4, "--out", "mine.h5"): "--out mine.h5: is also an input",

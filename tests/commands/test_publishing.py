@@ -13,10 +13,10 @@ import torch
 from fabricated import KEPT, Fabricated
 from small_model import MODEL, random_people
 from stage_runs import call_faze
+from stores import write_strips
 
 from faze.base.result_paths import ResultPaths
-from faze.data.store.layout import RENDERED
-from faze.data.store.strips import write_strips
+from faze.data.strips import RENDERED
 from faze.model.dted import DTED
 from faze.model.weights import load_model, save_weights
 

@@ -73,14 +73,15 @@ def test_other_files_on_a_disk_that_fills(small_disk: Path, kind: str, rows: int
     """This runs in a separate process, which HDF5 may crash. Regression: no space was reserved before writing."""
     code = f"""
 import itertools, sys, numpy as np
-from faze.data.store.codes import write_codes
+from pathlib import Path
+from faze.data.codes import write_codes
 from faze.data.store.supplementary import Supplementary, write_supplementary
 rows = {rows}
-codes = {{name: np.zeros((rows, *shape)) for name, shape in [("z_gaze", (2, 3)), ("gaze", (2,)), ("gaze_hat", (3,))]}}
+codes = {{"z_app": np.zeros((rows, 400)), "z_gaze": np.zeros((rows, 2, 3))}}
 annotation = Supplementary(["00001.jpg"] * rows, *(np.zeros((rows, width)) for width in (4, 5, 6, 3)))
 try:
     if {kind!r} == "codes":
-        write_codes(sys.argv[1], "mpiigaze", ((f"{{i:05d}}", "test", codes) for i in itertools.count()))
+        write_codes(Path(sys.argv[1]), "mpiigaze", ((f"{{i:05d}}", "test", codes) for i in range(6000 // rows)))
     else:
         write_supplementary(sys.argv[1], ((f"{{i:05d}}", annotation) for i in itertools.count()))
 except OSError as error:

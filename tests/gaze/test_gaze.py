@@ -11,6 +11,7 @@ import exact_faces
 import numpy as np
 import pytest
 import torch
+from fake_mediapipe import project
 from numpy.typing import NDArray
 from small_model import MODEL as SMALL
 from stage_runs import call_faze
@@ -50,7 +51,7 @@ def picture(seed: int) -> NDArray[np.uint8]:
 
 
 def see(dted: DTED, lens: tuple = LENS, pose: NDArray = POSES[0], **others: object) -> FaceGaze:
-    find = GazeEstimator(dted, "", CAMERA, lambda _: [exact_faces.landmarks_of(pose, lens)], **others)
+    find = GazeEstimator(dted, "", CAMERA, lambda _: [project(pose, *lens)], **others)
     return find.faces(picture(1), lens)[0]
 
 
@@ -66,7 +67,7 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
     np.testing.assert_allclose(found.head_pose, pose, atol=1e-3)
     np.testing.assert_allclose(found.origin_mm, expected.gaze_origin_mm, atol=1e-2)
     with torch.inference_mode():
-        vector = dted.gaze_vector(dted.encode(to_network(torch.from_numpy(found.strip[None]), 64, 256)).gaze)[0]
+        vector = dted.gaze_vector(dted.encode(to_network(torch.from_numpy(found.strip[None]))).gaze)[0]
     np.testing.assert_allclose(-expected.rotation @ found.direction, vector.numpy(), atol=1e-4)
     rotation = cv2.Rodrigues(found.head_pose[:3])[0]
     about = [cv2.Rodrigues(angle * axis)[0] for angle, axis in zip(found.head_angles, np.eye(3), strict=True)]
@@ -105,7 +106,7 @@ def run(dted: DTED, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Run the command with a detector that knows every frame except black ones; return the exit status."""
 
     def find(image: NDArray[np.uint8]) -> list[NDArray]:
-        return [exact_faces.landmarks_of(pose, assumed_camera(60.0, *image.shape[1::-1])) for pose in POSES]
+        return [project(pose, *assumed_camera(60.0, *image.shape[1::-1])) for pose in POSES]
 
     exact_faces.install(monkeypatch, find)
     monkeypatch.chdir(tmp_path)

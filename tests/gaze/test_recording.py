@@ -9,6 +9,7 @@ import exact_faces
 import numpy as np
 import pytest
 import torch
+from fake_mediapipe import project
 from small_model import MODEL as SMALL
 from stage_runs import call_faze
 
@@ -36,9 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     torch.manual_seed(0)
     monkeypatch.chdir(tmp_path)
     save_weights(Path("dted.pt"), DTED(SMALL.model_copy(update={"image_height_px": 64, "image_width_px": 256})))
-    exact_faces.install(
-        monkeypatch, lambda image: [exact_faces.landmarks_of(POSE_OF_HEAD, assumed_camera(60, 320, 240))]
-    )
+    exact_faces.install(monkeypatch, lambda image: [project(POSE_OF_HEAD, *assumed_camera(60, 320, 240))])
     for name, pose in (("posed.csv", POSE_OF_HEAD.tolist()), ("plain.csv", [])):
         with Path(name).open("w", newline="") as file:
             table = csv.writer(file)

@@ -10,6 +10,7 @@ import cv2
 import exact_faces
 import numpy as np
 import pytest
+from fake_mediapipe import project
 from numpy.typing import NDArray
 from stage_runs import call_faze
 
@@ -29,13 +30,13 @@ def person():
     """Return the frames (H, W, 3) BGR of a person, and their annotation."""
     role = Role("mpiifacegaze", "test", 2)
     frames = sample_frames(role, read_config().synthetic.model_copy(update={"frames_per_person": 12}))
-    images = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in render_frames(role, frames, 1)]
+    images = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in render_frames(frames, 1)]
     return images[: len(TIMES_S)], supplementary(frames)
 
 
 def camera_of(known, row: int) -> tuple[NDArray, NDArray]:
-    fx, fy, cx, cy = known.camera_parameters[row]
-    return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known.distortion_parameters[row]
+    fx, fy, cx, cy = known["camera_parameters"][row]
+    return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known["distortion_parameters"][row]
 
 
 def write_video(
@@ -100,14 +101,14 @@ def test_the_gaze_in_a_video_is_that_of_its_frames(name: str, person, tmp_path: 
 
     def find(image: Image) -> list[NDArray]:
         row = next(rows)
-        share = (exact_faces.landmarks_of(known.head_pose[row], camera_of(known, row)) + 0.5) / (1280, 720)
+        share = (project(known["head_pose"][row], *camera_of(known, row)) + 0.5) / (1280, 720)
         return [share * image.shape[1::-1] - 0.5]
 
     exact_faces.install(monkeypatch, find)
     moved_deg, errors_deg = [], []
     with GazeEstimator.load(lens=Lens(camera_of(known, 0))) as estimator:
         for row, (frame, [face]) in enumerate(estimator.video(tmp_path / name)):
-            pose, target_mm = known.head_pose[row], known.gaze_target_mm[row]
+            pose, target_mm = known["head_pose"][row], known["3d_gaze_target"][row]
             assert frame.time_s == pytest.approx(TIMES_S[row], abs=0.002)
             np.testing.assert_allclose(face.head_pose[3:], pose[3:], atol=0.5)
             plain = estimator.at_pose(images[row], camera_of(known, row), pose)

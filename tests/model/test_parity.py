@@ -226,7 +226,7 @@ def test_state_dict_is_the_published_one(small):
 
 
 def test_equalised_input_is_bit_equal(misc):
-    image = to_network(torch.tensor(misc["pre/in_uint8"]), 64, 256)
+    image = to_network(torch.tensor(misc["pre/in_uint8"]))
     assert image.dtype == torch.float32
     assert np.array_equal(image, misc["pre/out"])
 

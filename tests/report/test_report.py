@@ -17,7 +17,7 @@ from fabricated import SHOTS, Fabricated
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
 from faze.base.tier_colors import tier_colors
-from faze.data.store.layout import RENDERED
+from faze.data.strips import RENDERED
 from faze.evaluation.runs import Ablation, tier_switches
 from faze.evaluation.switches import changed_switches
 from faze.report import formats, media

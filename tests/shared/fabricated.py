@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from data_sets import DATASETS
 from PIL import Image, ImageDraw
+from stores import PersonStrips, write_strips
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, resolve
 from faze.config.validation import merge, read_config
-from faze.data.store.codes import write_codes
-from faze.data.store.strips import PersonStrips, write_strips
+from faze.data.codes import write_codes
 
 LAYOUTS = ("MPIIFaceGaze", "GazeCapture")
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
@@ -202,9 +202,8 @@ class Fabricated:
             for i, person in _persons(dataset, number, split):
                 arrays = _codes(dataset, i, 0, 6)
                 labels = np.concatenate([arrays["gaze"], arrays["head"]], axis=1)
-                names = [f"{person}/{n:04d}.jpg" for n in range(6)]
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
-                people.append(PersonStrips(person, split, names, pixels, labels))
+                people.append(PersonStrips(person, split, pixels, labels))
         write_strips(paths.store(dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
         paths.store(dataset).with_name(f"{dataset}_rejects.csv").write_text(
             "person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2)

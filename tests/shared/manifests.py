@@ -11,8 +11,8 @@ from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame
 from faze.data.readers.manifest_columns import INTRINSICS, LENS, POSE, TARGETS
-from faze.data.store.supplementary import write_supplementary
-from faze.data.synthetic.people import PersonAnnotation, annotation_of, cast, write_person
+from faze.data.synthetic.layouts import supplementary, write_arrays
+from faze.data.synthetic.people import cast, write_person
 
 CAMERA = dict(zip(INTRINSICS, (300, 301, 160, 118), strict=True))
 HEAD = dict(zip(POSE, (*raw_data.ROTATION_VECTOR, *raw_data.TRANSLATION_MM), strict=True))
@@ -57,9 +57,9 @@ def write_frames(path: Path, frames: Iterable[Frame]) -> Path:
     return write_table(path, [line_of(frame) for frame in frames])
 
 
-def write_people(root: Path, synthetic: Synthetic) -> list[PersonAnnotation]:
+def write_people(root: Path, synthetic: Synthetic) -> None:
     """Render people into `root`, in both layouts with supplementary annotations, for `write_frames`."""
     people = [write_person(role, synthetic, root / role.layout) for role in cast(synthetic)]
     for layout in RENDERED_LAYOUTS:
-        write_supplementary(root / f"{layout}_supplementary.h5", annotation_of(people, layout).items())
-    return people
+        annotation = {p.role.person_id: supplementary(p) for p in people if p.role.layout == layout}
+        write_arrays(root / f"{layout}_supplementary.h5", annotation)

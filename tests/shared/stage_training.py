@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from stores import PersonStrips, write_strips
 
 from faze.base.run_log import read_events
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import merge, read_config
-from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ def write_store(path: Path, seed: int = 0) -> Path:
     def person(number: int, split: str) -> PersonStrips:
         strips = pixels.integers(0, 256, (12, 64, 256, 3), dtype=np.uint8)
         targets = labels.normal(0, 0.2, (12, 4)).astype(np.float32)
-        return PersonStrips(f"{number:05d}", split, [f"{i}.jpg" for i in range(12)], strips, targets)
+        return PersonStrips(f"{number:05d}", split, strips, targets)
 
     write_strips(path, "gazecapture", [person(1, "train"), person(2, "train"), person(3, "val")])
     return path

@@ -11,10 +11,11 @@ import pytest
 import torch
 from small_model import MODEL, random_people
 from stage_runs import call_stage
+from stores import PersonStrips, write_strips
 
 from faze.base.geometry import rotation_from_pitchyaw
-from faze.data.network_input import to_network
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.network_input import shrink, to_network
+from faze.data.strips import read_store
 from faze.model.dted import DTED
 from faze.model.weights import save_weights
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, estimate, save_estimator
@@ -47,8 +48,8 @@ def stage(tmp_path):
 
 def inputs(person: PersonStrips, most: int):
     rows = chosen(len(person.labels), most)
-    image, labels = to_network(torch.from_numpy(person.pixels[rows]), 32, 128), torch.from_numpy(person.labels[rows])
-    return image, labels, draw_targets(0, len(rows))
+    image = to_network(shrink(torch.from_numpy(person.pixels[rows]), 32, 128))
+    return image, torch.from_numpy(person.labels[rows]), draw_targets(0, len(rows))
 
 
 def test_strips_of_test_people_are_redirected(stage):
@@ -95,8 +96,7 @@ def test_an_estimator_that_knows_somebody_is_refused(stage, capfd):
     assert stage() == 0
     renamed = [dataclasses.replace(person, person_id=f"x{person.person_id}") for person in random_people(*PEOPLE)[::3]]
     write_strips(stage.folder / "known.h5", "gazecapture", renamed)
-    with StripStore(stage.folder / "known.h5") as strips:
-        known = [strips.person_digest("x00011"), strips.person_digest("x00002")]
+    known = [person.digest for person in read_store(stage.folder / "known.h5").people]
     (stage.folder / "redirection.parquet").unlink()
     assert stage(trained_on=known) == 1
     assert "the estimator was trained on 00011" in capfd.readouterr().err

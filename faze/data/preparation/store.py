@@ -19,9 +19,9 @@ from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
 from faze.config.stage_config import Resolved
 from faze.data.preparation.splits import NO_SPLIT, SplitRule, split_rule
-from faze.data.store.layout import UNKNOWN_SOURCE, put_text, text_attribute, whole_hdf5
+from faze.data.store.layout import put_text, whole_hdf5
+from faze.data.strips import UNKNOWN_SOURCE, VALIDITIES, text
 
-VALIDITIES = ("valid", "off_screen", "unknown_screen")
 _OVERHEAD = 1 << 20  # bytes of the store besides its arrays
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 _REMEDY = "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"
@@ -50,10 +50,10 @@ def write_store(
     strips = 0
     with (
         whole_file(rejects) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as text,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as listed,
         whole_hdf5(out, size + _OVERHEAD) as file,
     ):
-        table = csv.writer(text, lineterminator="\n")
+        table = csv.writer(listed, lineterminator="\n")
         table.writerow(("person", "file_name", "reason"))
         put_text(file, dataset=config.dataset.name, pixel_source=pixel_source)
         file.attrs["validities"] = np.array(VALIDITIES, np.bytes_)
@@ -99,7 +99,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
     split_of, settings = split_rule(config.dataset.splits), config.preprocess
     shape = (settings.height_px, settings.width_px, 3)
     with reading(raw, _REMEDY), h5py.File(raw) as file:
-        source = text_attribute(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+        source = text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
         people = ((name, [_part_of(file[name], name, split_of, shape)]) for name in sorted(file))
         return write_store(config, raw, source, out, rejects, people, raw.stat().st_size)
 
@@ -107,7 +107,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
 def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int, int, int]) -> Part:
     """Return a person's strips, or the reason why they cannot be used."""
     pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
-    count, split = len(labels), split_of(name, text_attribute(group.attrs, "split", ""))
+    count, split = len(labels), split_of(name, text(group.attrs, "split", ""))
     reason = "" if split else NO_SPLIT
     if pixels.shape != (count, *shape) or pixels.dtype != np.uint8:
         reason = f"pixels are {pixels.dtype} {pixels.shape}, not uint8 {(count, *shape)} as configured"
@@ -119,9 +119,7 @@ def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int
         "validity": np.full(count, VALIDITIES.index("unknown_screen"), np.uint8),
     }
     own |= {key: group[key][:] for key in own if key in group}
-    device, source = (
-        text_attribute(group.attrs, key, known) for key, known in (("device", ""), ("label_source", "stored"))
-    )
+    device, source = text(group.attrs, "device", ""), text(group.attrs, "label_source", "stored")
     found = {"pixels": pixels, "labels": labels, **own}
     return {
         **{key: array[:0] if reason else array for key, array in found.items()},

@@ -1,4 +1,4 @@
-"""Functions shared by all HDF5 layouts, for files, people and their splits, and text attributes."""
+"""Functions for HDF5 files: whole files, arrays and text attributes."""
 
 import contextlib
 import os
@@ -12,39 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from faze.base.errors import DamagedFile, UserError
 from faze.base.files import whole_file
 
-SPLITS = ("train", "val", "test")
-# Sources of a sample's labels. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head pose by
-# PnP from detected landmarks, intrinsics estimated per device; assumed_camera: intrinsics from a field of view in a
-# manifest, whatever the source of the head pose; stored: already in the HDF5 file that was given, the default.
-LABEL_SOURCES = ("annotated", "supplementary", "estimated", "assumed_camera", "stored")
-# Sources of the pixels of a file. A store that does not state its source is of unknown origin; we cannot license it.
-RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"
 NUMBERS = "iuf"  # kinds of numpy's types
 _PAGE, _LARGE = 4096, 1 << 20  # large arrays begin at a page: a strip of 64 x 256 px then occupies 12 pages, not 13
 _METADATA_BYTES = 1 << 17  # for all that HDF5 itself writes about the next array
-
-
-class PersonGroups:
-    """The people in a file, each stored as an HDF5 group, and their splits."""
-
-    def __init__(self, path: Path | str, default_split: str) -> None:
-        self._path, self._default_split = Path(path), default_split
-        self._splits: dict[str, str] = {}
-
-    def _read_split(self, person: str, group: h5py.Group) -> None:
-        self._splits[person] = text_attribute(group.attrs, "split", self._default_split)
-        if self._splits[person] not in SPLITS:
-            raise UserError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
-
-    def persons(self, split: str | None = None) -> list[str]:
-        """List the people in one split, or in all splits, in sorted order."""
-        return [p for p, s in sorted(self._splits.items()) if split in (None, s)]
-
-    def split(self, person: str) -> str:
-        """Return a person's split: train, val or test."""
-        if person not in self._splits:
-            raise UserError(f"{self._path}: contains no person {person}")
-        return self._splits[person]
 
 
 @contextlib.contextmanager
@@ -70,26 +40,6 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
         os.truncate(temporary, written)
 
 
-@contextlib.contextmanager
-def whole_store(path: Path | str, schema: str, size: int = 0, **texts: str) -> Iterator[h5py.File]:
-    """Yield a new file to fill with people, as `whole_hdf5` does.
-
-    Args:
-        path: Path of the file.
-        schema: Name of the layout.
-        size: Bytes to reserve on the disk in advance.
-        texts: Text attributes of the file.
-
-    Raises:
-        UserError: No person was written.
-    """
-    with whole_hdf5(path, size) as file:
-        put_text(file, schema=schema, **texts)
-        yield file
-        if not len(file):
-            raise UserError(f"{path}: not written, since no person has any data")
-
-
 def _reserve(path: Path, first: int, count: int) -> None:
     """Reserve disk space for a file, so that writing it cannot fail."""
     with path.open("r+b") as file:
@@ -101,14 +51,6 @@ def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
     array = np.asarray(array)
     _reserve(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _METADATA_BYTES)
     group.create_dataset(name, data=array)
-
-
-def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
-    """Create a person's group."""
-    assert split in SPLITS, split
-    group = file.create_group(person)
-    put_text(group, split=split)
-    return group
 
 
 def open_file(path: Path | str) -> h5py.File:
@@ -160,17 +102,6 @@ def group_of(file: h5py.File, path: Path | str, person: str, needed: Iterable[st
         if fault := array_fault(file[person], name, kinds):
             raise UserError(f"{path}: person {person}: {fault}")
     return file[person]
-
-
-def check_schema(file: h5py.File, path: Path, schema: str) -> str:
-    """Check the schema and return the name of the data set; files from the released code have no attributes.
-
-    Raises:
-        UserError: The file has another schema.
-    """
-    if (found := text_attribute(file.attrs, "schema", schema)) != schema:
-        raise UserError(f"{path}: contains {found}, not {schema}")
-    return text_attribute(file.attrs, "dataset", path.stem)
 
 
 def put_text(holder: h5py.File | h5py.Group, **texts: str) -> None:
