@@ -6,8 +6,6 @@ stays frontal, and vice versa. Walks are drawn as videos and as one contact shee
 Shapes: S steps of a walk; H x W pixels, RGB.
 """
 
-import contextlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,30 +177,16 @@ def write_picture(path: Path, picture: Picture) -> None:
 
 
 def write_video(path: Path, frames: Iterator[Picture], fps: int) -> None:
-    """Write an H.264 mp4 that browsers can play while loading.
+    """Write an H.264 mp4 that browsers can play while loading."""
+    import av  # not needed elsewhere
 
-    Raises:
-        UserError: the encoder is not installed.
-    """
-    try:
-        import imageio_ffmpeg  # not needed elsewhere
-    except ImportError:
-        raise UserError("walks need imageio-ffmpeg, which includes an encoder: pip install imageio-ffmpeg") from None
-    first = next(frames)
-    writer = imageio_ffmpeg.write_frames(
-        str(path),
-        (first.shape[1], first.shape[0]),
-        fps=fps,
-        codec="libx264",
-        pix_fmt_out="yuv420p",
-        macro_block_size=2,
-        quality=None,
-        output_params=["-crf", "18", "-threads", "1", "-movflags", "+faststart"],
-    )
-    writer.send(None)
-    with contextlib.closing(writer):
-        for frame in itertools.chain([first], frames):
-            writer.send(np.ascontiguousarray(frame))
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
+        stream = file.add_stream("libx264", fps, {"crf": "18"}, pix_fmt="yuv420p", thread_count=1)
+        for number, frame in enumerate(frames):
+            if not number:
+                stream.height, stream.width = (side + side % 2 for side in frame.shape[:2])
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame))))
+        file.mux(stream.encode())
 
 
 def _block(walk: PersonWalk) -> Picture:

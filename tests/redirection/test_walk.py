@@ -1,7 +1,6 @@
-import re
-import subprocess
 from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pandas as pd
@@ -145,13 +144,11 @@ def test_stage_writes_a_video_per_person_and_a_contact_sheet(folder):
 
 
 def test_videos_are_what_browsers_play(folder):
-    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     run(folder)
     video = folder / "walks" / "mpiigaze_p00.mp4"
-    output = subprocess.run(
-        [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, "-f", "null", "-"], capture_output=True, text=True
-    ).stderr
-    assert "h264" in output and "yuv420p" in output and "15 fps" in output
-    assert re.search(r"frame=\s*8\b", output)  # 5 there, 3 back
+    with av.open(str(video)) as file:
+        stream = file.streams.video[0]
+        assert (stream.codec_context.name, stream.format.name, stream.average_rate) == ("h264", "yuv420p", 15)
+        assert len(list(file.decode(stream))) == 8  # 5 there, 3 back
     head = video.read_bytes()[:4096]
     assert b"moov" in head and head.index(b"moov") < 100  # playable before it is loaded
