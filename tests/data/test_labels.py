@@ -43,7 +43,7 @@ def preprocessed(
     assert call_stage("preprocess", folder, changes, config=defaults(), dataset=dataset, **given, **outputs) == 0
     assert (folder / "rejects.csv").read_text().splitlines() == ["person,file_name,reason"]
     with h5py.File(folder / "strips.h5") as file:
-        assert file.attrs["pixel_source"].decode() == source
+        assert file.attrs["pixel_source"] == source
         return {
             name: ([file.decode() for file in group["file_name"]], group["labels"][:].astype(float))
             for name, group in file.items()

@@ -63,7 +63,7 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
     found = read_store(tmp_path)
     assert list(found) == ["p00", "p01"]
     for name, person in found.items():
-        assert (person["split"], person["label_source"], person["device"]) == (b"test", b"annotated", b"")
+        assert (person["split"], person["label_source"], person["device"]) == ("test", "annotated", "")
         assert person["file_name"].tolist() == [f"{name}/day01/000{i}.jpg".encode() for i in range(3)]
         assert person["frame_index"].tolist() == [0, 1, 2] and person["validity"].tolist() == [2, 2, 2]
         np.testing.assert_allclose(person["labels"], np.tile(pose.labels, (3, 1)), atol=1e-6)
@@ -76,9 +76,9 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
 @pytest.mark.parametrize(
     ("listed", "splits"),
     [
-        (None, [b"train", b"val", b"test"]),
-        ({"test": ["00002"], "train": ["00003"]}, [b"test", b"train", b"test"]),  # 00004 states test
-        ({"val": ["00004"]}, [b"train", b"val", b"val"]),
+        (None, ["train", "val", "test"]),
+        ({"test": ["00002"], "train": ["00003"]}, ["test", "train", "test"]),  # 00004 states test
+        ({"val": ["00004"]}, ["train", "val", "val"]),
     ],
 )
 def test_splits_are_those_of_the_data_or_of_a_list(tmp_path: Path, listed: dict | None, splits: list[bytes]) -> None:
@@ -91,7 +91,7 @@ def test_splits_are_those_of_the_data_or_of_a_list(tmp_path: Path, listed: dict 
         zip(("00002", "00003", "00004"), splits, strict=True)
     )
     assert all(
-        person["label_source"] == b"supplementary" and person["device"] == b"iPad Air" for person in found.values()
+        person["label_source"] == "supplementary" and person["device"] == "iPad Air" for person in found.values()
     )
 
 
@@ -220,11 +220,11 @@ def test_strips_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
         np.testing.assert_array_equal(person["pixels"], PIXELS[name])
         np.testing.assert_array_equal(person["labels"], LABELS[name].astype(np.float32))
         assert person["frame_index"].tolist() == list(range(len(PIXELS[name])))
-        assert (person["split"], person["label_source"]) == (b"test", b"stored")
-    assert copy(tmp_path, splits="stated") == 0 and {p["split"] for p in read_store(tmp_path).values()} == {b"val"}
+        assert (person["split"], person["label_source"]) == ("test", "stored")
+    assert copy(tmp_path, splits="stated") == 0 and {p["split"] for p in read_store(tmp_path).values()} == {"val"}
     (tmp_path / "splits.json").write_text('{"train": ["2", "9"]}')
     assert copy(tmp_path, splits=str(tmp_path / "splits.json")) == 0
-    assert [person["split"] for person in read_store(tmp_path).values()] == [b"val", b"train"]
+    assert [person["split"] for person in read_store(tmp_path).values()] == ["val", "train"]
 
 
 def test_what_our_own_file_contains_is_kept(tmp_path: Path) -> None:

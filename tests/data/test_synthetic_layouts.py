@@ -6,18 +6,17 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from manifests import write_people
-from one_frame import normalize_pose
 from scipy.io import loadmat
 from truth import annotated_labels
 
-from faze.config.parameters import Synthetic
+from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
 from faze.config.validation import read_config
-from faze.data.readers import Frame, Reader
-from faze.data.readers.gazecapture import GazeCapture
-from faze.data.synthetic.layouts import truth
-from faze.data.synthetic.people import cast, sample_frames
+from faze.data.normalization.pose import normalize_poses
+from faze.data.readers.gazecapture import open_gazecapture
+from faze.data.readers.mpiigaze import open_mpiigaze
+from faze.data.readers.person import Person
+from faze.data.synthetic.layouts import supplementary, truth, write_arrays
+from faze.data.synthetic.people import cast, sample_frames, write_person
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
 CHANGES = dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 5, "gazecapture_train_frames": None}
@@ -27,29 +26,35 @@ TINY: Synthetic = read_config().synthetic.model_copy(update=CHANGES)
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("raw")
-    write_people(root, TINY)
+    people = [write_person(role, TINY, root / role.layout) for role in cast(TINY)]
+    for layout in RENDERED_LAYOUTS:
+        annotation = {person.role.person_id: supplementary(person) for person in people if person.role.layout == layout}
+        write_arrays(root / f"{layout}_supplementary.h5", annotation)
     return root
 
 
-def frames(reader: Reader) -> list[Frame]:
-    entries = [entry for person in reader.persons() for entry in reader.entries(person)]
-    assert entries and all(isinstance(entry, Frame) for entry in entries), entries
-    return entries
-
-
-def test_readers_labels_are_the_annotated_ones_and_near_the_truth(raw: Path) -> None:
+@pytest.fixture(scope="module")
+def read(raw: Path) -> list[Person]:
+    """Read all people: as MPIIFaceGaze with either annotation, and as GazeCapture."""
     readers = (
-        open_mpiifacegaze(raw / "mpiifacegaze", None),
-        open_mpiifacegaze(raw / "mpiifacegaze", raw / "mpiifacegaze_supplementary.h5"),
-        GazeCapture(raw / "gazecapture", raw / "gazecapture_supplementary.h5"),
+        open_mpiigaze(raw / "mpiifacegaze", None),
+        open_mpiigaze(raw / "mpiifacegaze", raw / "mpiifacegaze_supplementary.h5"),
+        open_gazecapture(raw / "gazecapture", raw / "gazecapture_supplementary.h5"),
     )
+    people = [read() for reader in readers for read in reader.values()]
+    assert len(people) == 5 and not any(reason for person in people for reason in person.reasons)
+    return people
+
+
+def test_readers_labels_are_the_annotated_ones_and_near_the_truth(read: list[Person]) -> None:
     people = {role.person_id: sample_frames(role, TINY) for role in cast(TINY)}
-    for reader in readers:
-        for frame in frames(reader):
-            person = people[frame.person_id]
-            row = person.file_names.index(frame.file_name)
-            pose = frame.rotation_vector, frame.translation_mm
-            found = normalize_pose(*pose, frame.inner_eye_corners_mm, frame.gaze_target_mm).labels
+    for frames in read:
+        person = people[frames.name]
+        labels = normalize_poses(frames.poses[:, :3], frames.poses[:, 3:], frames.corners_mm, frames.targets_mm)[
+            0
+        ].labels
+        for file, found in zip(frames.files, poses.labels, strict=True):
+            row = person.file_names.index(file)
             np.testing.assert_allclose(found, annotated_labels(person)[row], atol=1e-6)
             known = truth(person)
             off = np.abs(found - known["labels"][row])
