@@ -78,7 +78,6 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
     [
         (None, [b"train", b"val", b"test"]),
         ({"test": ["00002"], "train": ["00003"]}, [b"test", b"train", b"test"]),  # 00004 states test
-        ({"val": ["00004"]}, [b"train", b"val", b"val"]),
     ],
 )
 def test_splits_are_those_of_the_data_or_of_a_list(tmp_path: Path, listed: dict | None, splits: list[bytes]) -> None:
