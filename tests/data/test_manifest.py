@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -9,17 +10,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import raw_data
-from manifests import CAMERA, HEAD, LINE, TARGET, lines, rows_of, write_images, write_table
+from manifests import CAMERA, HEAD, LINE, TARGET, lines, write_images, write_table
 from scipy.io import savemat
 
 from faze.base.errors import UserError
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, gaze_origins_mm, normalize_poses
-from faze.data.readers.gazecapture import open_gazecapture
+from faze.data.normalization.pose import (
+    INNER_EYE_CORNERS_6_MM,
+    INNER_EYE_CORNERS_14_MM,
+    gaze_origins_mm,
+    normalize_poses,
+)
+from faze.data.readers.columns import LENS
 from faze.data.readers.manifest import needs_landmarks, read_manifest
-from faze.data.readers.mpiigaze import open_mpiigaze
 from faze.data.readers.person import Person
 from faze.data.readers.screen import read_screen
+from faze.data.readers.supplementary import write_supplementary
 
+NO_CAMERA, NO_TARGET = dict.fromkeys(CAMERA), dict.fromkeys(TARGET)  # without these columns
 PAGE = Path(__file__).parents[2] / "docs/how-to/own-frames.md"
 SCREEN = "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, 0]\n"
 OPENCV = """%YAML:1.0
@@ -56,47 +63,44 @@ def refusal(path: Path) -> str:
     return str(refused.value)
 
 
-def without(*names: str) -> dict[str, None]:
-    return dict.fromkeys(names)
-
-
 def check_same(ours: Person, its: Person) -> None:
-    """Compare everything except what a manifest with targets in mm cannot contain: screen and device."""
-    assert (ours.name, ours.files, ours.reasons, ours.split) == (its.name, its.files, its.reasons, its.split or "test")
+    for name in ("name", "files", "reasons", "split", "source"):
+        assert getattr(ours, name) == getattr(its, name)
     for name in ("cameras", "distortions", "poses", "targets_mm"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(its, name), name)
-    np.testing.assert_array_equal(ours.corners_mm, np.broadcast_to(its.corners_mm, ours.corners_mm.shape))
 
 
-def test_manifest_equals_the_other_layouts_to_the_bit(tmp_path: Path) -> None:
-    raw_data.write_mpiifacegaze(tmp_path / "mpii")
-    raw_data.write_gazecapture(tmp_path / "capture", tmp_path / "capture.h5")
-    mpii, capture = (
-        open_mpiigaze(tmp_path / "mpii", None),
-        open_gazecapture(tmp_path / "capture", tmp_path / "capture.h5"),
-    )
-    for folder, people in (("mpii", mpii), ("capture", capture)):
-        its = [person() for person in people.values()]
-        path = write_table(tmp_path / folder / "frames.csv", [row for person in its for row in rows_of(person)])
-        assert not needs_landmarks(path)
-        for ours, other in zip(read_manifest(path), its, strict=True):
-            check_same(ours, other)
-            assert ours.source == "annotated" and ours.device == ""
-    unposed = [{name: row[name] for name in row if name not in (*HEAD, "face_model")} for row in rows_of(its[0])]
-    path = write_table(tmp_path / "capture/unposed.csv", unposed)
-    assert needs_landmarks(path) and "has no head poses" in refusal(path) and "faze landmarks" in refusal(path)
-    (ours,) = read_manifest(path, tmp_path / "capture.h5")
-    check_same(ours, its[0])
-    assert ours.source == "supplementary"
+def test_numbers_are_read_to_the_bit(path: Path) -> None:
+    lens = dict(zip((*LENS, "k3"), raw_data.DISTORTION, strict=True))
+    files = [f"img/000{i}.jpg" for i in range(3)]
+    expected = replace(raw_data.annotation(path.parent, files), name="anna", split="val", source="annotated")
+    for model, corners_mm in (("faze", INNER_EYE_CORNERS_14_MM), ("mpiigaze", INNER_EYE_CORNERS_6_MM)):
+        anna = read(write_table(path, lines(split="Val", face_model=model, **lens)))
+        check_same(anna, expected)
+        np.testing.assert_array_equal(anna.corners_mm, [corners_mm] * 3)
+    rows = [*lines(), *lines(1, person="ben")]
+    rows[-1]["image"] = "img/ben.jpg"
+    anna, ben = read_manifest(write_table(path, rows))
+    assert (anna.split, ben.name, ben.files) == ("test", "ben", ["img/ben.jpg"]) and not anna.distortions.any()
+
+
+def test_head_poses_of_faze_landmarks(path: Path) -> None:
+    lens = dict(zip((*LENS, "k3"), raw_data.DISTORTION, strict=True))
+    annotation = replace(raw_data.annotation(path.parent, [f"img/000{i}.jpg" for i in range(3)]), name="anna")
+    write_supplementary(path.with_suffix(".h5"), [annotation])
+    posed = write_table(path.with_name("posed.csv"), lines())
+    write_table(path, lines(**dict.fromkeys(HEAD), **lens))
+    assert needs_landmarks(path) and not needs_landmarks(posed)
+    assert "has no head poses" in refusal(path) and "faze landmarks" in refusal(path)
+    check_same(read_manifest(path, path.with_suffix(".h5"))[0], replace(annotation, split="test"))
     (anna,) = read_manifest(path, posed=False)
     assert np.isnan(anna.poses).all() and anna.reasons == [""] * 3
-    write_table(path, [*unposed, unposed[0] | {"image": "00002/new.jpg"}, unposed[1] | {"fx_px": 310, "image": "a"}])
-    unknown = read_manifest(path, tmp_path / "capture.h5")[0].reasons[3:]
-    assert all("run `faze landmarks` again" in reason for reason in unknown)
-    write_table(path, [unposed[0] | {"fx_px": 310}])
-    assert "another camera" in read_manifest(path, tmp_path / "capture.h5")[0].reasons[0]
     with pytest.raises(UserError, match="remove one of them"):
-        read_manifest(tmp_path / "capture/frames.csv", tmp_path / "capture.h5")
+        read_manifest(posed, path.with_suffix(".h5"))
+    write_table(path, lines(4, **dict.fromkeys(HEAD), **lens | {"fx_px": 310}))
+    reasons = read_manifest(path, path.with_suffix(".h5"))[0].reasons
+    assert all("another camera: run `faze landmarks` again" in reason for reason in reasons[:3])
+    assert "not in the supplementary annotation: run `faze landmarks` again" in reasons[3]
 
 
 def test_camera_files(path: Path) -> None:
@@ -105,7 +109,7 @@ def test_camera_files(path: Path) -> None:
     matrices = {"cameraMatrix": raw_data.CAMERA_MATRIX, "distCoeffs": raw_data.DISTORTION[None]}
     savemat(path.parent / "cam.mat", matrices)
     for name in ("cam.yaml", "ros.yml", "cam.mat", str(path.parent / "cam.mat")):
-        anna = read(write_table(path, lines(camera=name, **without(*CAMERA))))
+        anna = read(write_table(path, lines(camera=name, **NO_CAMERA)))
         assert anna.reasons == [""] * 3
         np.testing.assert_array_equal(anna.cameras, np.tile(raw_data.CAMERA_MATRIX, (3, 1, 1)))
         np.testing.assert_array_equal(anna.distortions[:, :5], np.tile(raw_data.DISTORTION, (3, 1)))
@@ -116,7 +120,7 @@ def test_field_of_view_gives_an_assumed_camera(path: Path) -> None:
     """Half of 320 px at 45 degrees: the focal length is 160 px. EXIF orientation 6 exchanges the sides."""
     raw_data.write_file(path.parent / "img/0001.jpg", raw_data.with_exif(raw_data.jpeg(1), 6))
     raw_data.write_file(path.parent / "img/0002.jpg", cv2.imencode(".png", np.zeros((48, 64), np.uint8))[1].tobytes())
-    rows = lines(5, hfov_deg=90, **without(*CAMERA))
+    rows = lines(5, hfov_deg=90, **NO_CAMERA)
     raw_data.write_file(path.parent / "img/0004.jpg", b"GIF89a")
     anna = read(write_table(path, rows))
     expected = [[160, 159.5, 119.5], [120, 119.5, 159.5], [32, 31.5, 23.5]]
@@ -128,7 +132,7 @@ def test_field_of_view_gives_an_assumed_camera(path: Path) -> None:
 def test_screen_converts_pixels(path: Path) -> None:
     """The middle of a 345 x 194 mm screen, 10 mm below a camera centred above it: 107 mm below the camera."""
     raw_data.write_file(path.parent / "screen.yaml", SCREEN)
-    rows = lines(4, **without(*TARGET))
+    rows = lines(4, **NO_TARGET)
     for row, (x, y) in zip(rows, [(960, 540), (0, 0), (1920, 0), (1921, 0)], strict=True):
         row |= {"target_x_px": x, "target_y_px": y}
     anna = read(write_table(path, rows))
@@ -142,7 +146,7 @@ def test_gaze_angles_are_returned_exactly(path: Path, unit: str, angles: list[fl
     origin = gaze_origins_mm(np.zeros((1, 3)), np.array([[0, 0, 600.0]]), INNER_EYE_CORNERS_14_MM[None])[0]
     head = dict(zip(HEAD, [0, 0, 0, *([0, 0, 1200] - origin)], strict=True))
     gaze = {f"gaze_pitch_{unit}": angles[0], f"gaze_yaw_{unit}": angles[1]}
-    anna = read(write_table(path, lines(1, **without(*TARGET), **head, **gaze)))
+    anna = read(write_table(path, lines(1, **NO_TARGET, **head, **gaze)))
     poses, _ = normalize_poses(anna.poses[:, :3], anna.poses[:, 3:], anna.corners_mm, anna.targets_mm)
     np.testing.assert_allclose(poses.labels[0, :2], angles if unit == "rad" else np.radians(angles), atol=1e-12)
 
@@ -152,16 +156,12 @@ def test_gaze_angles_are_returned_exactly(path: Path, unit: str, angles: list[fl
     [
         (2, 0, 1),
         ("2026-11-28T00:00:02", "2026-11-28T02:00:01+02:00", "2026-11-28 00:00:01.5Z"),
-        pd.to_datetime(["2026-11-28", "2026-11-26", "2026-11-27"]),
     ],
 )
 def test_frames_are_in_the_order_of_session_and_time(path: Path, times: tuple) -> None:
     rows = [row | {"session": session, "time_s": t} for row, session, t in zip(lines(), "bab", times, strict=True)]
     expected = ["img/0002.jpg", "img/0000.jpg", "img/0001.jpg"]
     assert read(write_table(path, rows)).files == expected
-    parquet = path.with_suffix(".parquet")
-    pd.DataFrame(rows).to_parquet(parquet)
-    assert read(parquet).files == expected
     rows[1]["time_s"] = "01/02/2026 10:00"
     assert "line 3, column time_s" in "".join(read(write_table(path, rows)).reasons)
 
@@ -224,62 +224,46 @@ def test_parquet_gives_the_same_frames(path: Path, index: str | None) -> None:
     ]
 
 
-def renamed(old: str, new: str) -> dict[str, object]:
-    return {old: None, new: LINE[old]}
-
-
 # Cells of all lines that make the file unusable, and words of the message.
-FILE_FAULTS: dict[str, tuple[Callable[[], list], str]] = {
-    "no image": (lambda: [{"person": "a"} | LINE], "line 1: has no column 'image'"),
-    "no camera": (lambda: lines(**without(*CAMERA)), "has no columns for the camera: add camera; or fx_px"),
-    "half a camera": (lambda: lines(cy_px=None), "has fx_px, fy_px, cx_px, but not cy_px"),
-    "two cameras": (lambda: lines(hfov_deg=60), "fx_px and hfov_deg describe the camera in two ways"),
-    "lens without camera": (
-        lambda: lines(hfov_deg=60, k1=0, k2=0, p1=0, p2=0, **without(*CAMERA)),
-        "k1, k2, p1, p2 belong to fx_px",
-    ),
-    "k3 alone": (lambda: lines(k3=0), "has k3, but not k1"),
-    "no target": (lambda: lines(**without(*TARGET)), "has no columns for the gaze target: add target_x_mm"),
-    "two targets": (
-        lambda: lines(gaze_pitch_rad=0, gaze_yaw_rad=0),
-        "target_x_mm and gaze_pitch_rad describe the gaze target in two ways",
-    ),
-    "half a pose": (lambda: lines(head_rz=None), "but not head_rz: add the missing columns"),
-    "a column twice": (lambda: lines(Person="ben"), "line 1: two columns are called 'person'"),
-    "typing error": (lambda: lines(slpit="train"), "unknown column 'slpit': did you mean 'split'?"),
-    "unknown unit": (lambda: lines(**renamed("target_x_mm", "target_x_cm")), "rename it to 'target_x_mm'"),
-    "no unit": (lambda: lines(**renamed("fx_px", "fx")), "column 'fx' has an unknown unit"),
-    "head in degrees": (lambda: lines(**renamed("head_rx", "head_rx_deg")), "rename it to 'head_rx'"),
-    "unknown split": (lambda: lines(split="training"), "line 2, column split is 'training': not one of train, val"),
-    "two splits": (
-        lambda: [row | {"split": split} for row, split in zip(lines(), ("train", "train", "val"), strict=True)],
-        "line 4, column split is 'val': the person is in another split",
-    ),
-    "no person": (lambda: lines(person=" "), "line 2, column person is '': the person is missing"),
-    "person with a slash": (lambda: lines(person="a/b"), "line 2, column person is 'a/b'"),
-    "two people in an image": (
-        lambda: lines(2) + [lines(1)[0] | {"person": "ben"}],
-        "line 4, column person is 'ben': an earlier line states another person",
-    ),
-    "targets in m": (lambda: lines(target_x_mm=-0.03, target_y_mm=0.08, target_z_mm=0), "in m; multiply them by 1000"),
-    "targets in cm": (
-        lambda: [row | {"target_x_mm": i, "target_y_mm": 8} for i, row in enumerate(lines(12))],
-        "seem to be in cm; multiply them by 10",
-    ),
-    "targets in nm": (lambda: lines(target_x_mm=1e9), "the target is more than 100 m away"),
-    "gaze in degrees": (
-        lambda: lines(**without(*TARGET), gaze_pitch_rad=12.5, gaze_yaw_rad=0),
-        "column gaze_pitch_rad is '12.5': more than 1.57 rad: if it is in degrees, call the column gaze_pitch_deg",
-    ),
-    "pose in degrees": (lambda: lines(head_rx=20), "turns the head by more than a full turn"),
-    "no screen": (lambda: lines(**without(*TARGET), target_x_px=1, target_y_px=1), "targets in px need screen.yaml"),
-}
+FILE_FAULTS: list[tuple[dict[str, object], str]] = [
+    ({"person": None}, "line 1: has no column 'person'"),
+    (NO_CAMERA, "has no columns for the camera: add camera; or fx_px"),
+    ({"cy_px": None}, "has fx_px, fy_px, cx_px, but not cy_px: add the missing columns"),
+    ({"hfov_deg": 60}, "fx_px and hfov_deg describe the camera in two ways: keep one of them"),
+    (NO_CAMERA | {"hfov_deg": 60} | dict.fromkeys(LENS, 0), "k1, k2, p1, p2 belong to fx_px"),
+    ({"Person": "ben"}, "line 1: two columns are called 'person'"),
+    ({"slpit": "train"}, "unknown column 'slpit': did you mean 'split'?"),
+    ({"target_x_mm": None, "target_x_cm": 1}, "convert the values if necessary, and rename it to 'target_x_mm'"),
+    ({"split": "training"}, "line 2, column split is 'training': not one of train, val, test"),
+    ({"person": " "}, "line 2, column person is '': the person is missing"),
+    ({"person": "a/b"}, "line 2, column person is 'a/b'"),
+    ({"target_x_mm": -0.03, "target_y_mm": 0.08, "target_z_mm": 0}, "seem to be in m; multiply them by 1000"),
+    ({"target_x_mm": 1e9}, "the target is more than 100 m away: write it in mm"),
+    (NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0}, "if it is in degrees, call the column gaze_pitch_deg"),
+    ({"head_rx": 20}, "turns the head by more than a full turn"),
+    (NO_TARGET | {"target_x_px": 1, "target_y_px": 1}, "targets in px need screen.yaml beside it"),
+]
 
 
-@pytest.mark.parametrize("name", FILE_FAULTS)
-def test_fault_of_the_file_is_one_sentence(path: Path, name: str) -> None:
-    rows, words = FILE_FAULTS[name]
-    assert words in refusal(write_table(path, rows()))
+@pytest.mark.parametrize(("cells", "words"), FILE_FAULTS)
+def test_fault_of_the_file_is_one_sentence(path: Path, cells: dict[str, object], words: str) -> None:
+    assert words in refusal(write_table(path, lines(**cells)))
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "words"),
+    [
+        ("split", ["train", "train", "val"], "line 4, column split is 'val': the person is in another split"),
+        ("target_x_mm", range(12), "seem to be in cm; multiply them by 10"),
+        ("image", ["a", "b", "a"], "line 4, column person is 'ben': an earlier line states another person"),
+    ],
+)
+def test_lines_that_contradict_each_other_are_one_sentence(path: Path, column: str, cells: list, words: str) -> None:
+    rows = lines(len(cells), target_y_mm=8, target_z_mm=-2)
+    for row, cell in zip(rows, cells, strict=True):
+        row[column] = cell
+    rows[-1]["person"] = "ben" if column == "image" else "anna"
+    assert words in refusal(write_table(path, rows))
 
 
 @pytest.mark.parametrize(
@@ -287,8 +271,7 @@ def test_fault_of_the_file_is_one_sentence(path: Path, name: str) -> None:
     [
         ("empty.csv", b"", "is empty"),
         ("header.csv", ",".join(("image", *LINE)).encode(), "no lines"),
-        ("utf16.csv", b"\xff\xfei\0m\0", "save the table again, as CSV in UTF-8"),
-        ("excel.csv", b"PK\x03\x04\0\0", "has no column 'image'"),
+        ("utf16.csv", "image\tperson\n".encode("utf-16"), "save the table again, as CSV in UTF-8"),
         ("open.csv", b'image,person\n"a.jpg,anna\n', "cannot be read"),
         ("no.parquet", b"PAR1" + bytes(20), "cannot be read"),
     ],
@@ -299,40 +282,33 @@ def test_files_that_are_no_tables(tmp_path: Path, name: str, content: bytes, wor
 
 
 # Cells of the second line that make it a reject, and words of the reason.
-LINE_FAULTS: dict[str, tuple[dict[str, object], str]] = {
-    "text": ({"fx_px": "wide"}, "line 3, column fx_px is 'wide': not a finite number"),
-    "empty": ({"head_rx": ""}, "line 3, column head_rx is ''"),
-    "not finite": ({"target_z_mm": "nan"}, "column target_z_mm is 'nan': not a finite number"),
-    "decimal comma": ({"target_z_mm": "1,5"}, "write a decimal point"),
-    "thousands separator": ({"head_z_mm": "1,400.0"}, "no thousands separator"),
-    "underscore": ({"target_z_mm": "1_5"}, "not a finite number"),
-    "other digits": ({"target_z_mm": "٣"}, "not a finite number"),
-    "too many cells": ({"head_z_mm": "400", None: ["x"]}, "line 3: has more cells than line 1 has columns"),
-    "absolute path": ({"image": "/etc/passwd"}, "column image is '/etc/passwd': path leads out of the data folder"),
-    "outside": ({"image": "a/../../b.jpg"}, "path leads out of the data folder"),
-    "no image": ({"image": ""}, "line 3, column image is ''"),
-    "backslash": ({"image": "img\\0001.jpg"}, "write / between folders"),
-    "focal length": ({"fy_px": -3}, "line 3: a focal length must be positive"),
-    "face model": ({"face_model": "mine"}, "column face_model is 'mine': not one of faze, mpiigaze"),
-    "head in m": ({"head_x_mm": 0, "head_y_mm": 0, "head_z_mm": 0.6}, "is it in m?"),
-    "head in cm": ({"head_x_mm": 0, "head_y_mm": 0, "head_z_mm": 60}, "is it in cm?"),
-    "head behind the camera": ({"head_z_mm": -600}, "line 3: head pose is behind the camera"),
-    "head from behind": ({"head_rx": 0, "head_ry": 3, "head_rz": 0}, "the head faces away from the camera"),
-    "target behind the head": ({"target_z_mm": 2000}, "the gaze points away from the camera"),
-    "no target": (dict.fromkeys(TARGET, 0), "gaze target is (0, 0, 0), which marks a missing one"),
-}
+LINE_FAULTS: list[tuple[dict[str, object], str]] = [
+    ({"fx_px": "wide"}, "line 3, column fx_px is 'wide': not a finite number"),
+    ({"head_rx": ""}, "line 3, column head_rx is ''"),
+    ({"target_z_mm": "nan"}, "column target_z_mm is 'nan': not a finite number"),
+    ({"target_z_mm": "1,5"}, "write a decimal point"),
+    ({"head_z_mm": "1,400.0"}, "no thousands separator"),
+    ({"face_model": "faze,x"}, "line 3: has more cells than line 1 has columns"),
+    ({"image": "/etc/passwd"}, "column image is '/etc/passwd': path leads out of the data folder"),
+    ({"image": "a/../../b.jpg"}, "path leads out of the data folder"),
+    ({"image": ""}, "line 3, column image is ''"),
+    ({"image": "img\\0001.jpg"}, "write / between folders"),
+    ({"fy_px": -3}, "line 3: a focal length must be positive"),
+    ({"face_model": "mine"}, "column face_model is 'mine': not one of faze, mpiigaze"),
+    ({"head_x_mm": 0, "head_y_mm": 0, "head_z_mm": 0.6}, "is it in m?"),
+    ({"head_z_mm": -600}, "line 3: head pose is behind the camera"),
+    ({"head_rx": 0, "head_ry": 3, "head_rz": 0}, "the head faces away from the camera"),
+    ({"target_z_mm": 2000}, "the gaze points away from the camera"),
+    (dict.fromkeys(TARGET, 0), "gaze target is (0, 0, 0), which marks a missing one"),
+]
 
 
-@pytest.mark.parametrize("name", LINE_FAULTS)
-def test_fault_of_a_line_is_a_reject(path: Path, name: str) -> None:
-    cells, words = LINE_FAULTS[name]
+@pytest.mark.parametrize(("cells", "words"), LINE_FAULTS)
+def test_fault_of_a_line_is_a_reject(path: Path, cells: dict[str, object], words: str) -> None:
     rows = lines(face_model="faze")
     rows[1] |= cells
-    surplus = rows[1].pop(None, [])
     write_table(path, rows)
-    text = path.read_text().splitlines()
-    text[2] = ",".join([text[2], *surplus])
-    path.write_text("\n".join(text))
+    path.write_text(path.read_text().replace('"faze,x"', "faze,x"))
     first, second, third = read(path).reasons
     assert words in second and second.startswith("line 3") and (first, third) == ("", "")
 
@@ -360,14 +336,14 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     for name, (content, _) in files.items():
         if content:
             raw_data.write_file(path.parent / name, content)
-    found = reasons_by(path, "camera", list(files), **without(*CAMERA))
+    found = reasons_by(path, "camera", list(files), **NO_CAMERA)
     for reason, (_, words) in zip(found, files.values(), strict=True):
         assert words in reason and bool(words) == bool(reason)
-    (reason,) = reasons_by(path, "hfov_deg", [1.2], **without(*CAMERA))
+    (reason,) = reasons_by(path, "hfov_deg", [1.2], **NO_CAMERA)
     assert "not between 20 and 150 degrees: is it in radians?" in reason
     raw_data.write_file(path.parent / "a.yaml", SCREEN)
     pixels = {"target_x_px": 1, "target_y_px": 1}
-    first, second, third = reasons_by(path, "screen", ["a.yaml", "", "b.yaml"], **without(*TARGET), **pixels)
+    first, second, third = reasons_by(path, "screen", ["a.yaml", "", "b.yaml"], **NO_TARGET, **pixels)
     assert not first and "column screen is ''" in second and "b.yaml: cannot be read" in third
 
 
@@ -375,14 +351,12 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     ("old", "new", "words"),
     [
         ("width_mm: 345\n", "", "width_mm: the keys are width_mm"),
-        ("width_mm", "width", "lacks or does not know width, width_mm"),
         ("345", "34.5", "width_mm and height_mm"),
         ("1920", "0", "must be at least 1"),
         ("1920", "wide", "each key must be a number"),
         ("1920", "1080", "which is not square: are width and height exchanged?"),
         ("[172.5, 10, 0]", "[172.5, 10]", "lists of three"),
         ("[172.5, 10, 0]", "[172500, 10, 0]", "more than 5 m from the camera: write it in mm"),
-        (SCREEN, "- 1", "contains no keys and values"),
         (SCREEN, "a: [", "cannot be read"),
     ],
 )
@@ -404,7 +378,5 @@ def test_examples_of_the_page_are_read(tmp_path: Path) -> None:
     raw_data.write_file(tmp_path / "complete.csv", complete)
     (anna,) = read_manifest(tmp_path / "smallest.csv", posed=False)
     np.testing.assert_allclose(anna.targets_mm[0], [0, 107, 0], atol=1e-12)
-    corner = read_screen(tmp_path / "screen.yaml").to_mm(np.array([[1920.0, 0]]))
-    np.testing.assert_allclose(corner, [[-172.5, 10, 0]], atol=1e-12)
     anna, ben = read_manifest(tmp_path / "complete.csv")
     assert (anna.split, anna.reasons, ben.split, ben.reasons) == ("test", [""], "train", [""])

@@ -50,9 +50,7 @@ def test_readers_labels_are_the_annotated_ones_and_near_the_truth(read: list[Per
     people = {role.person_id: sample_frames(role, TINY) for role in cast(TINY)}
     for frames in read:
         person = people[frames.name]
-        labels = normalize_poses(frames.poses[:, :3], frames.poses[:, 3:], frames.corners_mm, frames.targets_mm)[
-            0
-        ].labels
+        poses, _ = normalize_poses(frames.poses[:, :3], frames.poses[:, 3:], frames.corners_mm, frames.targets_mm)
         for file, found in zip(frames.files, poses.labels, strict=True):
             row = person.file_names.index(file)
             np.testing.assert_allclose(found, annotated_labels(person)[row], atol=1e-6)

@@ -1,15 +1,12 @@
-"""Write manifests: from a table of cells, or of the frames that another reader found."""
+"""Write manifests from tables of cells; by default, those of `raw_data`."""
 
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import raw_data
 
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
-from faze.data.readers.columns import INTRINSICS, LENS, POSE, TARGETS
-from faze.data.readers.person import Person
+from faze.data.readers.columns import INTRINSICS, POSE, TARGETS
 
 CAMERA = dict(zip(INTRINSICS, (300, 301, 160, 118), strict=True))
 HEAD = dict(zip(POSE, (*raw_data.ROTATION_VECTOR, *raw_data.TRANSLATION_MM), strict=True))
@@ -35,16 +32,3 @@ def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
 def write_images(folder: Path, count: int = 3) -> None:
     for i in range(count):
         raw_data.write_file(folder / f"img/{i:04d}.jpg", raw_data.jpeg(i))
-
-
-def rows_of(person: Person) -> list[dict[str, object]]:
-    """Describe the frames of another reader; repr keeps every bit of a number."""
-    names = (*INTRINSICS, *LENS, "k3", *TARGETS["mm"], *POSE)
-    intrinsics = person.cameras[:, [0, 1, 0, 1], [0, 1, 2, 2]]
-    numbers = np.column_stack([intrinsics, person.distortions, person.targets_mm, person.poses]).tolist()
-    is_six = np.array_equal(person.corners_mm, INNER_EYE_CORNERS_6_MM)
-    texts = {"person": person.name, "split": person.split or "test", "face_model": "mpiigaze" if is_six else "faze"}
-    return [
-        {"image": file} | texts | dict(zip(names, map(repr, row), strict=True))
-        for file, row in zip(person.files, numbers, strict=True)
-    ]
