@@ -36,6 +36,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
+
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.data.readers.screen import read_screen
@@ -88,6 +90,7 @@ def main(
         table: CSV to write
         overlay: mp4 to write, of a single video or camera
     """
+    torch.set_num_threads(1)  # for one strip at a time, more threads take longer
     camera = read_lens(lens, focal_px, hfov_deg)
     sources = sources_to_read(inputs, camera_index, table, overlay, lens or focal_px or hfov_deg)
     check_paths([table, overlay], [*(source.path for source in sources), model, person, lens, landmarker, screen])
