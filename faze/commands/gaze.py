@@ -35,6 +35,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.data.readers.screen import read_screen
@@ -76,6 +78,7 @@ def main(
         table: CSV to write
         overlay: mp4 to write, of a single video or camera
     """
+    torch.set_num_threads(1)  # for one strip at a time, more threads take longer
     if (camera_index is None) != bool(inputs):
         raise UserError("pass images, videos or manifests, or --camera-index, but not both")
     camera = read_lens(lens, focal_px, hfov_deg)
