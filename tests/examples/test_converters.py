@@ -19,11 +19,11 @@ import raw_data
 from one_frame import normalize_pose
 
 from faze.config.parameters import NormalizedCamera
-from faze.data.normalization.pose import gaze_origins_mm
-from faze.data.preparation.strip_maker import StripMaker
-from faze.data.readers import Frame
-from faze.data.readers.manifest import Manifest, needs_landmarks
-from faze.data.readers.manifest_lines import ManifestLines
+from faze.data.normalization.images import read_image
+from faze.data.normalization.pose import NormalizedPose, gaze_origins_mm
+from faze.data.normalization.warp import make_strip
+from faze.data.readers.manifest import needs_landmarks, read_manifest
+from faze.data.readers.person import Person
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH_PX, HEIGHT_PX = raw_data.WIDTH_PX, raw_data.HEIGHT_PX
@@ -39,24 +39,27 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def frames_of(manifest: Path, person: str) -> list[Frame]:
-    found = list(Manifest(manifest, None).entries(person))
-    assert all(isinstance(frame, Frame) for frame in found), found
-    return found
+def frames_of(manifest: Path, name: str) -> list[Person]:
+    """Return a person's frames, each as a person of one frame."""
+    (person,) = [person for person in read_manifest(manifest) if person.name == name]
+    assert not any(person.reasons), person.reasons
+    return [person[row : row + 1] for row in range(len(person.files))]
 
 
-def origin_of(frame: Frame) -> np.ndarray:
-    pose = frame.rotation_vector[None], frame.translation_mm[None], frame.inner_eye_corners_mm[None]
-    return gaze_origins_mm(*pose)[0]
+def people_of(manifest: Path) -> list[str]:
+    return [person.name for person in read_manifest(manifest)]
 
 
-def labels_of(frame: Frame) -> np.ndarray:
-    pose = frame.rotation_vector, frame.translation_mm, frame.inner_eye_corners_mm
-    return normalize_pose(*pose, frame.gaze_target_mm).labels
+def origin_of(frame: Person) -> np.ndarray:
+    return gaze_origins_mm(frame.poses[:, :3], frame.poses[:, 3:], frame.corners_mm)[0]
 
 
-def rotation_of(frame: Frame) -> np.ndarray:
-    return cv2.Rodrigues(frame.rotation_vector)[0]
+def pose_of(frame: Person) -> NormalizedPose:
+    return normalize_pose(frame.poses[0, :3], frame.poses[0, 3:], frame.corners_mm[0], frame.targets_mm[0])
+
+
+def rotation_of(frame: Person) -> np.ndarray:
+    return cv2.Rodrigues(frame.poses[0, :3])[0]
 
 
 # ETH-XGaze
@@ -109,13 +112,13 @@ def xgaze(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_xgaze_people_images_and_splits(xgaze: Path) -> None:
-    manifest = Manifest(xgaze, None)
-    assert manifest.persons() == ["subject0000", "subject0004"]
+    manifest = people_of(xgaze)
+    assert manifest == ["subject0000", "subject0004"]
     frames = frames_of(xgaze, "subject0004")  # frame0001 has no images
     folder = "ETH-XGaze/data/train/subject0004"
     names = [f"{folder}/{name}" for name in ("frame0000/cam00.JPG", "frame0000/cam03.JPG", "frame0002/cam00.JPG")]
-    assert [frame.file_name for frame in frames][:3] == names and len(frames) == 4
-    assert all(frame.image_path.is_file() for frame in frames)
+    assert [frame.files[0] for frame in frames][:3] == names and len(frames) == 4
+    assert all((frame.folder / frame.files[0]).is_file() for frame in frames)
     assert (frames[0].split, frames_of(xgaze, "subject0000")[0].split) == ("train", "test")
 
 
@@ -123,17 +126,17 @@ def test_xgaze_keeps_rotation_and_midpoint_of_the_eye_corners(xgaze: Path) -> No
     upright, _, turned, _ = frames_of(xgaze, "subject0000")
     np.testing.assert_allclose(rotation_of(upright), np.eye(3), atol=1e-12)
     np.testing.assert_allclose(origin_of(upright), [6, -1, 428], atol=1e-9)  # (1, -31, 28) + (5, 30, 400)
-    np.testing.assert_allclose(turned.rotation_vector, TURNED, atol=1e-12)
+    np.testing.assert_allclose(turned.poses[0, :3], TURNED, atol=1e-12)
     expected = cv2.Rodrigues(TURNED)[0] @ [1, -31, 28] + POSITION
     np.testing.assert_allclose(origin_of(turned), expected, atol=1e-9)
-    np.testing.assert_array_equal(upright.gaze_target_mm, TARGET)
-    np.testing.assert_array_equal(upright.camera_matrix, MATRIX)
-    np.testing.assert_array_equal(upright.distortion, LENS)
+    np.testing.assert_array_equal(upright.targets_mm[0], TARGET)
+    np.testing.assert_array_equal(upright.cameras[0], MATRIX)
+    np.testing.assert_array_equal(upright.distortions[0], LENS)
 
 
 def test_xgaze_gaze_has_fazes_signs(xgaze: Path) -> None:
     """The target is to the left of the eyes in the image, which is the person's right, and below them."""
-    pitch, yaw, *_ = labels_of(frames_of(xgaze, "subject0000")[0])
+    pitch, yaw, *_ = pose_of(frames_of(xgaze, "subject0000")[0]).labels
     camera_to_eyes, eyes_to_target = np.array([6.0, -1, 428]), TARGET - [6, -1, 428]
     angle = np.arccos(
         -camera_to_eyes @ eyes_to_target / np.linalg.norm(camera_to_eyes) / np.linalg.norm(eyes_to_target)
@@ -144,15 +147,15 @@ def test_xgaze_gaze_has_fazes_signs(xgaze: Path) -> None:
 
 def test_xgaze_rotated_camera_describes_the_stored_image(xgaze: Path) -> None:
     for plain, rotated in zip(*[iter(frames_of(xgaze, "subject0000"))] * 2, strict=True):
-        np.testing.assert_allclose(rotated.camera_matrix, [[900, 0, 150], [0, 910, 127], [0, 0, 1]])
-        np.testing.assert_allclose(rotated.distortion, LENS * [1, 1, -1, -1, 1])
-        np.testing.assert_allclose(rotated.gaze_target_mm, [30, -80, 5])
+        np.testing.assert_allclose(rotated.cameras[0], [[900, 0, 150], [0, 910, 127], [0, 0, 1]])
+        np.testing.assert_allclose(rotated.distortions[0], LENS * [1, 1, -1, -1, 1])
+        np.testing.assert_allclose(rotated.targets_mm[0], [30, -80, 5])
         np.testing.assert_allclose(rotation_of(rotated), TURN @ rotation_of(plain), atol=1e-9)
         np.testing.assert_allclose(origin_of(rotated), TURN @ origin_of(plain), atol=1e-9)
-        np.testing.assert_allclose(labels_of(rotated), labels_of(plain), atol=1e-9)
+        np.testing.assert_allclose(pose_of(rotated).labels, pose_of(plain).labels, atol=1e-9)
         pixels = [
             cv2.projectPoints(
-                np.zeros((1, 3)) + [3, 7, 11], f.rotation_vector, f.translation_mm, f.camera_matrix, f.distortion
+                np.zeros((1, 3)) + [3, 7, 11], f.poses[0, :3], f.poses[0, 3:], f.cameras[0], f.distortions[0]
             )
             for f in (plain, rotated)
         ]
@@ -161,18 +164,20 @@ def test_xgaze_rotated_camera_describes_the_stored_image(xgaze: Path) -> None:
 
 def test_xgaze_rotated_camera_gives_the_same_strips(xgaze: Path) -> None:
     frames = frames_of(xgaze, "subject0000")
-    pixels, labels = np.zeros((4, 64, 64, 3), np.uint8), np.zeros((4, 4), np.float32)
     camera = NormalizedCamera(focal_length_px=900.0, distance_mm=600.0, width_px=64, height_px=64)
-    assert StripMaker(camera).make(frames, pixels, labels) == [""] * 4
-    assert pixels[0].std() > 20
-    np.testing.assert_allclose(pixels[1::2].astype(int), pixels[::2], atol=3)
+    strips = []
+    for frame in frames:
+        image = read_image(frame.folder / frame.files[0])
+        strips.append(make_strip(image, frame.cameras[0], frame.distortions[0], pose_of(frame), camera).astype(int))
+    assert strips[0].std() > 20
+    np.testing.assert_allclose(strips[1::2], strips[::2], atol=3)
 
 
 def test_xgaze_options(xgaze: Path, tmp_path: Path) -> None:
     raw, out = xgaze.parent / "ETH-XGaze", xgaze.parent / "few.csv"
     done = run("eth_xgaze", raw, out, "--every", 3, "--cameras", 3)
     assert done.returncode == 0, done.stderr
-    assert [f.file_name[-21:] for f in frames_of(out, "subject0000")] == ["0/frame0000/cam03.JPG"]
+    assert [f.files[0][-21:] for f in frames_of(out, "subject0000")] == ["0/frame0000/cam03.JPG"]
 
 
 def shortened(raw: Path) -> None:
@@ -272,23 +277,23 @@ def eve(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_eve_writes_every_second_valid_frame(eve: Path) -> None:
-    assert Manifest(eve, None).persons() == ["train07", "val01"]
+    assert people_of(eve) == ["train07", "val01"]
     frames = frames_of(eve, "train07")
     folder = "eve/train07/step008_image_MIT-i1/webcam_c"
-    assert [frame.file_name for frame in frames] == [f"{folder}/{i:06d}.jpg" for i in (0, 3, 5)]  # 1 is not valid
-    levels = [cv2.imread(str(frame.image_path)).mean() for frame in frames]
+    assert [frame.files[0] for frame in frames] == [f"{folder}/{i:06d}.jpg" for i in (0, 3, 5)]  # 1 is not valid
+    levels = [cv2.imread(str(frame.folder / frame.files[0])).mean() for frame in frames]
     np.testing.assert_allclose(levels, [0, 120, 200], atol=12)
     assert (frames[0].split, frames_of(eve, "val01")[0].split) == ("train", "val")
 
 
 def test_eve_poses_cameras_and_targets(eve: Path) -> None:
     for frame, i in zip(frames_of(eve, "train07"), (0, 3, 5), strict=True):
-        np.testing.assert_array_equal(frame.camera_matrix, MATRIX)
-        assert not frame.distortion.any()
-        np.testing.assert_allclose(frame.gaze_target_mm, [150 - 2 * i, 102 + 3 * i, 3], atol=1e-9)
-        np.testing.assert_allclose(frame.rotation_vector, HEAD, atol=1e-12)
+        np.testing.assert_array_equal(frame.cameras[0], MATRIX)
+        assert not frame.distortions.any()
+        np.testing.assert_allclose(frame.targets_mm[0], [150 - 2 * i, 102 + 3 * i, 3], atol=1e-9)
+        np.testing.assert_allclose(frame.poses[0, :3], HEAD, atol=1e-12)
         np.testing.assert_allclose(origin_of(frame), [8, -19, 602], atol=1e-9)
-        pitch, yaw, *_ = labels_of(frame)  # the target is below the eyes, and to the person's left
+        pitch, yaw, *_ = pose_of(frame).labels  # the target is below the eyes, and to the person's left
         assert pitch < 0 and yaw < 0
 
 
@@ -297,8 +302,8 @@ def test_eve_without_poses(eve: Path) -> None:
     done = run("eve", eve.parent / "raw", out, "--no-pose")
     assert done.returncode == 0, done.stderr
     assert needs_landmarks(out)
-    (line,) = ManifestLines(out).unposed("train07")
-    np.testing.assert_allclose(line.target_from(np.zeros(3)), [150, 102, 3], atol=1e-9)
+    train = next(person for person in read_manifest(out, posed=False) if person.name == "train07")
+    np.testing.assert_allclose(train.targets_mm[0], [150, 102, 3], atol=1e-9)
 
 
 EVE_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -330,7 +335,7 @@ def test_eve_faults_are_one_sentence_a_video(tmp_path: Path, name: str) -> None:
     sentences = [line for line in done.stderr.splitlines() if not line.startswith("[mov")]  # FFmpeg adds its own
     assert len(sentences) == 1 and words in sentences[0] and "train07" in sentences[0], done.stderr
     assert done.returncode == 0 and "5 frames; 1 videos cannot be used" in done.stdout
-    assert Manifest(tmp_path / "eve.csv", None).persons() == ["val01"]
+    assert people_of(tmp_path / "eve.csv") == ["val01"]
 
 
 def test_eve_without_usable_videos_is_refused(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""From raw camera frames to eye strips, shard by shard, so that a killed run can resume."""
+"""From raw camera frames to eye strips, part by part, so that a killed run can resume."""
