@@ -140,19 +140,14 @@ def _missing(config: Config) -> Iterator[Fault]:
         splits = None if data.splits in SPLITS else data.splits
         for name, path in {"path": data.path, "supplementary": data.supplementary, "splits": splits}.items():
             named[f"preprocess.datasets.{number}.{name}"] = path
+        if data.layout == "gazecapture" and data.path and not data.supplementary:
+            named["landmarks.model"] = config.landmarks.model
     for key, path in named.items():
         if path is not None and not network_path(path).exists():
-            yield key, f"no such file or folder: {path}"
-    datasets = config.preprocess.datasets
-    if any(data.layout == "gazecapture" and data.path and not data.supplementary for data in datasets):
-        yield from missing_landmarker(config)
-
-
-def missing_landmarker(config: Config) -> Iterator[Fault]:
-    """Check that MediaPipe's model exists, which frames without head poses need."""
-    if not Path(config.landmarks.model).is_file():
-        remedy = "`make landmarker` downloads MediaPipe's Face Landmarker, face_landmarker.task (3.8 MB)"
-        yield "landmarks.model", f"no such file: {config.landmarks.model}; {remedy}"
+            yield (
+                key,
+                f"no such file or folder: {path}" + " (`make landmarker` downloads it)" * (key == "landmarks.model"),
+            )
 
 
 def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
