@@ -63,9 +63,8 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any] | None = None) -> Config:
     """Read the defaults, the override files and further changes; refuse all faults at once, with file, line and key."""
     paths = [DEFAULTS, *overrides]
-    mapping = merge(read_yaml(*paths), changes or {})
     try:
-        config = Config.model_validate(mapping)
+        config = Config.model_validate(merge(read_yaml(*paths), changes or {}))
     except ValidationError as error:
         known = {part for key in flatten(read_yaml(DEFAULTS)) for part in key.split(".")}
         refuse(faults_of(error, known | {*DataSet.model_fields, *Tier.model_fields}), paths)
@@ -144,10 +143,8 @@ def _missing(config: Config) -> Iterator[Fault]:
             named["landmarks.model"] = config.landmarks.model
     for key, path in named.items():
         if path is not None and not network_path(path).exists():
-            yield (
-                key,
-                f"no such file or folder: {path}" + " (`make landmarker` downloads it)" * (key == "landmarks.model"),
-            )
+            remedy = " (make landmarker downloads it)" if key == "landmarks.model" else ""
+            yield key, f"no such file or folder: {path}{remedy}"
 
 
 def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
