@@ -233,13 +233,16 @@ FILE_FAULTS: list[tuple[dict[str, object], str]] = [
     (NO_CAMERA | {"hfov_deg": 60} | dict.fromkeys(LENS, 0), "k1, k2, p1, p2 belong to fx_px"),
     ({"Person": "ben"}, "line 1: two columns are called 'person'"),
     ({"slpit": "train"}, "unknown column 'slpit': did you mean 'split'?"),
-    ({"target_x_mm": None, "target_x_cm": 1}, "convert the values if necessary, and rename it to 'target_x_mm'"),
+    ({"target_x_mm": None, "target_x_cm": 1}, "did you mean 'target_x_mm'? If so, convert the values"),
     ({"split": "training"}, "line 2, column split is 'training': not one of train, val, test"),
     ({"person": " "}, "line 2, column person is '': the person is missing"),
     ({"person": "a/b"}, "line 2, column person is 'a/b'"),
     ({"target_x_mm": -0.03, "target_y_mm": 0.08, "target_z_mm": 0}, "seem to be in m; multiply them by 1000"),
     ({"target_x_mm": 1e9}, "the target is more than 100 m away: write it in mm"),
-    (NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0}, "if it is in degrees, call the column gaze_pitch_deg"),
+    (
+        NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0},
+        "column gaze_pitch_rad is '12.5': too large: call a column in degrees",
+    ),
     ({"head_rx": 20}, "turns the head by more than a full turn"),
     (NO_TARGET | {"target_x_px": 1, "target_y_px": 1}, "targets in px need screen.yaml beside it"),
 ]

@@ -16,10 +16,11 @@ import h5py
 import numpy as np
 import pytest
 import raw_data
+from one_frame import normalize_pose
 
 from faze.config.parameters import NormalizedCamera
 from faze.data.normalization.images import read_image
-from faze.data.normalization.pose import NormalizedPose, gaze_origins_mm, normalize_poses
+from faze.data.normalization.pose import NormalizedPose, gaze_origins_mm
 from faze.data.normalization.warp import make_strip
 from faze.data.readers.manifest import needs_landmarks, read_manifest
 from faze.data.readers.person import Person
@@ -38,22 +39,27 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def people_of(manifest: Path) -> dict[str, Person]:
-    people = read_manifest(manifest)
-    assert not any(reason for person in people for reason in person.reasons)
-    return {person.name: person for person in people}
+def frames_of(manifest: Path, name: str) -> list[Person]:
+    """Return a person's frames, each as a person of one frame."""
+    (person,) = [person for person in read_manifest(manifest) if person.name == name]
+    assert not any(person.reasons), person.reasons
+    return [person[row : row + 1] for row in range(len(person.files))]
 
 
-def origins_of(person: Person) -> np.ndarray:
-    return gaze_origins_mm(person.poses[:, :3], person.poses[:, 3:], person.corners_mm)
+def people_of(manifest: Path) -> list[str]:
+    return [person.name for person in read_manifest(manifest)]
 
 
-def normalized(person: Person) -> NormalizedPose:
-    return normalize_poses(person.poses[:, :3], person.poses[:, 3:], person.corners_mm, person.targets_mm)[0]
+def origin_of(frame: Person) -> np.ndarray:
+    return gaze_origins_mm(frame.poses[:, :3], frame.poses[:, 3:], frame.corners_mm)[0]
 
 
-def rotation_of(pose: np.ndarray) -> np.ndarray:
-    return cv2.Rodrigues(pose[:3])[0]
+def pose_of(frame: Person) -> NormalizedPose:
+    return normalize_pose(frame.poses[0, :3], frame.poses[0, 3:], frame.corners_mm[0], frame.targets_mm[0])
+
+
+def rotation_of(frame: Person) -> np.ndarray:
+    return cv2.Rodrigues(frame.poses[0, :3])[0]
 
 
 # ETH-XGaze
@@ -106,31 +112,31 @@ def xgaze(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_xgaze_people_images_and_splits(xgaze: Path) -> None:
-    people = people_of(xgaze)
-    assert list(people) == ["subject0000", "subject0004"]
-    person = people["subject0004"]  # frame0001 has no images
+    manifest = people_of(xgaze)
+    assert manifest == ["subject0000", "subject0004"]
+    frames = frames_of(xgaze, "subject0004")  # frame0001 has no images
     folder = "ETH-XGaze/data/train/subject0004"
     names = [f"{folder}/{name}" for name in ("frame0000/cam00.JPG", "frame0000/cam03.JPG", "frame0002/cam00.JPG")]
-    assert person.files[:3] == names and len(person.files) == 4
-    assert all((person.folder / file).is_file() for file in person.files)
-    assert (person.split, people["subject0000"].split) == ("train", "test")
+    assert [frame.files[0] for frame in frames][:3] == names and len(frames) == 4
+    assert all((frame.folder / frame.files[0]).is_file() for frame in frames)
+    assert (frames[0].split, frames_of(xgaze, "subject0000")[0].split) == ("train", "test")
 
 
 def test_xgaze_keeps_rotation_and_midpoint_of_the_eye_corners(xgaze: Path) -> None:
-    person = people_of(xgaze)["subject0000"]
-    origins = origins_of(person)
-    np.testing.assert_allclose(person.poses[0, :3], 0, atol=1e-12)
-    np.testing.assert_allclose(origins[0], [6, -1, 428], atol=1e-9)  # (1, -31, 28) + (5, 30, 400)
-    np.testing.assert_allclose(person.poses[2, :3], TURNED, atol=1e-12)
-    np.testing.assert_allclose(origins[2], cv2.Rodrigues(TURNED)[0] @ [1, -31, 28] + POSITION, atol=1e-9)
-    np.testing.assert_array_equal(person.targets_mm[0], TARGET)
-    np.testing.assert_array_equal(person.cameras[0], MATRIX)
-    np.testing.assert_array_equal(person.distortions[0], LENS)
+    upright, _, turned, _ = frames_of(xgaze, "subject0000")
+    np.testing.assert_allclose(rotation_of(upright), np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(origin_of(upright), [6, -1, 428], atol=1e-9)  # (1, -31, 28) + (5, 30, 400)
+    np.testing.assert_allclose(turned.poses[0, :3], TURNED, atol=1e-12)
+    expected = cv2.Rodrigues(TURNED)[0] @ [1, -31, 28] + POSITION
+    np.testing.assert_allclose(origin_of(turned), expected, atol=1e-9)
+    np.testing.assert_array_equal(upright.targets_mm[0], TARGET)
+    np.testing.assert_array_equal(upright.cameras[0], MATRIX)
+    np.testing.assert_array_equal(upright.distortions[0], LENS)
 
 
 def test_xgaze_gaze_has_fazes_signs(xgaze: Path) -> None:
     """The target is to the left of the eyes in the image, which is the person's right, and below them."""
-    pitch, yaw, *_ = normalized(people_of(xgaze)["subject0000"]).labels[0]
+    pitch, yaw, *_ = pose_of(frames_of(xgaze, "subject0000")[0]).labels
     camera_to_eyes, eyes_to_target = np.array([6.0, -1, 428]), TARGET - [6, -1, 428]
     angle = np.arccos(
         -camera_to_eyes @ eyes_to_target / np.linalg.norm(camera_to_eyes) / np.linalg.norm(eyes_to_target)
@@ -140,41 +146,38 @@ def test_xgaze_gaze_has_fazes_signs(xgaze: Path) -> None:
 
 
 def test_xgaze_rotated_camera_describes_the_stored_image(xgaze: Path) -> None:
-    person = people_of(xgaze)["subject0000"]
-    origins, labels = origins_of(person), normalized(person).labels
-    for plain, rotated in ((0, 1), (2, 3)):
-        np.testing.assert_allclose(person.cameras[rotated], [[900, 0, 150], [0, 910, 127], [0, 0, 1]])
-        np.testing.assert_allclose(person.distortions[rotated], LENS * [1, 1, -1, -1, 1])
-        np.testing.assert_allclose(person.targets_mm[rotated], [30, -80, 5])
-        expected = TURN @ rotation_of(person.poses[plain])
-        np.testing.assert_allclose(rotation_of(person.poses[rotated]), expected, atol=1e-9)
-        np.testing.assert_allclose(origins[rotated], TURN @ origins[plain], atol=1e-9)
-        np.testing.assert_allclose(labels[rotated], labels[plain], atol=1e-9)
+    for plain, rotated in zip(*[iter(frames_of(xgaze, "subject0000"))] * 2, strict=True):
+        np.testing.assert_allclose(rotated.cameras[0], [[900, 0, 150], [0, 910, 127], [0, 0, 1]])
+        np.testing.assert_allclose(rotated.distortions[0], LENS * [1, 1, -1, -1, 1])
+        np.testing.assert_allclose(rotated.targets_mm[0], [30, -80, 5])
+        np.testing.assert_allclose(rotation_of(rotated), TURN @ rotation_of(plain), atol=1e-9)
+        np.testing.assert_allclose(origin_of(rotated), TURN @ origin_of(plain), atol=1e-9)
+        np.testing.assert_allclose(pose_of(rotated).labels, pose_of(plain).labels, atol=1e-9)
         pixels = [
             cv2.projectPoints(
-                np.array([[3.0, 7, 11]]), pose[:3], pose[3:], person.cameras[row], person.distortions[row]
-            )[0].ravel()
-            for row, pose in ((plain, person.poses[plain]), (rotated, person.poses[rotated]))
+                np.zeros((1, 3)) + [3, 7, 11], f.poses[0, :3], f.poses[0, 3:], f.cameras[0], f.distortions[0]
+            )
+            for f in (plain, rotated)
         ]
-        np.testing.assert_allclose(pixels[1], [WIDTH_PX, HEIGHT_PX] - pixels[0], atol=1e-6)
+        np.testing.assert_allclose(pixels[1][0].ravel(), [WIDTH_PX, HEIGHT_PX] - pixels[0][0].ravel(), atol=1e-6)
 
 
 def test_xgaze_rotated_camera_gives_the_same_strips(xgaze: Path) -> None:
-    person = people_of(xgaze)["subject0000"]
-    poses, strips = normalized(person), []
+    frames = frames_of(xgaze, "subject0000")
     camera = NormalizedCamera(focal_length_px=900.0, distance_mm=600.0, width_px=64, height_px=64)
-    for row, file in enumerate(person.files):
-        frame = read_image(person.folder / file)
-        strips.append(make_strip(frame, person.cameras[row], person.distortions[row], poses[row], camera))
+    strips = []
+    for frame in frames:
+        image = read_image(frame.folder / frame.files[0])
+        strips.append(make_strip(image, frame.cameras[0], frame.distortions[0], pose_of(frame), camera).astype(int))
     assert strips[0].std() > 20
-    np.testing.assert_allclose(np.array(strips[1::2], int), strips[::2], atol=3)
+    np.testing.assert_allclose(strips[1::2], strips[::2], atol=3)
 
 
 def test_xgaze_options(xgaze: Path, tmp_path: Path) -> None:
     raw, out = xgaze.parent / "ETH-XGaze", xgaze.parent / "few.csv"
     done = run("eth_xgaze", raw, out, "--every", 3, "--cameras", 3)
     assert done.returncode == 0, done.stderr
-    assert people_of(out)["subject0000"].files == ["ETH-XGaze/data/train/subject0000/frame0000/cam03.JPG"]
+    assert [f.files[0][-21:] for f in frames_of(out, "subject0000")] == ["0/frame0000/cam03.JPG"]
 
 
 def shortened(raw: Path) -> None:
@@ -274,24 +277,24 @@ def eve(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_eve_writes_every_second_valid_frame(eve: Path) -> None:
-    people = people_of(eve)
-    assert list(people) == ["train07", "val01"]
-    person = people["train07"]
+    assert people_of(eve) == ["train07", "val01"]
+    frames = frames_of(eve, "train07")
     folder = "eve/train07/step008_image_MIT-i1/webcam_c"
-    assert person.files == [f"{folder}/{i:06d}.jpg" for i in (0, 3, 5)]  # 1 is not valid
-    levels = [cv2.imread(str(person.folder / file)).mean() for file in person.files]
+    assert [frame.files[0] for frame in frames] == [f"{folder}/{i:06d}.jpg" for i in (0, 3, 5)]  # 1 is not valid
+    levels = [cv2.imread(str(frame.folder / frame.files[0])).mean() for frame in frames]
     np.testing.assert_allclose(levels, [0, 120, 200], atol=12)
-    assert (person.split, people["val01"].split) == ("train", "val")
+    assert (frames[0].split, frames_of(eve, "val01")[0].split) == ("train", "val")
 
 
 def test_eve_poses_cameras_and_targets(eve: Path) -> None:
-    person = people_of(eve)["train07"]
-    np.testing.assert_array_equal(person.cameras, [MATRIX] * 3)
-    assert not person.distortions.any()
-    np.testing.assert_allclose(person.targets_mm, [[150 - 2 * i, 102 + 3 * i, 3] for i in (0, 3, 5)], atol=1e-9)
-    np.testing.assert_allclose(person.poses[:, :3], [HEAD] * 3, atol=1e-12)
-    np.testing.assert_allclose(origins_of(person), [[8, -19, 602]] * 3, atol=1e-9)
-    assert (normalized(person).labels[:, :2] < 0).all()  # the target is below the eyes, and to the person's left
+    for frame, i in zip(frames_of(eve, "train07"), (0, 3, 5), strict=True):
+        np.testing.assert_array_equal(frame.cameras[0], MATRIX)
+        assert not frame.distortions.any()
+        np.testing.assert_allclose(frame.targets_mm[0], [150 - 2 * i, 102 + 3 * i, 3], atol=1e-9)
+        np.testing.assert_allclose(frame.poses[0, :3], HEAD, atol=1e-12)
+        np.testing.assert_allclose(origin_of(frame), [8, -19, 602], atol=1e-9)
+        pitch, yaw, *_ = pose_of(frame).labels  # the target is below the eyes, and to the person's left
+        assert pitch < 0 and yaw < 0
 
 
 def test_eve_without_poses(eve: Path) -> None:
@@ -299,8 +302,8 @@ def test_eve_without_poses(eve: Path) -> None:
     done = run("eve", eve.parent / "raw", out, "--no-pose")
     assert done.returncode == 0, done.stderr
     assert needs_landmarks(out)
-    person, _ = read_manifest(out, posed=False)
-    np.testing.assert_allclose(person.targets_mm[0], [150, 102, 3], atol=1e-9)
+    train = next(person for person in read_manifest(out, posed=False) if person.name == "train07")
+    np.testing.assert_allclose(train.targets_mm[0], [150, 102, 3], atol=1e-9)
 
 
 EVE_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -332,7 +335,7 @@ def test_eve_faults_are_one_sentence_a_video(tmp_path: Path, name: str) -> None:
     sentences = [line for line in done.stderr.splitlines() if not line.startswith("[mov")]  # FFmpeg adds its own
     assert len(sentences) == 1 and words in sentences[0] and "train07" in sentences[0], done.stderr
     assert done.returncode == 0 and "5 frames; 1 videos cannot be used" in done.stdout
-    assert list(people_of(tmp_path / "eve.csv")) == ["val01"]
+    assert people_of(tmp_path / "eve.csv") == ["val01"]
 
 
 def test_eve_without_usable_videos_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from faze.base.machine import check_environment, usable_cores
 from faze.config.parameters import CONTROLS, DTED, STAGES
 from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, resolve, resolve_tier, to_lines
 from faze.config.stage_config import trained_tiers, training_set
-from faze.config.validation import DEFAULTS, SPLITS, missing_landmarker, read_config, refuse
+from faze.config.validation import SPLITS, read_config
 
 try:
     check_environment()

@@ -26,12 +26,6 @@ def supplementary(wildcards):
     return f"{ROOT}/raw/{wildcards.dataset}_landmarks.h5" if data.path else f"{ROOT}/raw/{data.layout}_supplementary.h5"
 
 
-def landmarker(wildcards):
-    """Return MediaPipe's model; refuse to start without it if a data set has no head poses."""
-    refuse(missing_landmarker(settings), [DEFAULTS, *workflow.overwrite_configfiles])
-    return local(settings.landmarks.model)
-
-
 def splits(wildcards):
     """Return the list of people by split, if the data set has one."""
     listed = DATASETS[wildcards.dataset].splits
@@ -51,7 +45,7 @@ use rule stage as synthesise with:
 use rule stage as landmarks with:
     input:
         raw=raw_data,
-        model=landmarker,
+        model=local(settings.landmarks.model),
     output:
         out=f"{ROOT}/raw/{{dataset}}_landmarks.h5",
     threads: CORES

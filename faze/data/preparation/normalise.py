@@ -33,7 +33,7 @@ READERS: dict[str, Callable[[Path, Path | None], People]] = {
     "gazecapture": open_gazecapture,
     "manifest": open_manifest,
 }
-LAYOUTS = {"mpiifacegaze": "MPIIFaceGaze", "mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture", "manifest": "manifest"}
+NAMES = {"mpiifacegaze": "MPIIFaceGaze", "mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}  # of layouts
 
 
 def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: int, out: Path, rejects: Path) -> str:
@@ -64,7 +64,8 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
         parallel(missing())
     size = sum(part.stat().st_size for paths in parts.values() for part in paths)
     loaded = ((name, [np.load(part) for part in paths]) for name, paths in parts.items())
-    source = RENDERED if ((raw.parent if raw.is_file() else raw) / RENDERED_MARK).is_file() else LAYOUTS[entry.layout]
+    is_rendered = ((raw.parent if raw.is_file() else raw) / RENDERED_MARK).is_file()
+    source = RENDERED if is_rendered else NAMES.get(entry.layout, entry.layout)
     try:
         counts = write_store(config, raw, source, out, rejects, loaded, size)
     except UserError:  # no frame is usable; the images may differ next time
