@@ -27,6 +27,7 @@ from faze.data.readers.screen import read_screen
 from faze.data.readers.supplementary import write_supplementary
 
 NO_CAMERA, NO_TARGET = dict.fromkeys(CAMERA), dict.fromkeys(TARGET)  # without these columns
+FIVE = dict(zip((*LENS, "k3"), raw_data.DISTORTION, strict=True))
 PAGE = Path(__file__).parents[2] / "docs/how-to/own-frames.md"
 SCREEN = "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, 0]\n"
 OPENCV = """%YAML:1.0
@@ -71,11 +72,10 @@ def check_same(ours: Person, its: Person) -> None:
 
 
 def test_numbers_are_read_to_the_bit(path: Path) -> None:
-    lens = dict(zip((*LENS, "k3"), raw_data.DISTORTION, strict=True))
     files = [f"img/000{i}.jpg" for i in range(3)]
     expected = replace(raw_data.annotation(path.parent, files), name="anna", split="val", source="annotated")
     for model, corners_mm in (("faze", INNER_EYE_CORNERS_14_MM), ("mpiigaze", INNER_EYE_CORNERS_6_MM)):
-        anna = read(write_table(path, lines(split="Val", face_model=model, **lens)))
+        anna = read(write_table(path, lines(split="Val", face_model=model, **FIVE)))
         check_same(anna, expected)
         np.testing.assert_array_equal(anna.corners_mm, [corners_mm] * 3)
     rows = [*lines(), *lines(1, person="ben")]
@@ -85,11 +85,10 @@ def test_numbers_are_read_to_the_bit(path: Path) -> None:
 
 
 def test_head_poses_of_faze_landmarks(path: Path) -> None:
-    lens = dict(zip((*LENS, "k3"), raw_data.DISTORTION, strict=True))
     annotation = replace(raw_data.annotation(path.parent, [f"img/000{i}.jpg" for i in range(3)]), name="anna")
     write_supplementary(path.with_suffix(".h5"), [annotation])
     posed = write_table(path.with_name("posed.csv"), lines())
-    write_table(path, lines(**dict.fromkeys(HEAD), **lens))
+    write_table(path, lines(**dict.fromkeys(HEAD), **FIVE))
     assert needs_landmarks(path) and not needs_landmarks(posed)
     assert "has no head poses" in refusal(path) and "faze landmarks" in refusal(path)
     check_same(read_manifest(path, path.with_suffix(".h5"))[0], replace(annotation, split="test"))
@@ -97,7 +96,7 @@ def test_head_poses_of_faze_landmarks(path: Path) -> None:
     assert np.isnan(anna.poses).all() and anna.reasons == [""] * 3
     with pytest.raises(UserError, match="remove one of them"):
         read_manifest(posed, path.with_suffix(".h5"))
-    write_table(path, lines(4, **dict.fromkeys(HEAD), **lens | {"fx_px": 310}))
+    write_table(path, lines(4, **dict.fromkeys(HEAD), **FIVE | {"fx_px": 310}))
     reasons = read_manifest(path, path.with_suffix(".h5"))[0].reasons
     assert all("another camera: run `faze landmarks` again" in reason for reason in reasons[:3])
     assert "not in the supplementary annotation: run `faze landmarks` again" in reasons[3]
@@ -138,6 +137,10 @@ def test_screen_converts_pixels(path: Path) -> None:
     anna = read(write_table(path, rows))
     np.testing.assert_allclose(anna.targets_mm[:3], [[0, 107, 0], [172.5, 10, 0], [-172.5, 10, 0]], atol=1e-12)
     assert anna.on_screen.tolist() == [1, 1, 1, 0]
+    raw_data.write_file(path.parent / "leaning.yaml", SCREEN + "rotation_deg: [30, 0, 0]\n")  # its lower edge is nearer
+    leaning, below = read_screen(path.parent / "leaning.yaml"), 194 * np.array([0, np.cos(np.pi / 6), 0.5])
+    np.testing.assert_allclose(leaning.to_mm(np.array([[0, 1080.0]]))[0], below + [172.5, 10, 0])
+    np.testing.assert_allclose(leaning.hit(np.array([9, 9, 600.0]), below + [163.5, 1, -600]), [0, 1080], atol=1e-9)
 
 
 @pytest.mark.parametrize(("unit", "angles"), [("rad", [0.2, -0.3]), ("deg", [11.5, -17.25])])
@@ -152,11 +155,7 @@ def test_gaze_angles_are_returned_exactly(path: Path, unit: str, angles: list[fl
 
 
 @pytest.mark.parametrize(
-    "times",
-    [
-        (2, 0, 1),
-        ("2026-11-28T00:00:02", "2026-11-28T02:00:01+02:00", "2026-11-28 00:00:01.5Z"),
-    ],
+    "times", [(2, 0, 1), ("2026-11-28T00:00:02", "2026-11-28T02:00:01+02:00", "2026-11-28 00:00:01.5Z")]
 )
 def test_frames_are_in_the_order_of_session_and_time(path: Path, times: tuple) -> None:
     rows = [row | {"session": session, "time_s": t} for row, session, t in zip(lines(), "bab", times, strict=True)]

@@ -179,7 +179,6 @@ def test_jpegs_of_cameras_and_phones_are_read_whole(tmp_path: Path) -> None:
         data,
         with_exif(data, 1),
         with_segment(data, 0xE0, jpeg(1)),  # a thumbnail
-        data[:2] + b"\xff\xff" + data[2:],  # fill bytes
         data + jpeg(1),  # a phone's second picture
     ):
         path.write_bytes(framed)
@@ -192,5 +191,3 @@ def test_jpegs_of_cameras_and_phones_are_read_whole(tmp_path: Path) -> None:
     path.write_bytes(with_segment(data, 0xE0, jpeg(1))[: -len(data) // 2])  # the thumbnail is complete
     with pytest.raises(UnusableFrame, match="truncated JPEG"):
         read_image(path)
-    path.write_bytes(cv2.imencode(".png", expected[..., 0])[1].tobytes())
-    np.testing.assert_array_equal(read_image(path), np.repeat(expected[..., :1], 3, axis=2))
