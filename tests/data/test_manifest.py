@@ -236,6 +236,7 @@ FILE_FAULTS: list[tuple[dict[str, object], str]] = [
     ({"split": "training"}, "line 2, column split is 'training': not one of train, val, test"),
     ({"person": " "}, "line 2, column person is '': the person is missing"),
     ({"person": "a/b"}, "line 2, column person is 'a/b'"),
+    ({"person": "a\0b"}, "line 2, column person is"),
     ({"target_x_mm": -0.03, "target_y_mm": 0.08, "target_z_mm": 0}, "seem to be in m; multiply them by 1000"),
     ({"target_x_mm": 1e9}, "the target is more than 100 m away: write it in mm"),
     (NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0}, "if it is in degrees, call the column gaze_pitch_deg"),

@@ -185,6 +185,12 @@ def test_faze_s_annotation_keeps_screens_and_names_missing_people(original: Path
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(p03, name), getattr(person, name))
     assert p04.reasons == ["no folder p04"] and p05.reasons == ["not in the supplementary annotation"]
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        poses = file["p03/head_pose"][:, :5]
+        del file["p03/head_pose"]
+        file["p03/head_pose"] = poses
+    (reason,) = open_mpiigaze(tmp_path, tmp_path / "s.h5")["p03"]().reasons
+    assert "s.h5: cannot be read" in reason
 
 
 def test_the_supplementary_file_has_the_published_layout(tmp_path: Path) -> None:
@@ -246,6 +252,7 @@ def test_invalid_frames_of_gazecapture_have_reasons(gazecapture: Path) -> None:
     ("name", "content", "words"),
     [
         ("frames", "[", "frames.json: cannot be read"),
+        ("frames", "null", "frames.json: cannot be read"),
         ("info", '{"DeviceName": "iPad Air"}', "info.json"),
         ("info", '{"Dataset": "training"}', "info.json: Dataset is 'training', not one of train, val, test"),
         ("appleFace", '{"IsValid": [1, 1]}', "appleFace.json.*IsValid must be a list of 3 numbers"),
