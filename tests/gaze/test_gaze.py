@@ -15,7 +15,7 @@ import pytest
 import torch
 from fake_mediapipe import with_open_eyes
 from numpy.typing import NDArray
-from one_frame import normalize_pose, warp_fused
+from one_frame import normalize_pose
 from small_model import MODEL as SMALL
 from stage_runs import call_faze
 
@@ -25,6 +25,7 @@ from faze.config.validation import read_config
 from faze.data.landmarks.pose import FACE_MODEL_MM
 from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
+from faze.data.normalization.warp import make_strip
 from faze.data.readers.manifest_camera import assume_camera
 from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
@@ -69,7 +70,7 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
     image, target = picture(1), np.array([100.0, -50.0, 20.0])
     found = estimator_of(dted, pose, lens).faces(image, lens)[0]
     expected = normalize_pose(pose[:3], pose[3:], INNER_EYE_CORNERS_14_MM, target)
-    strip = warp_fused(image, *lens, expected, CAMERA)
+    strip = make_strip(image, *lens, expected, CAMERA)
     assert np.abs(found.strip.astype(int) - strip).max() <= 1 and strip.std() > 10
     np.testing.assert_allclose(found.head_pose, pose, atol=1e-3)
     np.testing.assert_allclose(found.origin_mm, expected.gaze_origin_mm, atol=1e-2)

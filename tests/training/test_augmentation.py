@@ -6,13 +6,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from one_frame import normalize_pose, warp_fused
+from one_frame import normalize_pose
 from trajectory import made_up_people
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Augment, Model, NormalizedCamera
 from faze.data.network_input import shrink
 from faze.data.normalization.pose import NormalizedPose
+from faze.data.normalization.warp import make_strip
 from faze.data.pairs import BatchShare, PairIndices, PeopleStrips
 from faze.training.augmentation import (
     VirtualCamera,
@@ -47,7 +48,7 @@ def frame() -> np.ndarray:
 
 def strip(pose: NormalizedPose, image: np.ndarray | None = None, matrix: np.ndarray = K) -> torch.Tensor:
     image = frame() if image is None else image
-    return torch.from_numpy(warp_fused(image, matrix, np.zeros(5), pose, CAMERA))[None]
+    return torch.from_numpy(make_strip(image, matrix, np.zeros(5), pose, CAMERA))[None]
 
 
 def labels(pose: NormalizedPose) -> tuple[torch.Tensor, torch.Tensor]:

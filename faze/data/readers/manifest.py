@@ -257,7 +257,7 @@ def _project(table: Table, folder: Path, targets_px: NDArray) -> tuple[NDArray, 
 
 
 def _take_poses(person: Person, found: Person) -> None:
-    """Give a person the head poses that `faze landmarks` estimated."""
+    """Assign the head poses that `faze landmarks` estimated."""
     rows = {file: row for row, file in enumerate(found.files)}
     if person.source != "assumed_camera":
         person.source = found.source
