@@ -24,6 +24,7 @@ from faze.config.parameters import NormalizedCamera
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
 from faze.data.preparation import normalise
+from faze.data.readers.supplementary import write_supplementary
 from faze.data.worker_processes import worker_processes
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
@@ -80,12 +81,15 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
         ({"test": ["00002"], "train": ["00003"]}, [b"test", b"train", b"test"]),  # 00004 states test
     ],
 )
-def test_splits_are_those_of_the_data_or_of_a_list(tmp_path: Path, listed: dict | None, splits: list[bytes]) -> None:
+def test_gazecapture_and_its_strips_keep_their_splits(tmp_path: Path, listed: dict | None, splits: list[bytes]) -> None:
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
     (tmp_path / "splits.json").write_text(json.dumps(listed))
     entry = {"splits": str(tmp_path / "splits.json")} if listed else {}
     assert run(tmp_path, "gazecapture", 2, entry=entry) == 0 and rejects(tmp_path) == []
     found = read_store(tmp_path)
+    ours = (tmp_path / "out/strips.h5").rename(tmp_path / "ours.h5").read_bytes()
+    assert run(tmp_path, "gazecapture", raw="ours.h5", entry={"layout": "strips", "path": str(tmp_path)}) == 0
+    assert (tmp_path / "out/strips.h5").read_bytes() == ours
     assert list(found) == ["00002", "00003", "00004"] and [person["split"] for person in found.values()] == splits
     assert {(person["label_source"], person["device"]) for person in found.values()} == {
         (b"supplementary", b"iPad Air")
@@ -216,15 +220,6 @@ def test_strips_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     assert copy(tmp_path, splits="stated") == 0 and {p["split"] for p in read_store(tmp_path).values()} == {b"val"}
 
 
-def test_what_our_own_file_contains_is_kept(tmp_path: Path) -> None:
-    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val"))
-    assert run(tmp_path, "gazecapture") == 0
-    ours = (tmp_path / "out/strips.h5").rename(tmp_path / "ours.h5").read_bytes()
-    entry = {"layout": "strips", "path": str(tmp_path)}
-    assert run(tmp_path, "gazecapture", raw="ours.h5", entry=entry) == 0
-    assert (tmp_path / "out/strips.h5").read_bytes() == ours
-
-
 @pytest.mark.parametrize(
     ("write", "changes", "words"),
     [
@@ -281,11 +276,14 @@ def test_a_disk_that_fills_is_one_sentence(
     assert [len(person["pixels"]) for person in read_store(tmp_path).values()] == [frames, frames]
 
 
-def test_compressed_strips_that_do_not_fit_are_one_sentence(
+def test_hdf5_files_that_do_not_fit_are_one_sentence(
     small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """Regression: the file of strips was called unreadable, since the space for its compressed size was reserved."""
     write_released(tmp_path / "released.h5", {"2": np.zeros((170, 64, 256, 3), np.uint8)})
     assert copy(tmp_path) == 1
     assert f"{small_disk}/strips.h5: No space left on device" in capsys.readouterr().err
+    annotation = raw_data.annotation(tmp_path, [f"00002/{i}" for i in range(60_000)])
+    with pytest.raises(OSError, match="No space left on device"):  # Regression: HDF5 crashed
+        write_supplementary(small_disk / "supplementary.h5", [annotation])
     assert [path.name for path in small_disk.iterdir()] == [".strips.h5.lock"]

@@ -5,6 +5,7 @@ head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). 
 why a frame has no label, and the attribute label_source.
 """
 
+import io
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,8 @@ def supplementary_people(path: Path) -> list[str]:
 
 def write_supplementary(path: Path, people: Iterable[Person]) -> None:
     """Write the annotation of people, one after the other."""
-    with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
+    content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
+    with h5py.File(content, "w") as file:
         for person in people:
             group = file.create_group(person.name)
             group["file_name"] = np.array([name.encode() for name in person.files])
@@ -38,6 +40,8 @@ def write_supplementary(path: Path, people: Iterable[Person]) -> None:
             group["3d_gaze_target"] = person.targets_mm
             group["reason"] = np.array([reason.encode() for reason in person.reasons])
             group.attrs["label_source"] = person.source
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
 
 
 def read_supplementary(path: Path, name: str, folder: Path) -> Person:
