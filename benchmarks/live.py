@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.landmarks import pose_of
+from faze.data.landmarks.pose import pose_of
 from faze.data.normalization.pose import UnusableFrame
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.overlay import draw

@@ -137,28 +137,20 @@ def redirection() -> str:
 
 def network() -> str:
     """Return what the default's network achieves, in the order GazeCapture, MPIIGaze, and the references."""
-    errors, people = (
-        table("tiers", "learner", "k", "dataset")["mean_deg"],
-        table("redirection", "dataset").groupby("dataset").mean(numeric_only=True),
-    )
+    errors = table("tiers", "learner", "k", "dataset")["mean_deg"]
+    similarity = table("redirected", "variant", "number", "dataset")["mean"]
     gains = table("turned", "number", "dataset")["mean"]
 
     def cell(values: pd.Series, form: str) -> str:
         return "{} ({})".format(*(form.format(values[name]) for name in reversed(TITLES)))
 
-    share = "{:.0%}"
     rows = [
         ["gaze error, unadapted", cell(errors["unadapted", 0], "{:.2f}°"), ""],
         ["gaze error, `bayes` with 9 samples", cell(errors["bayes", 9], "{:.2f}°"), ""],
         [
             "L1 between redirected and real strips",
-            cell(people.l1, "{:.3f}"),
-            f"mean of the person's other strips: {cell(people.own_mean_l1, '{:.3f}')}",
-        ],
-        [
-            "correct person out of 30",
-            cell(people.right_person, share),
-            f"real strips: {cell(people.real_right_person, share)}",
+            cell(similarity["redirected", "l1"], "{:.3f}"),
+            f"not turned: {cell(similarity['not_turned', 'l1'], '{:.3f}')}",
         ],
         [
             "head gain (degrees turned per degree requested)",

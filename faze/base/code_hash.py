@@ -18,7 +18,6 @@ NEUTRAL = {
     "faze.base.code_hash": "identifies code; no number passes through it",
     "faze.base.errors": "reports errors; there is no output then",
     "faze.base.machine": "measures the machine, and delays a job",
-    "faze.data.process_pool": "distributes work to processes; results are the same for any number of them",
     "faze.data.worker_processes": "distributes work to processes; results are the same for any number of them",
     "faze.base.progress": "writes only to the terminal and to the job's log",
     "faze.weights": "is a path; the rule's input is the checkpoint itself",

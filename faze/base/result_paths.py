@@ -22,7 +22,7 @@ class ResultPaths:
         return self.run(tier, seed, "run.jsonl")
 
     def live_log(self, tier: str, seed: int) -> Path:
-        return self.run(tier, seed, "train.work/run.jsonl")
+        return self.run(tier, seed, "checkpoint.work/run.jsonl")
 
     def checkpoint(self, tier: str, seed: int) -> Path:
         return self.run(tier, seed, "checkpoint.pt")
@@ -35,9 +35,6 @@ class ResultPaths:
 
     def walks(self, tier: str, seed: int) -> Path:
         return self.run(tier, seed, "walks")
-
-    def redirection(self, tier: str, seed: int) -> Path:
-        return self.run(tier, seed, "redirection.parquet")
 
     def redirected_pairs(self, tier: str, seed: int) -> Path:
         return self.run(tier, seed, "redirected_pairs.parquet")

@@ -25,7 +25,8 @@ from faze.benchmark.roofline import PhaseClock, Roofline, synchronize
 from faze.config.parameters import DTED, Engine
 from faze.config.stage_config import Resolved, resolve, resolve_tier
 from faze.config.validation import nearest, read_config
-from faze.data.pairs import PeopleStrips, TableRows, cache_what_fits, load_people
+from faze.data.pairs import People, cache_what_fits, open_people
+from faze.data.strips import StoredPerson, read_store
 from faze.engine.parallel import World, check_chunks, join, share
 from faze.engine.transfer import Tensors
 from faze.training.augmentation import build_augmentation
@@ -55,7 +56,7 @@ DEBUG_VARIABLES = (
 )
 
 
-def build_tier_steps(config: Resolved, engine: Engine, world: World, people: PeopleStrips) -> Training:
+def build_tier_steps(config: Resolved, engine: Engine, world: World, people: People) -> Training:
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Args:
@@ -70,24 +71,23 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
     setup = TrainingSetup(config.model, config.loss, engine, config.train, world, seed=0)
     step = build_step(setup)
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
-    augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
+    augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.persons))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
     return build_training(setup, step, feed, None)
 
 
-def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> PeopleStrips:
-    """Read a store's training people at the network's image size; without a store, generate four people of noise.
-
-    As in training, the processes of a tier on this machine share data.memory_gib.
-    """
+def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> People:
+    """Read a store's training people at the network's image size; without a store, generate four people of noise."""
     size = (config.model.image_height_px, config.model.image_width_px)
     if path:
-        people, _ = load_people(path, "train", size, min_entries=config.data.min_entries, fold=config.fold)
+        store = read_store(path, config.fold)
+        people = open_people(store, size, split="train", min_entries=config.data.min_entries)
         return cache_what_fits([people], config.data.memory_gib, processes_here)[0]
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (32, *size, 3), dtype=np.uint8)
-    labels = list(random.normal(0, 0.2, (4, 8, 4)).astype(np.float32))
-    return PeopleStrips([f"made-up-{i}" for i in range(4)], labels, TableRows(torch.from_numpy(pixels)), size)
+    labels = random.normal(0, 0.2, (4, 8, 4)).astype(np.float32)
+    people = [StoredPerson(f"made-up-{i}", "train", labels[i], size) for i in range(4)]
+    return People(people, torch.from_numpy(pixels), size)
 
 
 def tier_config(

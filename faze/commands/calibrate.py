@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from faze.base.errors import UserError
-from faze.data.readers.manifest_lines import ManifestLines
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
+from faze.data.readers.manifest import needs_landmarks, read_manifest
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import choose_person, read_person
@@ -65,85 +65,71 @@ def main(
         raise UserError(f"--out {out}: is also an input: choose another path")
     if manifest and query_entries is not None:
         raise UserError("--query-entries needs --codes; with --manifest, a third of the targets measures the error")
-    if manifest:
-        found = from_frames(manifest, model, landmarker, person, shots, learner_file, learner, out)
-    elif shots is None:
+    if codes and shots is None:
         raise UserError("--codes needs --shots, the number of calibration entries")
+    if manifest and learner_file is None and network_path(model).resolve() == network_path(SHIPPED):
+        of_package = FOLDER / f"{learner or SHIPPED_LEARNER}.pt"
+        learner_file = of_package if of_package.is_file() else None
+    learned = read_learner(learner_file, learner)
+    if manifest:
+        found = from_frames(manifest, model, landmarker, person, shots, learned)
     else:
-        found = from_codes(codes, person, shots, learner_file, learner, query_entries, out)
+        found = from_codes(codes, person, shots, learned, query_entries)
     save_fields(found, out)
     print(f"{out}: calibration of {found.person}; use it with faze gaze --person {out}")
 
 
 def from_codes(
-    path: Path,
-    person: str | None,
-    shots: int,
-    learner_file: Path | None,
-    learner: str | None,
-    query_entries: int | None,
-    out: Path,
+    path: Path, person: str | None, shots: int, learned: Learned | None, query_entries: int | None
 ) -> PersonalEstimator:
     """Calibrate on a person's first entries in a store of codes."""
-    learned = read_learner(learner_file, learner)
-    check_shots(learned, learner_file, shots)
+    check_shots(learned, shots)
     codes = CodeStore(path, default_split="test")
     if learned is not None:
         learned.check_codes(codes.checkpoint, path)
     read = read_person(codes, choose_person(codes.persons(), path, person))
     support, query = split_entries(read, shots, query_entries)
     found = dataclasses.replace(measure(calibrate(read, support, learned), read, query), checkpoint=codes.checkpoint)
-    print(describe(found, out))
+    begun = f"{read}: {found.learner} on {found.shots} samples"
+    if found.error_deg is None:
+        print(f"{begun}; no entry is left to measure the error on")
+    else:
+        error = f"{found.error_deg:.2f} degrees instead of {found.unadapted_deg:.2f} unadapted"
+        print(f"{begun}: {error}, on {found.query_entries} other entries")
     return found
 
 
 def from_frames(
-    manifest: Path,
-    model: Path,
-    landmarker: Path | None,
-    person: str | None,
-    shots: int | None,
-    learner_file: Path | None,
-    learner: str | None,
-    out: Path,
+    path: Path, model: Path, landmarker: Path | None, name: str | None, shots: int | None, learned: Learned | None
 ) -> PersonalEstimator:
     """Calibrate on the frames of a manifest; refuse a calibration that does not improve held-out targets."""
     from faze.gaze.estimator import GazeEstimator
-    from faze.gaze.recording import describe_frames, measure_held_out, read_recording
+    from faze.gaze.recording import measure_held_out, read_recording
 
-    shipped = FOLDER / f"{learner or SHIPPED_LEARNER}.pt"
-    is_shipped = network_path(model).resolve() == network_path(SHIPPED)
-    path = shipped if learner_file is None and is_shipped and shipped.is_file() else learner_file
-    learned = read_learner(path, learner)
-    lines = ManifestLines(manifest)
-    name = choose_person(lines.persons(), manifest, person)
-    with GazeEstimator.load(model, landmarker, faces=int(not lines.layout.has_pose)) as estimator:
-        network = estimator.network
+    posed = not needs_landmarks(path)
+    people = {person.name: person for person in read_manifest(path, posed=posed)}
+    person = people[choose_person(list(people), path, name)]
+    with GazeEstimator.load(model, landmarker, faces=int(not posed)) as estimator:
         if learned is not None:
-            learned.check_codes(network, model)
-        recording = read_recording(estimator, lines, name)
+            learned.check_codes(estimator.network, model)
+        recording = read_recording(estimator, person, path)
     support = recording.support(shots)
     if shots is None and learned is not None and LEARNERS[learned.learner].takes_steps:
         support = support[: max((k for k in learned.shots if k <= len(support)), default=len(support))]
-    check_shots(learned, path, len(support))
+    check_shots(learned, len(support))
     found = calibrate(recording.person, support, learned)
-    measured, query = measure_held_out(recording, found), recording.held_out()
-    found = dataclasses.replace(measure(found, recording.person, query), checkpoint=network)
-    print("\n".join(describe_frames(recording, found, measured)))
-    if not measured.change.difference < 0:
+    improves, lines = measure_held_out(recording, found)
+    print("\n".join(lines))
+    if not improves:
         raise UserError(
-            f"{out} was not written, because the calibration does not improve the gaze at held-out targets: "
-            "record more targets, and check screen, camera and labels"
+            "no calibration was written, because it does not improve the gaze at held-out targets: record more "
+            "targets, and check screen, camera and labels"
         )
-    return found
+    return dataclasses.replace(measure(found, recording.person, recording.held_out()), checkpoint=estimator.network)
 
 
 def read_learner(path: Path | None, learner: str | None) -> Learned | None:
-    """Read the learner's file; return None for `offset`, which needs no file.
-
-    Raises:
-        UserError: the file belongs to another learner, or is required but missing.
-    """
+    """Read the learner's file; return None for `offset`, which needs no file."""
     if path is None:
         if learner in (None, "offset"):
             return None
@@ -156,22 +142,8 @@ def read_learner(path: Path | None, learner: str | None) -> Learned | None:
     return found
 
 
-def check_shots(learned: Learned | None, path: Path | None, shots: int) -> None:
-    """Check that a learner that takes gradient steps was trained for this k.
-
-    Raises:
-        UserError: it was not; the message lists the k for which it was.
-    """
+def check_shots(learned: Learned | None, shots: int) -> None:
+    """Refuse a k for which a learner that takes gradient steps was not trained."""
     if learned is not None and LEARNERS[learned.learner].takes_steps and shots not in learned.shots:
-        raise UserError(
-            f"--shots {shots}: {path} was trained for k = {', '.join(map(str, learned.shots))}: choose one of these"
-        )
-
-
-def describe(found: PersonalEstimator, path: Path) -> str:
-    """Summarise the result in one line."""
-    begun = f"{path}: {found.person} of {found.dataset}, {found.learner} on {found.shots} samples"
-    if found.error_deg is None:
-        return f"{begun}; no entry is left to measure the error on"
-    error = f"{found.error_deg:.2f} degrees instead of {found.unadapted_deg:.2f} unadapted"
-    return f"{begun}: {error}, on {found.query_entries} other entries"
+        trained = ", ".join(map(str, learned.shots))
+        raise UserError(f"--shots {shots}: {learned.learner} was trained for k = {trained}: choose one of these")

@@ -32,7 +32,7 @@ from faze.model.dted import DTED
 from faze.model.weights import load_model
 from faze.weights import network_path
 
-OPSETS = range(18, 24)  # from that of torch's exporter, which cannot be lowered, to the latest of its converter
+OLDEST_OPSET = 18  # of torch's exporter; its converter can raise it up to 23
 LARGEST_DIFFERENCE = 1e-4  # absolute, in any output
 
 
@@ -48,7 +48,7 @@ class Gaze(nn.Module):
 
     def forward(self, strips: Tensor) -> tuple[Tensor, ...]:
         """Estimate the gaze, (B, 3), and the codes in strips, (B, H, W, 3)."""
-        codes = self.dted.encode(to_network_torch(strips, *self.size))
+        codes = self.dted.encode(to_network_torch(strips))
         return self.dted.gaze_vector(codes.gaze), *codes
 
     def random_strips(self, count: int) -> Tensor:
@@ -58,12 +58,12 @@ class Gaze(nn.Module):
         return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous()
 
 
-def main(*, onnx: Literal["gaze"], opset: int = OPSETS[0], checkpoint: Path, out: Path) -> None:
+def main(*, onnx: Literal["gaze"], opset: int = OLDEST_OPSET, checkpoint: Path, out: Path) -> None:
     """Write the graph if its output is the network's.
 
     Args:
         onnx: part of the network
-        opset: version of ONNX's operators, 18 to 23
+        opset: version of ONNX's operators, 18 to 23; the lowest is read by most versions of onnxruntime
         checkpoint: trained network; shipped: that of the package
         out: graph to write
     """
@@ -77,15 +77,17 @@ def main(*, onnx: Literal["gaze"], opset: int = OPSETS[0], checkpoint: Path, out
     print(f"{out}: {size_mib:.2f} MiB; onnxruntime's output differs from torch's by at most {difference:.1g}")
 
 
-def write_graph(gaze: Gaze, path: Path, opset: int = OPSETS[0]) -> None:
+def write_graph(gaze: Gaze, path: Path, opset: int = OLDEST_OPSET) -> None:
     """Write the graph as one ONNX file.
 
     Raises:
         UserError: a library is missing.
     """
     try:
+        import onnx
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
+        from onnx.helper import find_min_ir_version_for
     except ModuleNotFoundError as error:
         raise UserError(f"{error.name} is missing: pip install -e '.[onnx]' in faze's folder") from None
     with _quiet():
@@ -100,7 +102,9 @@ def write_graph(gaze: Gaze, path: Path, opset: int = OPSETS[0]) -> None:
             dynamic_shapes={"strips": {0: torch.export.Dim("batch")}},
             verbose=False,
         )
-        program.save(str(path), external_data=False)
+    graph = program.model_proto
+    graph.ir_version = find_min_ir_version_for(graph.opset_import)  # torch's own is too new for onnxruntime 1.17
+    onnx.save(graph, path)
 
 
 def largest_difference(gaze: Gaze, path: Path) -> float:

@@ -30,31 +30,21 @@ Rows and pictures are written immediately to NAME.partial.csv and NAME.partial.m
 stopped run leaves them. Ctrl-C ends a recording from a camera.
 """
 
-import csv
+import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from pathlib import Path
+
+import torch
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.data.readers.screen import read_screen
-from faze.gaze.estimator import FaceGaze, GazeEstimator
+from faze.gaze.estimator import GazeEstimator
 from faze.gaze.overlay import Overlay, draw
-from faze.gaze.sources import (
-    ASSUMED_HFOV_DEG,
-    DEFAULT_FPS,
-    Source,
-    SourceFrame,
-    frames_of,
-    open_camera,
-    read_lens,
-    sources_of,
-)
-from faze.gaze.table import ABOUT, NUMBERS, Rows
+from faze.gaze.sources import ASSUMED_HFOV_DEG, Source, frames_of, open_camera, read_lens, sources_of
+from faze.gaze.table import Rows
 from faze.weights import SHIPPED
-
-TABLE, OVERLAY = ".csv", ".mp4"  # what the names of outputs end with
 
 
 def main(
@@ -75,102 +65,74 @@ def main(
     """Estimate the gaze in every frame, and write the table.
 
     Args:
-        inputs: images, folders of images, videos or manifests
+        inputs: images, videos, folders of these, or manifests
         camera_index: a camera of this machine, instead of inputs; 0 is the first
         model: checkpoint of DT-ED (default: shipped, that of the package)
         person: file that `faze calibrate` wrote with this network
         lens: calibration of the camera: YAML as OpenCV or ROS writes it, or .mat
         focal_px: focal length in px, instead of --lens
         hfov_deg: field of view across the width of the upright frame, instead of --lens
-        landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task, if it is here, or MediaPipe's mesh)
+        landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task)
         faces: largest number of faces in a frame
         screen: screen.yaml, for the point at which a face looks
         table: CSV to write
         overlay: mp4 to write, of a single video or camera
     """
+    torch.set_num_threads(1)  # for one strip at a time, more threads take longer
+    if (camera_index is None) != bool(inputs):
+        raise UserError("pass images, videos or manifests, or --camera-index, but not both")
     camera = read_lens(lens, focal_px, hfov_deg)
-    sources = sources_to_read(inputs, camera_index, table, overlay, lens or focal_px or hfov_deg)
-    check_paths([table, overlay], [*(source.path for source in sources), model, person, lens, landmarker, screen])
+    sources = sources_of(inputs)
+    if sources and all(source.people for source in sources) and not camera.assumed:
+        raise UserError("a manifest states the lenses of its frames: do not pass --lens, --focal-px or --hfov-deg")
+    used = [*(source.path for source in sources), model, person, lens, landmarker, screen]
+    check_outputs(table, overlay, sources, [path for path in used if path])
+    for source in sources:
+        for note in source.notes:
+            print(f"{source.path}: {note}", file=sys.stderr)
     frames = frames_of(sources) if sources else open_camera(camera_index)
-    drawn = Overlay(partial_of(overlay), sources[0].fps if sources else DEFAULT_FPS) if overlay else None
-    stated = sum(source.frames for source in sources) if all(source.frames for source in sources) else 0
-    partial = partial_of(table)
+    stated = [source.frames for source in sources]
+    progress = Progress("gaze", sum(stated) if all(stated) else None, "frames")
     rows = Rows(read_screen(screen) if screen else None)
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
-        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-        drawn or nullcontext(),
+        Overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as drawn,
     ):
-        rows_file = csv.writer(file, lineterminator="\n")
-        rows_file.writerow([*ABOUT, *NUMBERS])
         if not sources:
             print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
-            for frame, found in with_progress(estimator.frames(frames), stated):
-                for row in rows.of(frame, found, camera):
-                    rows_file.writerow(row)
-                file.flush()
+            for frame, found in rows.write(partial_of(table), estimator.frames(frames), camera):
                 if drawn and frame.image is not None:
                     drawn.add(draw(frame.image, camera, found), frame.time_s)
+                progress(rows.frames)
         except KeyboardInterrupt:
             if sources or not rows.frames:
                 raise
-    partial.replace(table)
-    if drawn and drawn.begun:
-        partial_of(overlay).replace(overlay)
+    for output in filter(None, (table, overlay)):
+        partial_of(output).replace(output)
     print(f"{table}: {rows.describe()}")
-    for source in sources:
-        if (read := rows.frames[source.path]) < source.frames:
-            print(f"{source.path}: {source.frames - read} of the {source.frames} stated frames could not be decoded")
     if rows.assumed:
         print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens, --focal-px or --hfov-deg")
 
 
-def sources_to_read(
-    inputs: Sequence[Path], camera_index: int | None, table: Path, overlay: Path | None, lens: object
-) -> list[Source]:
-    """Return the sources that the arguments name; [] for a camera."""
-    if (camera_index is None) != bool(inputs):
-        raise UserError("pass images, videos or manifests, or --camera-index, but not both")
-    sources = sources_of(inputs)
+def check_outputs(table: Path, overlay: Path | None, sources: Sequence[Source], inputs: Sequence[Path]) -> None:
+    """Refuse outputs with a wrong ending, or that would replace an input, each other or an earlier recording."""
     if overlay and sources and (len(sources) > 1 or not sources[0].is_video):
         raise UserError("--overlay is for a single video or camera")
-    for path, suffix in ((table, TABLE), (overlay, OVERLAY)):
-        if path and path.suffix.lower() != suffix:
+    taken = {path.resolve() for path in inputs}
+    for path, suffix in ((table, ".csv"), (overlay, ".mp4")):
+        if path is None:
+            continue
+        if path.suffix.lower() != suffix:
             raise UserError(f"{path}: the name must end with {suffix}")
-    if sources and all(source.is_manifest for source in sources) and lens:
-        raise UserError("a manifest states the lenses of its frames: do not pass --lens, --focal-px or --hfov-deg")
-    outputs = [path for path in (table, overlay) if path]
-    earlier = [str(path) for output in outputs for path in (output, partial_of(output)) if path.exists()]
-    if not sources and earlier:
-        raise UserError(f"{' and '.join(earlier)}: left by an earlier recording: rename or remove it")
-    return sources
-
-
-def with_progress(
-    found: Iterable[tuple[SourceFrame, list[FaceGaze | str]]], stated: int
-) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
-    """Yield frames with their gaze, and show the progress if their number is known; that of a camera is 0."""
-    if not stated:
-        yield from found
-        return
-    progress = Progress("gaze", stated, "frames")
-    for done, (frame, faces) in enumerate(found, start=1):
-        yield frame, faces
-        progress(done)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for own in (path, partial_of(path)):
+            if own.resolve() in taken or own.is_dir():
+                raise UserError(f"{own}: would be replaced by an output; choose another name")
+            if not sources and own.exists():
+                raise UserError(f"{own}: left by an earlier recording: rename or remove it")
 
 
 def partial_of(path: Path) -> Path:
     """Return the path of an unfinished table or video."""
     return path.with_name(f"{path.stem}.partial{path.suffix.lower()}")
-
-
-def check_paths(outputs: Sequence[Path | None], inputs: Sequence[Path | None]) -> None:
-    """Refuse outputs that would replace an input or each other, before anything is written."""
-    taken = {path.resolve() for path in inputs if path}
-    for path in filter(None, outputs):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for own in (path.resolve(), partial_of(path).resolve()):
-            if own in taken or own.is_dir():
-                raise UserError(f"{own}: would be replaced by an output; choose another name")
-            taken.add(own)

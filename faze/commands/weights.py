@@ -15,8 +15,8 @@ from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
-from faze.data.store.strips import StripStore
-from faze.evaluation.redirection_tables import redirection
+from faze.data.strips import read_store
+from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.evaluation.runs import Ablation, read_errors
 from faze.model.weights import load_model, save_weights
 from faze.report.data_counts import count_people
@@ -61,16 +61,17 @@ def main(
     ablation = Ablation(paths, [tier], [seed], learners, query_entries=0, datasets=datasets)
     pixel_sources, people = {}, []
     for dataset in datasets:
-        with StripStore(paths.store(dataset)) as strips:
-            pixel_sources[dataset] = strips.pixel_source
-            people.append(count_people(strips))
+        store = read_store(paths.store(dataset))
+        pixel_sources[dataset] = store.pixel_source
+        people.append(count_people(store))
     errors = read_errors(ablation)
+    redirected = by_variant(pd.read_parquet(paths.redirected_pairs(*run)))
     card = write_card(
         start=start,
         pixel_sources=pixel_sources,
         people=pd.concat(people),
         errors=errors,
-        redirected=redirection(ablation),
+        redirected=redirected[redirected["variant"] == REDIRECTED],
         files=list(copies),
         real_people=real_people.read_text(encoding="utf-8").strip() if real_people else "",
     )

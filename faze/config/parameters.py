@@ -64,8 +64,7 @@ class Preprocess(NormalizedCamera):
 
 
 class Landmarks(Section):
-    python: str | None
-    model: str | None
+    model: str
 
 
 class Data(Section):

@@ -75,8 +75,7 @@ def auto_device(config: Config) -> str:
 
 def trained_tiers(config: Config) -> list[str]:
     """Return the tiers that are trained, of which the first always is; the benchmark measures the others too."""
-    first, *others = listed(config)
-    return [first, *(tier for tier in others if config.tiers[tier].train)]
+    return [tier for tier in listed(config) if tier == listed(config)[0] or config.tiers[tier].train]
 
 
 def controls(config: Config) -> list[str]:

@@ -63,9 +63,8 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any] | None = None) -> Config:
     """Read the defaults, the override files and further changes; refuse all faults at once, with file, line and key."""
     paths = [DEFAULTS, *overrides]
-    mapping = merge(read_yaml(*paths), changes or {})
     try:
-        config = Config.model_validate(mapping)
+        config = Config.model_validate(merge(read_yaml(*paths), changes or {}))
     except ValidationError as error:
         known = {part for key in flatten(read_yaml(DEFAULTS)) for part in key.split(".")}
         refuse(faults_of(error, known | {*DataSet.model_fields, *Tier.model_fields}), paths)
@@ -135,14 +134,17 @@ def _datasets(config: Config) -> Iterator[Fault]:
 
 def _missing(config: Config) -> Iterator[Fault]:
     """Check that every file that the configuration names exists."""
-    named = {"train.start": config.train.start} | {f"landmarks.{name}": path for name, path in config.landmarks}
+    named = {"train.start": config.train.start}
     for number, data in enumerate(config.preprocess.datasets):
         splits = None if data.splits in SPLITS else data.splits
         for name, path in {"path": data.path, "supplementary": data.supplementary, "splits": splits}.items():
             named[f"preprocess.datasets.{number}.{name}"] = path
+        if data.layout == "gazecapture" and data.path and not data.supplementary:
+            named["landmarks.model"] = config.landmarks.model
     for key, path in named.items():
         if path is not None and not network_path(path).exists():
-            yield key, f"no such file or folder: {path}"
+            remedy = " (make landmarker downloads it)" if key == "landmarks.model" else ""
+            yield key, f"no such file or folder: {path}{remedy}"
 
 
 def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:

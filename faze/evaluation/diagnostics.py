@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.geometry import angular_error, pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
 from faze.evaluation.runs import Ablation
 
 # Linear models of a person's residual: a constant, a slope of each axis, head pose and the other axis, and the rest.

@@ -1,11 +1,10 @@
-"""Tables of redirected strips: resemblance to the person, and how far gaze and head turned.
+"""Tables of redirected strips: their similarity to real ones, and how far gaze and head turned.
 
 Means are over test people (and seeds, with intervals); each tier is compared with the baseline.
 """
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from faze.config.parameters import Evaluate
@@ -20,35 +19,6 @@ from faze.evaluation.redirected_angles import (
 from faze.evaluation.runs import Ablation
 from faze.evaluation.statistics import bootstrap_mean
 from faze.evaluation.tables import SEED, changes
-
-# Column of redirection.parquet -> its name in the table. A spread is the root of the mean of the people's deviations.
-MEANS = {
-    "l1": "l1",
-    "own_mean_l1": "own_mean_l1",
-    "all_mean_l1": "all_mean_l1",
-    "right": "right_person",
-    "real_right": "real_right_person",
-}
-SPREADS = {"deviation": "spread", "real_deviation": "real_spread"}
-
-
-def redirection(ablation: Ablation) -> pd.DataFrame:
-    """Average how much redirected strips resemble the person, over the test people of each run and data set.
-
-    Returns:
-        Columns tier, seed, dataset, people, strips (the largest number for any person), and the names in MEANS and
-        SPREADS.
-    """
-    found = []
-    for tier, seed in ablation.all_runs():
-        rows = pd.read_parquet(ablation.paths.redirection(tier, seed))
-        for dataset in [dataset for dataset in ablation.datasets if dataset in set(rows["dataset"])]:
-            people = rows[rows["dataset"] == dataset]
-            row = {"tier": tier, "seed": seed, "dataset": dataset}
-            row |= {"people": len(people), "strips": people["strips"].max()}
-            row |= {name: people[column].mean() for column, name in MEANS.items()}
-            found.append(row | {name: float(np.sqrt(people[column].mean())) for column, name in SPREADS.items()})
-    return pd.DataFrame(found)
 
 
 def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from faze.base.run_log import LoggedRun, finite
 from faze.config.parameters import Evaluate
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, REDIRECTED, SIMILARITIES
 from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors, tier_switches
@@ -103,9 +103,6 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
                 metrics[f"error/{dataset}_k{largest_k}_deg"] = curve[-1][1]
     if tier in performance.index:  # noise controls have no benchmark
         metrics |= {name: value for name, of in METRICS.items() if math.isfinite(value := performance.loc[tier, of])}
-    pictures = tables["redirection"]
-    for row in pictures[(pictures["tier"] == tier) & (pictures["seed"] == seed)].to_dict("records"):
-        metrics |= {f"redirection/{row['dataset']}_{name}": row[name] for name in ("l1", "spread", "right_person")}
     metrics |= _redirection_metrics(tables, tier, seed)
     times = tables["convergence"]
     reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
@@ -121,7 +118,7 @@ def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, floa
         for table in (tables["redirected_people"], tables["turned_people"])
     )
     found = {}
-    sections = {REDIRECTED: ("redirection", (*ERRORS, *SIMILARITIES[1:]))}  # its L1 is in the table `redirection`
+    sections = {REDIRECTED: ("redirection", (*ERRORS, *SIMILARITIES))}
     sections |= dict.fromkeys(CONTROLS, ("redirection_control", ERRORS))
     for (dataset, variant), rows in people.groupby(["dataset", "variant"]):
         section, numbers = sections.get(variant, ("", ()))

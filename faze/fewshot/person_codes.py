@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
 from faze.fewshot.mlp import ModelSamples, SampleSets
 
 

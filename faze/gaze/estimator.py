@@ -5,9 +5,8 @@ frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camer
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import cv2
 import numpy as np
@@ -17,25 +16,21 @@ from numpy.typing import NDArray
 from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
 from faze.config.validation import read_config
-from faze.data.landmarks import NO_FACE, pose_of
+from faze.data.landmarks import NO_FACE
 from faze.data.landmarks.detector import FaceDetector, open_faces
+from faze.data.landmarks.pose import pose_of
 from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses
-from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
-from faze.data.readers.manifest_camera import Camera
+from faze.data.normalization.warp import make_strip
+from faze.data.readers.camera import Camera
 from faze.fewshot.person_codes import Seen
 from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
 from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
-from faze.model.inference import for_inference
 from faze.model.weights import load_model, network_hash
 from faze.weights import SHIPPED, network_path
 
-LANDMARKER = Path("face_landmarker.task")  # used if it is in the working directory
-REMEDY = (
-    "run `make landmarker` in a clone of faze, or install MediaPipe as docs/how-to/real-data.md describes, and pass "
-    "--landmarker face_landmarker.task"
-)
+LANDMARKER = Path("face_landmarker.task")  # the default, in the working directory
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +62,9 @@ class FaceGaze:
 class GazeEstimator:
     """A trained network with the virtual camera of its strips, a detector of faces and, if known, a person and a lens.
 
-    Use it as a context manager, or call `close`, to free MediaPipe:
-
-        with GazeEstimator.load(lens=Lens(hfov_deg=70)) as estimator:
-            for frame, faces in estimator.video("me.mp4"):
-                print(frame.time_s, faces)
+    with GazeEstimator.load(lens=Lens(hfov_deg=70)) as estimator:
+        for frame, faces in estimator.video("me.mp4"):
+            print(frame.time_s, faces)
     """
 
     dted: DTED
@@ -80,9 +73,9 @@ class GazeEstimator:
     detect: FaceDetector
     person: PersonalEstimator | None = None
     lens: Lens = Lens()
-    opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @classmethod
+    @contextlib.contextmanager
     def load(
         cls,
         model: Path | str = SHIPPED,
@@ -91,12 +84,12 @@ class GazeEstimator:
         person: Path | str | None = None,
         lens: Lens | None = None,
         faces: int = 1,
-    ) -> "GazeEstimator":
-        """Load a checkpoint and open MediaPipe.
+    ) -> Iterator["GazeEstimator"]:
+        """Load a checkpoint and open MediaPipe, which is freed at the end of the `with` block.
 
         Args:
             model: checkpoint of DT-ED; default: the network of the package.
-            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER or, without it, the mesh in MediaPipe.
+            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER.
             person: file that `faze calibrate` wrote with this network.
             lens: the lens of all frames that have no camera of their own; None: an assumed one.
             faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
@@ -106,25 +99,13 @@ class GazeEstimator:
         """
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
-        landmarker = landmarker or (LANDMARKER if LANDMARKER.is_file() else None)
-        with contextlib.ExitStack() as stack:
-            opening = open_faces(Path(landmarker) if landmarker else None, faces, REMEDY)
-            detect = stack.enter_context(opening) if faces else _no_faces
-            parts = (for_inference(dted), network_hash(dted), dted.camera or read_config().preprocess.camera(), detect)
-            return cls(*parts, known, lens or Lens(), stack.pop_all())
-
-    def close(self) -> None:
-        """Free MediaPipe."""
-        self.opened.close()
-
-    def __enter__(self) -> "GazeEstimator":
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self.close()
+        no_faces = contextlib.nullcontext(lambda image: [])
+        with open_faces(Path(landmarker or LANDMARKER), faces) if faces else no_faces as detect:
+            camera = dted.camera or read_config().preprocess.camera()
+            yield cls(dted, network_hash(dted), camera, detect, known, lens or Lens())
 
     def video(self, path: Path | str) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
-        """Estimate the gaze in every frame of a video, image or folder of images."""
+        """Estimate the gaze in every frame of a video, image, folder or manifest."""
         return self.frames(frames_of(sources_of([Path(path)])))
 
     def frames(self, frames: Iterable[SourceFrame]) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
@@ -133,8 +114,7 @@ class GazeEstimator:
             found: list[FaceGaze | str] = [frame.reason]
             if frame.image is not None:
                 try:
-                    lens = self.lens if frame.camera is None else Lens(frame.camera)
-                    found = self.faces(frame.image, lens.of(frame.image)) or [NO_FACE]
+                    found = self.faces(frame.image, frame.camera or self.lens.of(frame.image)) or [NO_FACE]
                 except UnusableFrame as unusable:
                     found = [str(unusable)]
             yield frame, found
@@ -173,16 +153,13 @@ class GazeEstimator:
             corners_mm: (2, 3) inner eye corners in the head frame.
 
         Raises:
-            UnusableFrame: the face is not in the frame.
+            UnusableFrame: the face is not in the frame, or the frame does not match its camera.
         """
         any_target = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on it
-        poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm[None], any_target)
+        poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm, any_target)
         if reason:
             raise UnusableFrame(reason)
-        lookup = StripLookup([camera[0]], [camera[1]], poses, self.camera)
-        check_in_frame(image.shape[1::-1], camera[0], lookup.gaze_origin_px[0])
-        strip = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
-        look_up(image, lookup.maps(0), strip)
+        strip = make_strip(image, *camera, poses[0], self.camera)
         seen = self._see(strip, poses.labels[:, 2:])
         # Like labels, the network's vector points from the target to the eye.
         vector = (self.person.gaze(seen) if self.person else seen.gaze_hat)[0]
@@ -191,9 +168,5 @@ class GazeEstimator:
     @torch.inference_mode()
     def _see(self, strip: NDArray[np.uint8], head: NDArray[np.float64]) -> Seen:
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
-        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size), *size))
+        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size)))
         return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)
-
-
-def _no_faces(image: NDArray[np.uint8]) -> list[NDArray | UnusableFrame]:
-    return []

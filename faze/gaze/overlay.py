@@ -1,25 +1,24 @@
 """A video with the gaze drawn into each frame: an arrow, the strip in a corner, and the angles or a reason."""
 
-import contextlib
-import subprocess
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 
+import av
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.errors import UserError
-from faze.data.readers.manifest_camera import Camera
+from faze.data.readers.camera import Camera
 from faze.gaze.estimator import FaceGaze
-from faze.gaze.sources import DEFAULT_FPS, Lens
+from faze.gaze.sources import Lens
 
 ARROW_MM = 150.0
 ARROW_BGR, REASON_BGR = (80, 220, 60), (60, 60, 235)
 STRIP_SHARE = 0.3  # of the frame's width
-MOST_FPS = 60.0  # the frames of faster cameras are thinned out
-LONGEST_S = 10.0  # for which a frame stays visible, whatever the timestamps of a damaged video
+TICKS_PER_S = 90_000  # of timestamps
+GROUP = 25  # frames that are written to the disk together
 
 
 def draw(image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str]) -> NDArray[np.uint8]:
@@ -67,73 +66,36 @@ def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -
 class Overlay:
     """An H.264 mp4 in fragments, which players read even if the run was stopped before its end."""
 
-    def __init__(self, path: Path, fps: float) -> None:
-        """Write to a path with a constant rate; the source's may vary.
-
-        Raises:
-            UserError: the encoder is not installed.
-        """
-        try:
-            import imageio_ffmpeg  # not needed elsewhere
-        except ImportError:
-            raise UserError("--overlay needs an encoder: pip install imageio-ffmpeg") from None
-        self._encoder = imageio_ffmpeg.get_ffmpeg_exe()
-        self._path, self._fps = path, min(fps, MOST_FPS) if fps >= 1 else DEFAULT_FPS
-        self._process: subprocess.Popen | None = None
-        self._last = b""
-        self._written, self._skipped = 0, 0  # frames; the latter of gaps that are too long
+    def __init__(self, path: Path) -> None:
+        options = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
+        self._file = av.open(str(path.absolute()), "w", options=options)
+        coding = {"preset": "veryfast", "crf": "20", "tune": "zerolatency", "g": str(GROUP)}
+        self._stream = self._file.add_stream("libx264", options=coding, thread_count=1, pix_fmt="yuv420p")
+        self._stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
+        self._ticks = -1
+        self._thread, self._encoded = ThreadPoolExecutor(1), Future()  # encodes a frame while the next one is processed
+        self._encoded.set_result(None)
 
     def __enter__(self) -> "Overlay":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        """Finish the video; after an error, keep what there is.
-
-        Raises:
-            UserError: the encoder failed.
-        """
-        if self._process is None:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        if self._process.wait() and kind is None:
-            raise self._failure()
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a frame."""
-        return self._process is not None
+    def __exit__(self, *_: object) -> None:
+        """Finish the video; after an error, keep what there is."""
+        self._thread.shutdown()
+        self._encoded.result()
+        if self._ticks >= 0:
+            self._encode(None)
+        self._file.close()
 
     def add(self, image: NDArray[np.uint8], time_s: float) -> None:
-        """Add a BGR frame (H, W, 3), which is visible from its time until that of the next one.
+        """Add a BGR frame (H, W, 3), which is visible from its time until that of the next one."""
+        if self._ticks < 0:
+            self._stream.width, self._stream.height = image.shape[1] // 2 * 2, image.shape[0] // 2 * 2
+        self._ticks = max(self._ticks + 1, round(time_s * TICKS_PER_S))
+        frame = av.VideoFrame.from_ndarray(image, format="bgr24")
+        frame.pts, frame.time_base = self._ticks, self._stream.codec_context.time_base
+        self._encoded.result()
+        self._encoded = self._thread.submit(self._encode, frame)
 
-        Raises:
-            UserError: the encoder failed.
-        """
-        even = image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2].tobytes()
-        slot = round(time_s * self._fps)
-        if self._process is None:
-            self._start(image.shape[1] // 2 * 2, image.shape[0] // 2 * 2)
-            self._skipped = slot
-        gap, longest = slot - self._skipped - self._written, round(LONGEST_S * self._fps)
-        self._skipped += max(0, gap - longest)
-        for picture in [self._last] * min(gap, longest) + [even] * (gap >= 0):
-            try:
-                self._process.stdin.write(picture)
-            except BrokenPipeError:
-                raise self._failure() from None
-            self._written += 1
-        self._last = even
-
-    def _start(self, width: int, height: int) -> None:
-        raw = ["-f", "rawvideo", "-pix_fmt", "bgr24", "-s", f"{width}x{height}", "-r", f"{self._fps:g}", "-i", "-"]
-        coded = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-threads", "1", "-g", f"{self._fps:.0f}"]
-        # With these, the last second is on the disk.
-        coded += ["-tune", "zerolatency", "-flush_packets", "1"]
-        coded += ["-movflags", "frag_keyframe+empty_moov+default_base_moof"]
-        command = [self._encoder, "-y", "-loglevel", "quiet", *raw, *coded, str(self._path.resolve())]
-        # The Ctrl-C that ends this process must not reach the encoder.
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-
-    def _failure(self) -> UserError:
-        return UserError(f"{self._path}: the encoder failed; is the disk full?")
+    def _encode(self, frame: av.VideoFrame | None) -> None:
+        self._file.mux(self._stream.encode(frame))

@@ -137,8 +137,7 @@ def part_of(parameter: str) -> str:
 
 
 def _initialize(module: nn.Module) -> None:
-    # A weight on the meta device has no values to draw, and torch would import its compiler for it: a second.
-    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear) and not module.weight.is_meta:
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
         nn.init.kaiming_normal_(module.weight)
         if module.bias is not None:
             nn.init.zeros_(module.bias)

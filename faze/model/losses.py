@@ -8,9 +8,6 @@ use a grid (..., N, N), and never build the vectors of all pairs, (..., N, N, F,
 that partner exactly.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,32 +15,19 @@ from torch.nn import functional as F
 from faze.base.geometry import vector_from_pitchyaw
 
 
-class CodeDistance(Protocol):
-    """A distance between codes."""
-
-    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
-
-    def grid(self, codes: Tensor) -> Tensor:
-        """Compute all distances, up to a factor and without gradients: (..., N, F, 3) -> (..., N, N)."""
-
-
-def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
+def angle_deg(a: Tensor, b: Tensor) -> Tensor:
     """Compute the angle between vectors; its first and second derivatives are finite everywhere, and 0 at angle 0.
+
+    The released code limits the cosine to 1 - 1e-6 instead, which makes 0.081 degrees the smallest angle.
 
     Args:
         a: (..., 3) of any length.
         b: (..., 3) of any length; broadcasts with a.
-        clip: None for the exact angle. A number limits |cosine| to 1 - clip; the released code uses 1e-6, which makes
-            0.081 degrees the smallest angle.
 
     Returns:
         (...) degrees.
     """
     dot = (a * b).sum(-1)
-    if clip is not None:
-        cosine = dot / (torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)).clamp(min=1e-8)
-        return cosine.clamp(clip - 1, 1 - clip).acos().rad2deg()
     perpendicular = torch.linalg.cross(*torch.broadcast_tensors(a, b))
     # Fused multiply-adds leave a rounding error in v x v, whose direction would become a gradient of full size.
     perpendicular = perpendicular.masked_fill((a == b).all(-1, keepdim=True), 0)
@@ -54,15 +38,12 @@ def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
     return torch.atan2(sine, torch.where(apart | (dot != 0), dot, 1.0)).rad2deg()
 
 
-@dataclass(frozen=True)
 class CodeAngle:
-    """The mean angle between rows, in degrees; clip has the same meaning as in angle_deg."""
-
-    clip: float | None = None
+    """The mean angle between rows, in degrees."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
-        return angle_deg(a, b, self.clip).mean(-1)
+        return angle_deg(a, b).mean(-1)
 
     @torch.no_grad()
     def grid(self, codes: Tensor) -> Tensor:
@@ -72,11 +53,9 @@ class CodeAngle:
         degrees, where the nearest and the farthest codes are, and TF32 would round the products to 11 bits.
         """
         rows = F.normalize(codes.double(), dim=-1).movedim(-2, -3)  # (..., N, F, 3) -> (..., F, N, 3)
-        bound = 1 - (self.clip or 0.0)
-        return (rows @ rows.mT).clamp_(-bound, bound).acos_().mean(-3)  # (..., F, N, N) -> (..., N, N)
+        return (rows @ rows.mT).clamp_(-1, 1).acos_().mean(-3)  # (..., F, N, N) -> (..., N, N)
 
 
-@dataclass(frozen=True)
 class CodeEuclidean:
     """The mean euclidean distance between rows."""
 
@@ -91,9 +70,12 @@ class CodeEuclidean:
         return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").mean(-3)
 
 
-def gaze_angle_deg(vector: Tensor, gaze: Tensor, clip: float | None = None) -> Tensor:
+CodeDistance = CodeAngle | CodeEuclidean
+
+
+def gaze_angle_deg(vector: Tensor, gaze: Tensor) -> Tensor:
     """Compute the mean angle, in degrees, between predicted vectors (B, 3) and gaze labels (B, 2) in radians."""
-    return angle_deg(vector, vector_from_pitchyaw(gaze, torch), clip).mean()
+    return angle_deg(vector, vector_from_pitchyaw(gaze, torch)).mean()
 
 
 def gaze_mse(vector: Tensor, gaze: Tensor) -> Tensor:

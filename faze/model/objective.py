@@ -66,7 +66,7 @@ class Objective(nn.Module):
         if self.loss.gaze_angle or self.loss.gaze_mse:
             vector = self.dted.gaze_vector(z_gaze)
             if self.loss.gaze_angle:
-                terms["gaze_angle"] = losses.gaze_angle_deg(vector, gaze, self.angle.clip)
+                terms["gaze_angle"] = losses.gaze_angle_deg(vector, gaze)
             if self.loss.gaze_mse:
                 terms["gaze_mse"] = losses.gaze_mse(vector, gaze)
         return terms

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from torch import nn
-
 from faze.base.errors import UserError
 from faze.config.parameters import Model, NormalizedCamera
 from faze.model.dted import DTED, part_of
@@ -38,7 +35,7 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
         trained: whether it is trained.
 
     Raises:
-        UserError: the checkpoint cannot be used; if sizes differ, the message lists the parts that fit and the others.
+        UserError: the checkpoint cannot be used; the message lists the values that differ.
     """
     found = load_model(path)
     remedy = "set the checkpoint's values in the configuration"
@@ -48,19 +45,5 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
     wanted = model.model_copy(update={"backprop_gaze": found.model.backprop_gaze})  # which changes only the training
     if found.model == wanted:
         return found
-    with torch.device("meta"):
-        ours, theirs = shapes(DTED(model)), shapes(found)
-    fit = [part for part in PARTS if _of_part(ours, part) == _of_part(theirs, part)]
-    others = " and ".join(part for part in PARTS if part not in fit)
-    which = f" (of its parts, {others} would not fit, {' and '.join(fit) or 'none'} would)" if others else ""
     differ = ", ".join(differences("model", found.model, wanted))
-    raise UserError(f"{path}: does not fit the section model: {differ}{which}; {remedy}")
-
-
-def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each parameter."""
-    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-
-
-def _of_part(shapes: dict[str, tuple[int, ...]], part: str) -> dict[str, tuple[int, ...]]:
-    return {name: shape for name, shape in shapes.items() if part_of(name) == part}
+    raise UserError(f"{path}: does not fit the section model: {differ}; {remedy}")

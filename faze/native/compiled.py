@@ -19,8 +19,7 @@ _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fno-wrapv", "-fno-math-errno", "-fno-tra
 _REORDERED = (*_FLAGS, "-fno-signed-zeros", "-fassociative-math")
 KERNELS = {  # path in the package: flags
     "fewshot/kernel.c": (*_REORDERED, "-fno-tree-slp-vectorize"),  # same rounding in every function
-    "model/inference.c": _REORDERED,
-    "data/synthetic/kernel.c": (*_FLAGS, "-ffp-contract=off"),  # whether a ray meets the head must round as in numpy
+    "data/synthetic/kernel.c": (*_FLAGS, "-ffp-contract=off"),  # rounding decides whether a ray meets the head
 }
 LEVELS: dict[int, tuple[str, ...]] = {0: ()}  # number of an x86-64 level, or 0: flags
 if platform.machine() == "x86_64":

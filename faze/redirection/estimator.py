@@ -25,8 +25,8 @@ from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.parameters import Estimator
 from faze.data.network_input import to_network
-from faze.data.pairs import PeopleStrips
-from faze.data.store.strips import StripStore
+from faze.data.pairs import People, open_people
+from faze.data.strips import StoredPerson, StripStore
 from faze.model.losses import angle_deg
 from faze.model.torch_file import read_mapping, write_mapping
 
@@ -88,11 +88,11 @@ class TrainedEstimator:
     """An estimator and the people on whom it was trained."""
 
     network: GazeHeadEstimator  # in evaluation mode
-    trained_on: Collection[str]  # digest of each person (`StripStore.person_digest`)
+    trained_on: Collection[str]  # digest of each person (`StoredPerson.digest`)
 
-    def check_unseen(self, path: Path, strips: StripStore, people: Collection[str]) -> None:
+    def check_unseen(self, path: Path, people: Collection[StoredPerson]) -> None:
         """Raise UserError if the estimator was trained on any of these people, even under another name."""
-        if seen := [person for person in people if strips.person_digest(person) in self.trained_on]:
+        if seen := [person.name for person in people if person.digest in self.trained_on]:
             raise UserError(
                 f"{path}: the estimator was trained on {', '.join(seen)}, so it cannot evaluate them: use the split "
                 "test for them in every store, and run the rule estimator again"
@@ -121,7 +121,7 @@ def load_estimator(path: Path, device: torch.device | str = "cpu") -> TrainedEst
 
 
 def train_estimator(
-    people: PeopleStrips, settings: Estimator, device: torch.device, done: Callable[[int], None]
+    people: People, settings: Estimator, device: torch.device, done: Callable[[int], None]
 ) -> GazeHeadEstimator:
     """Train an estimator to minimise the mean angular error of gaze and head.
 
@@ -137,13 +137,12 @@ def train_estimator(
     torch.manual_seed(SEED)
     network = GazeHeadEstimator(settings.channels, people.size).to(device)
     optimizer = torch.optim.AdamW(network.parameters(), settings.lr, weight_decay=WEIGHT_DECAY)
-    labels = torch.from_numpy(np.concatenate(people.labels))
     steps = -(-settings.strips // settings.batch)
-    for step, indices in enumerate(_batches(len(labels), settings, steps)):
+    for step, indices in enumerate(_batches(len(people.labels), settings, steps)):
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * _relative_rate((step + 1) / steps)
-        image = to_network(people.gather(indices).to(device), *people.size)
-        image, wanted = vary(image, labels[indices].to(device), step)
+        image = to_network(people.gather(indices).to(device))
+        image, wanted = vary(image, people.labels[indices].to(device), step)
         loss = sum(_errors_deg(network(image), wanted))
         optimizer.zero_grad()
         loss.backward()
@@ -199,7 +198,7 @@ def _errors_deg(estimated: Tensor, labels: Tensor) -> Iterator[Tensor]:
         yield angle_deg(vector_from_pitchyaw(a, torch), vector_from_pitchyaw(b, torch)).mean()
 
 
-def measure_errors(network: GazeHeadEstimator, strips: StripStore) -> Iterator[dict[str, str | int | float]]:
+def measure_errors(network: GazeHeadEstimator, store: StripStore) -> Iterator[dict[str, str | int | float]]:
     """Measure an estimator on the val and test people of a store, skipping splits without people.
 
     Yields:
@@ -207,16 +206,13 @@ def measure_errors(network: GazeHeadEstimator, strips: StripStore) -> Iterator[d
     """
     device = network.stem.weight.device
     for split in ("val", "test"):
-        people = [person for person in strips.persons(split) if strips.count(person)]
-        if people:
-            errors = []
-            for person in people:
-                images = to_network(torch.from_numpy(strips.pixels(person)).to(device), *network.size)
-                estimated = torch.from_numpy(estimate(network, images))
-                labels = torch.from_numpy(strips.labels(person)).double()
-                errors.append([float(error) for error in _errors_deg(estimated, labels)])
+        if store.of_split(split):
+            people, errors = open_people(store, network.size, split=split), []
+            for indices in people.person_indices():
+                estimated = torch.from_numpy(estimate(network, to_network(people.gather(indices).to(device))))
+                errors.append([float(error) for error in _errors_deg(estimated, people.labels[indices].double())])
             gaze, head = np.mean(errors, axis=0).tolist()
-            row = {"dataset": strips.dataset, "split": split, "people": len(people)}
+            row = {"dataset": store.dataset, "split": split, "people": len(errors)}
             yield row | {"gaze_deg": gaze, "head_deg": head}
 
 

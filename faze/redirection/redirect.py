@@ -1,21 +1,17 @@
 """Redirect strips of test people to the gaze and head pose of other strips of theirs, and measure the result."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.config.parameters import Redirect
 from faze.data.network_input import to_network
-from faze.data.store.strips import StripStore
+from faze.data.pairs import open_people
+from faze.data.strips import StripStore
 from faze.evaluation.redirected_angles import ERRORS, FACTORS, REDIRECTED, by_variant
 from faze.model.dted import DTED
-from faze.model.reconstruction import RedirectedPerson, compare, deviations, mean_strips
 from faze.redirection.estimator import TrainedEstimator
 from faze.redirection.evaluator import evaluate_person, redirect
 from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
@@ -33,74 +29,34 @@ def describe_errors(pairs: pd.DataFrame) -> Iterator[str]:
         yield f"{dataset}: estimated error of redirected strips: {', '.join(factors)}"
 
 
-class People:
-    """The test people of a store (everybody if it has no test split), and the chosen strips of each."""
+def redirect_store(dted: DTED, estimator: TrainedEstimator, store: StripStore, settings: Redirect) -> pd.DataFrame:
+    """Redirect the chosen strips of every test person, or of everybody in a store without test people.
 
-    def __init__(self, strips: StripStore, path: Path, most: int, dted: DTED) -> None:
-        everyone = strips.persons("test") or strips.persons()
-        self.names = [name for name in everyone if strips.count(name) >= MIN_STRIPS]
-        if not self.names:
-            raise UserError(f"{path}: no person has {MIN_STRIPS} strips, which redirection requires; add frames")
-        if left_out := [name for name in everyone if name not in self.names]:
-            print(f"{path}: {', '.join(left_out)} left out: redirection requires {MIN_STRIPS} strips per person")
-        self._strips, self._most, self._like = strips, most, dted.fc_enc.weight
-        self._size = (dted.model.image_height_px, dted.model.image_width_px)
-
-    def read(self, person: int) -> tuple[Tensor, Tensor]:
-        """Read a person's chosen strips, (N, 3, H, W) in [-1, 1], and labels, (N, 4) radians."""
-        name = self.names[person]
-        rows = chosen(self._strips.count(name), self._most)
-        labels = torch.from_numpy(self._strips.labels(name)[rows]).to(self._like.device)
-        if not labels.isfinite().all():
-            raise UserError(f"labels of person {name} are not finite; run preprocess again")
-        pixels = torch.from_numpy(self._strips.pixels(name, rows)).to(self._like.device)
-        return to_network(pixels, *self._size), labels
-
-
-def redirect_store(
-    dted: DTED, estimator: TrainedEstimator, strips: StripStore, settings: Redirect, path: Path
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Redirect the chosen strips of every test person.
+    Returns:
+        A row per pair and variant.
 
     Raises:
         UserError: nobody has MIN_STRIPS strips, the network's output is not finite (for example because its training
             diverged), or the estimator was trained on one of the people.
     """
-    people = People(strips, path, settings.strips, dted)
-    estimator.check_unseen(path, strips, people.names)
-    means, compared, tables = mean_strips(len(people.names), people.read), [], []
-    progress = Progress("redirect", len(people.names), "people")
-    for number, name in enumerate(people.names):
-        image, labels = people.read(number)
+    split, size = "test" if store.of_split("test") else None, (dted.model.image_height_px, dted.model.image_width_px)
+    people = open_people(store, size, split=split, min_entries=MIN_STRIPS)
+    estimator.check_unseen(store.path, people.persons)
+    device, tables = dted.fc_enc.weight.device, []
+    progress = Progress("redirect", len(people.persons), "people")
+    for number, (person, indices) in enumerate(zip(people.persons, people.person_indices(), strict=True)):
+        rows = indices[chosen(len(indices), settings.strips)]
+        image, labels = to_network(people.gather(rows).to(device)), people.labels[rows].to(device)
         targets, labels = draw_targets(0, len(labels)), labels.cpu().numpy()
         images = dict(redirect(dted, image, labels, targets))
         if not all(made.isfinite().all() for made in images.values()):
             raise UserError(
-                f"the network's images of person {name} are not finite: its training diverged; "
+                f"the network's images of person {person.name} are not finite: its training diverged; "
                 "train again with a lower train.base_lr"
             )
-        compared.append(compare(images[REDIRECTED], image, image[targets], number, means))
         images["real"] = image[targets]
-        tables.append(evaluate_person(estimator.network, images, labels, targets).assign(person=name))
+        tables.append(evaluate_person(estimator.network, images, labels, targets).assign(person=person.name))
         progress(number + 1)
     pairs_table = pd.concat(tables, ignore_index=True)
-    pairs_table.insert(0, "dataset", strips.dataset)
-    return by_person(strips.dataset, people.names, compared, means), pairs_table
-
-
-def by_person(
-    dataset: str, names: Sequence[str], people: Sequence[RedirectedPerson], means: np.ndarray
-) -> pd.DataFrame:
-    """Return a row per person; the spread between people is the square root of the mean of `deviation`.
-
-    Args:
-        dataset: name of the data set.
-        names: names of the people.
-        people: their redirected strips.
-        means: (P, S) mean of each person's real strips.
-    """
-    rows = pd.DataFrame([person.numbers for person in people])
-    rows.insert(0, "dataset", dataset)
-    rows.insert(1, "person", names)
-    redirected_means = np.stack([person.mean for person in people])
-    return rows.assign(deviation=deviations(redirected_means), real_deviation=deviations(means))
+    pairs_table.insert(0, "dataset", store.dataset)
+    return pairs_table

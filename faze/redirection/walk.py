@@ -6,8 +6,6 @@ stays frontal, and vice versa. Walks are drawn as videos and as one contact shee
 Shapes: S steps of a walk; H x W pixels, RGB.
 """
 
-import contextlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +22,11 @@ from faze.base.geometry import rotation_from_pitchyaw
 from faze.base.progress import Progress
 from faze.config.parameters import Walk
 from faze.data.network_input import from_network, to_network
-from faze.data.store.strips import StripStore
+from faze.data.pairs import open_people
+from faze.data.strips import StripStore, read_store
 from faze.engine.precision import exact
 from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.model.dted import DTED, Codes
-from faze.model.inference import for_inference
 from faze.redirection.estimator import GazeHeadEstimator, estimate
 
 SHEET, ANGLES = "contact_sheet.png", "angles.csv"
@@ -83,14 +81,14 @@ def spread_people(errors: pd.Series, count: int) -> list[str]:
 
 @torch.inference_mode()
 def walk_person(
-    dted: DTED, estimator: GazeHeadEstimator, strips: StripStore, person: str, *, range_deg: float, steps: int
+    dted: DTED, estimator: GazeHeadEstimator, store: StripStore, person: str, *, range_deg: float, steps: int
 ) -> PersonWalk:
     """Decode the walks of a person's first strip.
 
     Args:
         dted: trained network.
         estimator: estimates how far gaze and head have turned.
-        strips: the store.
+        store: the store.
         person: name of the person.
         range_deg: walks go from -range to +range.
         steps: S, both ends included.
@@ -98,7 +96,7 @@ def walk_person(
     Raises:
         UserError: the network's output is not finite, for example because its training diverged.
     """
-    image, codes, front = frontal(dted, strips, person)
+    image, codes, front = frontal(dted, store, person)
     walked, seen = {}, {}
     for name, (code, axis) in WALKS.items():
         angles_deg, rotations = walk_rotations(axis, range_deg, steps)
@@ -106,19 +104,20 @@ def walk_person(
         walked[name] = pictures(decoded, person)
         seen[name] = np.degrees(estimate(estimator, decoded)[:, axis + 2 * (code == "head")])
     reconstruction = pictures(dted.decode(codes), person)[0]
-    return PersonWalk(strips.dataset, person, pictures(image, person)[0], reconstruction, angles_deg, walked, seen)
+    return PersonWalk(store.dataset, person, pictures(image, person)[0], reconstruction, angles_deg, walked, seen)
 
 
-def frontal(dted: DTED, strips: StripStore, person: str) -> tuple[torch.Tensor, Codes, Codes]:
+def frontal(dted: DTED, store: StripStore, person: str) -> tuple[torch.Tensor, Codes, Codes]:
     """Encode a person's first strip.
 
     Returns:
         The image (1, 3, H, W), its codes, and the same codes rotated to frontal by its labels.
     """
     like = dted.fc_enc.weight
-    pixels = torch.from_numpy(strips.pixels(person, slice(1))).to(like.device)
-    image = to_network(pixels, dted.model.image_height_px, dted.model.image_width_px)
-    label = torch.from_numpy(strips.labels(person)[:1]).to(like)
+    people = open_people(store, (dted.model.image_height_px, dted.model.image_width_px))
+    names = [person.name for person in people.persons]
+    first = people.person_indices()[names.index(person)][:1]
+    image, label = to_network(people.gather(first).to(like.device)), people.labels[first].to(like)
     codes = dted.encode(image)
     rotations = (rotation_from_pitchyaw(angles, torch) for angles in label.split(2, 1))
     return image, codes, codes.turn(*rotations)
@@ -178,30 +177,16 @@ def write_picture(path: Path, picture: Picture) -> None:
 
 
 def write_video(path: Path, frames: Iterator[Picture], fps: int) -> None:
-    """Write an H.264 mp4 that browsers can play while loading.
+    """Write an H.264 mp4 that browsers can play while loading."""
+    import av  # not needed elsewhere
 
-    Raises:
-        UserError: the encoder is not installed.
-    """
-    try:
-        import imageio_ffmpeg  # not needed elsewhere
-    except ImportError:
-        raise UserError("walks need imageio-ffmpeg, which includes an encoder: pip install imageio-ffmpeg") from None
-    first = next(frames)
-    writer = imageio_ffmpeg.write_frames(
-        str(path),
-        (first.shape[1], first.shape[0]),
-        fps=fps,
-        codec="libx264",
-        pix_fmt_out="yuv420p",
-        macro_block_size=2,
-        quality=None,
-        output_params=["-crf", "18", "-threads", "1", "-movflags", "+faststart"],
-    )
-    writer.send(None)
-    with contextlib.closing(writer):
-        for frame in itertools.chain([first], frames):
-            writer.send(np.ascontiguousarray(frame))
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
+        stream = file.add_stream("libx264", fps, {"crf": "18"}, pix_fmt="yuv420p", thread_count=1)
+        for number, frame in enumerate(frames):
+            if not number:
+                stream.height, stream.width = (side + side % 2 for side in frame.shape[:2])
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame))))
+        file.mux(stream.encode())
 
 
 def _block(walk: PersonWalk) -> Picture:
@@ -284,14 +269,13 @@ def write_walks(
     progress = Progress("walk", sum(map(len, people.values())), "people")
     walks: list[PersonWalk] = []
     with whole_folder(out) as folder, exact(dted):
-        fast = for_inference(dted)
         for path in stores:
-            with StripStore(path) as strips:
-                for person in people.get(strips.dataset, []):
-                    how = {"range_deg": walk.range_deg, "steps": walk.frames}
-                    walks.append(walk_person(fast, estimator, strips, person, **how))
-                    write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), FPS)
-                    progress(len(walks))
+            store = read_store(path)
+            for person in people.get(store.dataset, []):
+                how = {"range_deg": walk.range_deg, "steps": walk.frames}
+                walks.append(walk_person(dted, estimator, store, person, **how))
+                write_video(folder / f"{store.dataset}_{person}.mp4", video_frames(walks[-1]), FPS)
+                progress(len(walks))
         write_picture(folder / SHEET, contact_sheet(walks))
         angles(walks).to_csv(folder / ANGLES, index=False, float_format="%.4f")
 

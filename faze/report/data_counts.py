@@ -5,14 +5,14 @@ from typing import Any
 import pandas as pd
 
 from faze.base.result_paths import ResultPaths
-from faze.data.store.strips import StripStore
+from faze.data.strips import StripStore, read_store
 
 MOST_REASONS = 10
 
 
-def count_people(strips: StripStore) -> pd.DataFrame:
+def count_people(store: StripStore) -> pd.DataFrame:
     """Count the people and strips of a store in each split: dataset, split, people, strips."""
-    rows = [(strips.dataset, strips.split(person), strips.count(person)) for person in strips.persons()]
+    rows = [(store.dataset, person.split, len(person.labels)) for person in store.people]
     groups = pd.DataFrame(rows, columns=["dataset", "split", "strips"]).groupby(["dataset", "split"], sort=False)
     return groups["strips"].agg(people="size", strips="sum").reset_index()
 
@@ -25,8 +25,7 @@ def describe_data(paths: ResultPaths, dataset: str) -> dict[str, Any]:
         their frames; rejects: path of the list of all rejects relative to the page.
     """
     store = paths.store(dataset)
-    with StripStore(store) as strips:
-        splits = count_people(strips).to_dict("records")
+    splits = count_people(read_store(store)).to_dict("records")
     rejects = pd.read_csv(store.with_name(f"{store.stem}_rejects.csv"), dtype=str, keep_default_na=False)
     rejects = rejects[rejects["file_name"] != ""]  # others concern a whole person
     kinds = rejects["reason"].str.replace(r"\d[\w.]*", "…", regex=True).value_counts()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from faze.data.store.layout import RENDERED, UNKNOWN_SOURCE
+from faze.data.strips import RENDERED, UNKNOWN_SOURCE
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, markdown_table, title_of
 from faze.weights import SHIPPED
@@ -33,10 +33,10 @@ def write_card(
 
     Args:
         start: the start event of its training (`faze.base.run_log`).
-        pixel_sources: source of the pixels of each data set's strips (`faze.data.store.strips`).
+        pixel_sources: source of the pixels of each data set's strips (`faze.data.strips`).
         people: contents of the stores, with the columns dataset, split, people and strips.
         errors: errors of each test person (`faze.evaluation.runs.read_errors`).
-        redirected: identity measures of redirected strips (table `redirection`).
+        redirected: similarities of redirected strips (`faze.evaluation.redirected_angles.by_variant`).
         files: names of the learner files next to the checkpoint.
         real_people: Markdown about errors on real people that were measured elsewhere; "" if there are none.
     """
@@ -70,20 +70,12 @@ def write_card(
         *(["### Real people", real_people] if real_people else []),
         "## Redirected strips of test people",
         "Each strip is redirected to the gaze and head pose of another strip of the same person. L1 is the mean "
-        "absolute difference from that strip, with pixels in [-1, 1]. The spread is the standard deviation between the "
-        "mean strips of different people. The last column is the share of strips whose nearest mean strip is that of "
-        "the right person. In parentheses: L1 of the mean of the person's other strips; spread and share of real "
-        "strips.",
+        "absolute difference from that strip, with pixels in [-1, 1].",
         markdown_table(
-            ("data set", "L1", "spread", "right person"),
+            ("data set", "L1", "PSNR", "SSIM"),
             (
-                (
-                    title_of(row.dataset),
-                    f"{row.l1:.3f} ({row.own_mean_l1:.3f})",
-                    f"{row.spread:.3f} ({row.real_spread:.3f})",
-                    f"{row.right_person:.0%} ({row.real_right_person:.0%})",
-                )
-                for row in redirected.itertuples()
+                (title_of(dataset), f"{row.l1:.3f}", f"{row.psnr:.1f} dB", f"{row.ssim:.3f}")
+                for dataset, row in redirected.groupby("dataset", sort=False)[["l1", "psnr", "ssim"]].mean().iterrows()
             ),
         ),
         "## Limits",

@@ -79,7 +79,6 @@ def render(
         learner_rows=learner_rows.to_dict("records"),
         pixel_checks=pixel_check_rows(results),
         person_variance=results.tables["person_variance"].to_dict("records"),
-        redirection=redirection_rows(results),
         turned=turned_rows(results),
         similarity=similarity_rows(results),
         changes=results.tables["changes"].astype({"verdict": object}).fillna({"verdict": ""}).to_dict("records"),
@@ -156,25 +155,6 @@ def pixel_check_rows(results: Results) -> Rows:
     return [
         {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict("index") for dataset in results.datasets]}
         for tier in results.tiers
-    ]
-
-
-def redirection_rows(results: Results) -> Rows:
-    """Return each tier's identity measures of redirected strips, averaged over seeds, then three reference rows."""
-    means = results.tables["redirection"].groupby(["tier", "dataset"]).mean()
-    rows = [
-        {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict() for dataset in results.datasets]}
-        for tier in results.tiers
-    ]
-    of_data = [means.loc[(results.tiers[0], dataset)] for dataset in results.datasets]
-    one_face = [{"l1": d["all_mean_l1"], "spread": 0.0, "right_person": 1 / d["people"]} for d in of_data]
-    own_face = [{"l1": d["own_mean_l1"], "spread": d["real_spread"]} for d in of_data]
-    real = [{"l1": 0.0, "spread": d["real_spread"], "right_person": d["real_right_person"]} for d in of_data]
-    return [
-        *rows,
-        {"label": "mean strip of all people", "cells": one_face},
-        {"label": "mean of the person’s other strips", "cells": own_face},
-        {"label": "real strip", "cells": real},
     ]
 
 

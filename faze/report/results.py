@@ -10,11 +10,11 @@ import pandas as pd
 
 from faze.base.result_paths import ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
-from faze.data.store.layout import RENDERED
+from faze.data.strips import RENDERED
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, title_of
 
-TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirection", "redirected")
+TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirected")
 TABLES += ("turned", "redirection_changes", "performance", "training", "convergence")
 
 
@@ -30,7 +30,7 @@ class Results:
     margin_deg: float
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
-    pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strips`)
+    pixel_sources: Mapping[str, str]  # of each data set (`faze.data.strips`)
 
     @property
     def measured(self) -> list[str]:

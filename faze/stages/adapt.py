@@ -18,7 +18,7 @@ from pathlib import Path
 from faze.base.errors import UserError
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import Resolved
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import load_learned
 from faze.fewshot.learners import LEARNERS

@@ -10,7 +10,7 @@ from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
 from faze.config.stage_config import Resolved
 from faze.evaluation.diagnostics import person_variance, pixel_checks
-from faze.evaluation.redirection_tables import redirected_tables, redirection
+from faze.evaluation.redirection_tables import redirected_tables
 from faze.evaluation.runs import Ablation, read_errors
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import (
@@ -54,7 +54,6 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         ),
         "pixel_checks": pixel_checks(ablation, persons),
         "person_variance": person_variance(ablation, persons),
-        "redirection": redirection(ablation),
         **redirected_tables(ablation, config.evaluate),
         "performance": performance(ablation, benchmark, of_tier),
     }

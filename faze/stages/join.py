@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from faze.base.files import whole_file
-from faze.data.store.codes import CodeStore, write_codes
+from faze.data.codes import CodeStore, write_codes
 from faze.evaluation.runs import LEFT_OUT, SECONDS, VAL, read_metadata
 from faze.fewshot.result_tables import write_tables
 

@@ -1,50 +1,63 @@
 """Rule `landmarks`: raw GazeCapture or a manifest -> a supplementary annotation with estimated head poses.
 
-For GazeCapture, the camera is estimated too.
-
-MediaPipe may be in a separate environment (envs/landmarks.yaml). A killed run resumes at the first unfinished
-recording.
+For GazeCapture, the camera is estimated too. Each finished person is a file in a folder beside the output, from which a
+killed run resumes.
 """
 
-import functools
+import pickle
 import shutil
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
+import joblib
+
+from faze.base.code_hash import fingerprint
 from faze.base.errors import UserError
-from faze.data.landmarks import gazecapture, manifest
-from faze.data.landmarks.detector import open_detector
-from faze.data.landmarks.manifest import read_lines
-from faze.data.landmarks.parts import annotate_everybody, identity_of, read_parts
-from faze.data.readers.gazecapture import list_recordings
-from faze.data.store.supplementary import write_supplementary
+from faze.base.files import whole_file
+from faze.base.progress import Progress
+from faze.data.landmarks.annotation import annotate
+from faze.data.landmarks.detector import open_faces
+from faze.data.readers.gazecapture import list_recordings, read_recording
+from faze.data.readers.manifest import read_manifest
+from faze.data.readers.person import Person
+from faze.data.readers.supplementary import write_supplementary
+from faze.data.worker_processes import worker_processes
 
 
-def main(*, raw: Path, model: Path | None = None, threads: int, out: Path) -> None:
-    """Annotate every recording or person."""
-    of_manifest = raw.is_file()
-    people = read_lines(raw).persons() if of_manifest else list_recordings(raw)
+def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
+    """Annotate every recording of a folder, or every person of a manifest."""
+    with open_faces(model, 1):
+        pass  # refuse a missing model at once
+    people = read_manifest(raw, posed=False) if raw.is_file() else list_recordings(raw)
     if not people:
         raise UserError(f"{raw}: contains no folder 00002, ...; set the path of this data set to the folder that does")
-    with open_detector(model):
-        pass  # fails early if something is missing
-    folder = out.with_name(f"{out.stem}.{identity_of(raw, model)}.parts")
-    for old in set(out.parent.glob(f"{out.stem}.*.parts")) - {folder}:
-        print(f"{old}: discarding recordings annotated with other data, code or model", file=sys.stderr)
-        shutil.rmtree(old)
+    work = out.parent / f".work.{out.name}"
+    folder = work / joblib.hash((model.read_bytes(), fingerprint("faze.stages.landmarks")))
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {person: folder / f"{person}.h5" for person in people}
-    annotate = manifest.annotate if of_manifest else gazecapture.annotate
-    annotate_everybody(functools.partial(annotate, raw), parts, model, threads)
-    counts: Counter[str] = Counter()
-    try:
-        write_supplementary(out, read_parts(parts, counts))
-    except UserError:  # no frame has a label: the parts are useless
-        shutil.rmtree(folder)
-        raise
-    shutil.rmtree(folder)
-    print(
-        f"landmarks: {counts['with']} frames with a label, {counts['without']} entries without; "
-        f"{'head poses' if of_manifest else 'head pose and camera'} are estimated"
-    )
+    counts: Counter[bool] = Counter()
+
+    def annotated() -> Iterator[Person]:
+        progress = Progress("landmarks", len(people), "people")
+        read = (one if isinstance(one, Person) else read_recording(raw / one) for one in people)
+        jobs = (joblib.delayed(_annotate)(person, model, folder) for person in read)
+        with worker_processes(threads, return_as="generator") as parallel:
+            for done, person in enumerate(parallel(jobs), start=1):
+                progress(done)
+                counts.update(not reason for reason in person.reasons)
+                yield person
+
+    write_supplementary(out, annotated())
+    shutil.rmtree(work)
+    print(f"landmarks: {counts[True]} frames with an estimated head pose, {counts[False]} entries without")
+
+
+def _annotate(person: Person, model: Path, folder: Path) -> Person:
+    """Annotate a person, or read the finished one, whose file is named by a hash of all but the images."""
+    part = folder / joblib.hash(person)
+    if not part.exists():
+        cv2.setNumThreads(1)
+        with open_faces(model, 1) as detect, whole_file(part) as temporary:
+            temporary.write_bytes(pickle.dumps(annotate(person, detect)))
+    return pickle.loads(part.read_bytes())

@@ -14,7 +14,7 @@ import numpy as np
 from faze.base.errors import UserError
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import Resolved
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
 from faze.fewshot.interface import Adaptation, Learner, MetaTraining
 from faze.fewshot.learner_file import Learned, save_fields
 from faze.fewshot.learners import LEARNERS

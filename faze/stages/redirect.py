@@ -1,7 +1,6 @@
 """Rule `redirect`: checkpoint, estimator and normalised strips -> measured redirected strips of test people.
 
-One table has a row per person: how closely the redirected strips resemble the person. The other has a row per pair and
-variant: the estimated gaze and head pose, and the similarity to the real strip.
+The table has a row per pair and variant: the estimated gaze and head pose, and the similarity to the real strip.
 """
 
 from pathlib import Path
@@ -12,17 +11,15 @@ import torch
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.stage_config import Resolved
-from faze.data.store.strips import StripStore
+from faze.data.strips import read_store
+from faze.engine.execution import set_recompute
 from faze.engine.precision import exact
-from faze.model.inference import for_inference
 from faze.model.weights import load_model
 from faze.redirection.estimator import load_estimator
 from faze.redirection.redirect import describe_errors, redirect_store
 
 
-def main(
-    *, config: Resolved, checkpoint: Path, estimator: Path, data: list[Path], threads: int, out: Path, pairs: Path
-) -> None:
+def main(*, config: Resolved, checkpoint: Path, estimator: Path, data: list[Path], threads: int, out: Path) -> None:
     """Redirect strips of every test person in each store."""
     torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -30,14 +27,13 @@ def main(
     if judge.network.size != (dted.model.image_height_px, dted.model.image_width_px):
         size = "{} x {}".format(*judge.network.size)
         raise UserError(f"{estimator}: was trained on {size} px, unlike {checkpoint}: run the rule estimator again")
+    set_recompute(dted, True)  # normalises each channel once, and processes few strips at a time: faster
     with exact(dted):
-        fast, tables = for_inference(dted), []
+        tables = []
         for path in data:
-            with StripStore(path, fold=config.fold) as strips:
-                tables.append(redirect_store(fast, judge, strips, config.redirect, path))
-    people, measured = (pd.concat(parts) for parts in zip(*tables, strict=True))
-    for path, rows in ((out, people), (pairs, measured)):
-        with whole_file(path) as temporary:
-            rows.to_parquet(temporary, index=False)
+            tables.append(redirect_store(dted, judge, read_store(path, config.fold), config.redirect))
+    measured = pd.concat(tables)
+    with whole_file(out) as temporary:
+        measured.to_parquet(temporary, index=False)
     for sentence in describe_errors(measured):
         print(sentence)

@@ -6,12 +6,10 @@ A data set is rendered only if its folder is given; its frames do not depend on 
 import contextlib
 from pathlib import Path
 
-from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.config.stage_config import Resolved
-from faze.data.store.supplementary import write_supplementary, write_truth
-from faze.data.synthetic import RENDERED_MARK
-from faze.data.synthetic.people import annotation_of, render_everybody
+from faze.data.synthetic import RENDERED_MARK, layouts
+from faze.data.synthetic.people import render_everybody
 
 
 def main(
@@ -27,14 +25,13 @@ def main(
     """Render all people."""
     folders = {"mpiifacegaze": mpiifacegaze, "gazecapture": gazecapture}
     files = {"mpiifacegaze": mpiifacegaze_supplementary, "gazecapture": gazecapture_supplementary}
-    for layout, folder in folders.items():
-        if folder and not files[layout]:
-            raise UserError(f"--{layout} needs --{layout}-supplementary")
     with contextlib.ExitStack() as outputs:
         roots = {layout: outputs.enter_context(whole_folder(folder)) for layout, folder in folders.items() if folder}
         for root in roots.values():
             (root / RENDERED_MARK).write_text("No photographs: faze rendered the people in this folder.\n")
         people = render_everybody(config.synthetic, roots, threads)
         for layout in roots:
-            write_supplementary(files[layout], annotation_of(people, layout).items())
-        write_truth(truth, ((person.role.person_id, person.truth) for person in people))
+            if file := files[layout]:
+                of_layout = [one for one in people if one.role.layout == layout]
+                layouts.write_arrays(file, {one.role.person_id: layouts.supplementary(one) for one in of_layout})
+        layouts.write_arrays(truth, {one.role.person_id: layouts.truth(one) for one in people})

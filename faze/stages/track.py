@@ -4,7 +4,6 @@ If the store does not respond, only this rule fails, after everything else has b
 same command again to retry.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from faze import tracking
 from faze.base.files import whole_file
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved
-from faze.data.store.strips import StripStore
+from faze.data.strips import SPLITS, read_store
 
 
 def main(*, config: Resolved, results: Path, out: Path) -> None:
@@ -42,9 +41,10 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
 
 def read_data_set(name: str, path: Path) -> Any:
     """Describe a data set by its store of strips; the digest covers people, splits and labels."""
-    with StripStore(path) as strips:
-        digest = hashlib.sha256(repr(strips.identity("train", "val", "test")).encode()).hexdigest()[:16]
-        members = {"": strips.persons()} | {f"{split}_": strips.persons(split) for split in ("train", "val", "test")}
-        counts = {f"{split}people": len(people) for split, people in members.items() if people}
-        counts |= {f"{split}strips": sum(map(strips.count, people)) for split, people in members.items() if people}
-    return tracking.data_set(name, digest, path, counts)
+    store = read_store(path)
+    members = {"": store.people} | {f"{split}_": store.of_split(split) for split in SPLITS}
+    counts = {}
+    for split, people in members.items():
+        if people:
+            counts |= {f"{split}people": len(people), f"{split}strips": sum(len(person.labels) for person in people)}
+    return tracking.data_set(name, store.digest(*SPLITS), path, counts)

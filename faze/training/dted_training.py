@@ -10,26 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from faze import engine
 from faze.base import code_hash
-from faze.base.geometry import vector_from_pitchyaw
+from faze.base.geometry import rotation_from_pitchyaw, vector_from_pitchyaw
 from faze.config.parameters import Loss, Train
 from faze.config.stage_config import Resolved
 from faze.data.network_input import to_network
-from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
-from faze.data.store.strips import StripStore
+from faze.data.pairs import People, cache_what_fits, open_people
+from faze.data.strips import read_store
 from faze.engine.parallel import World, check_chunks
 from faze.engine.precision import Precision, exact
 from faze.engine.step import Step
 from faze.engine.transfer import Feed
 from faze.model.dted import DTED, part_of
-from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.model.parts import freeze, load_start
-from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.model.weights import description
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import TrainingSetup, build_feed
@@ -71,7 +69,7 @@ def bare_model(step: Step) -> DTED:
     return (module.module if hasattr(module, "module") else module).dted
 
 
-def build_training(setup: TrainingSetup, step: Step, feed: Feed, validation: PeopleStrips | None) -> Training:
+def build_training(setup: TrainingSetup, step: Step, feed: Feed, validation: People | None) -> Training:
     """Combine what the loop needs.
 
     Args:
@@ -154,50 +152,44 @@ def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
 # --- validation -----------------------------------------------------------------------------------------------------
 
 
-def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
+def validate(step: Step, people: People, setup: TrainingSetup) -> dict[str, float]:
     """Evaluate the current network in fp32 on people who are not used for training.
 
     Returns:
         `val/gaze_deg`, the mean over people of their mean gaze errors; every process evaluates its share of each
-        person's strips. Also `val/l1`, `val/spread` and `val/right_person` (`faze.model.reconstruction`), measured on
-        the redirected first strips of people with two or more strips.
+        person's strips. Also `val/l1`, the mean over people with two or more strips of the absolute difference between
+        their first strips, redirected to the gaze and head pose of the next strip, and that strip.
     """
     dted = bare_model(step)
     with torch.inference_mode(), exact(dted):
-        fast = for_inference(dted)  # again each time, since it copies the weights
-        gaze = {"val/gaze_deg": _mean_error_deg(fast, people, setup)}
-        return gaze | {f"val/{name}": value for name, value in _redirected(fast, people, setup).items()}
+        gaze = {"val/gaze_deg": _mean_error_deg(dted, people, setup)}
+        return gaze | _redirection_l1(dted, people, setup)
 
 
-def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
-    model, world = setup.model, setup.world
-    sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
-    for person, (indices, labels) in enumerate(zip(people.person_indices(), people.labels, strict=True)):
-        for first in range(world.rank * VALIDATED, len(labels), world.size * VALIDATED):
-            strips = people.gather(indices[first : first + VALIDATED]).to(world.device)
-            gaze = torch.from_numpy(labels[first : first + VALIDATED, :2]).to(world.device)
-            image = to_network(strips, model.image_height_px, model.image_width_px)
+def _mean_error_deg(dted: DTED, people: People, setup: TrainingSetup) -> float:
+    world = setup.world
+    sums = torch.zeros(len(people.persons), 2, dtype=torch.float64, device=world.device)
+    for person, indices in enumerate(people.person_indices()):
+        for some in indices.split(VALIDATED)[world.rank :: world.size]:
+            image, gaze = to_network(people.gather(some).to(world.device)), people.labels[some, :2].to(world.device)
             error = angle_deg(dted.gaze_vector(dted.encode(image).gaze), vector_from_pitchyaw(gaze, torch))
             sums[person] += torch.stack([error.double().sum(), torch.tensor(float(len(error)), device=world.device)])
     world.sum(sums)
     return float((sums[:, 0] / sums[:, 1]).mean())
 
 
-def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
+def _redirection_l1(dted: DTED, people: People, setup: TrainingSetup) -> dict[str, float]:
     """Evaluate redirected strips; every process evaluates all of them, since there are few."""
-    usable = [(i, labels) for i, labels in zip(people.person_indices(), people.labels, strict=True) if len(labels) > 1]
-    if not usable:
-        return {}
-
-    def load(person: int) -> tuple[Tensor, Tensor]:
-        indices, labels = usable[person]
-        strips = people.gather(indices[:REDIRECTED]).to(setup.world.device)
-        labels = torch.from_numpy(labels[:REDIRECTED]).to(setup.world.device)
-        return to_network(strips, setup.model.image_height_px, setup.model.image_width_px), labels
-
-    means = mean_strips(len(usable), load)
-    found = summary([redirect_person(dted, load, person, means) for person in range(len(usable))], means)
-    return {name: found[name] for name in ("l1", "spread", "right_person")}
+    found = []
+    for indices in people.person_indices():
+        if len(indices) > 1:
+            some = indices[:REDIRECTED]
+            image = to_network(people.gather(some).to(setup.world.device))
+            angles = people.labels[some].to(image)
+            own = [rotation_from_pitchyaw(part, torch) for part in angles.split(2, dim=1)]
+            requested = [rotation.roll(-1, 0) for rotation in own]
+            found.append(float((dted(image, own, requested) - image.roll(-1, 0)).abs().mean()))
+    return {"val/l1": sum(found) / len(found)} if found else {}
 
 
 # --- the whole run ---------------------------------------------------------------------------------------------------
@@ -217,11 +209,11 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path) 
     step = build_step(setup)
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)  # before strips are read
     size = (config.model.image_height_px, config.model.image_width_px)
-    people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries, fold=config.fold)
-    validation, _ = load_people(data, "val", size, min_entries=1, fold=config.fold)
+    store = read_store(data, config.fold)
+    people = open_people(store, size, split="train", min_entries=config.data.min_entries)
+    left_out = [person.name for person in store.of_split("train") if person not in people.persons]
+    validation = open_people(store, size, split="val")
     fingerprint = code_hash.fingerprint("faze.stages.train")
-    with StripStore(data, fold=config.fold) as strips:
-        content, pixel_source = strips.identity("train", "val"), strips.pixel_source
     dted, camera = bare_model(step), config.preprocess.camera()
     dted.camera = camera
     started = ""
@@ -231,10 +223,10 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path) 
         started = hashlib.sha256(start.read_bytes()).hexdigest()
     if config.control == "rounding":
         perturb_weight(dted.encoder.initial.conv1.weight)
-    work = WorkFolder(out.parent / "train.work", "-".join([config.hash, fingerprint, content[0], started]))
+    work = WorkFolder.of(out, "-".join([config.hash, fingerprint, store.digest("train"), started]))
     people, validation = cache_what_fits((people, validation), config.data.memory_gib, world.processes_here)
-    augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
+    augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.persons))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
     notes = [f"left out because of too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
-    run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes), pixel_source)
+    run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes), store.pixel_source)
     run_training(build_training(setup, step, feed, validation), run, work, run_log, out)

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from faze.config.parameters import Engine, Loss, Model, Train
 from faze.data.network_input import to_network
-from faze.data.pairs import Batch, BatchShare, PairIndices, PeopleStrips, cache
+from faze.data.pairs import Batch, BatchShare, PairIndices, People, cache
 from faze.engine.parallel import World
 from faze.engine.switches import Switch
 from faze.engine.transfer import Feed, build_transfer, resident_switch
@@ -42,11 +42,11 @@ class HostBatches(Dataset):
 
     indices: PairIndices
     share: BatchShare
-    people: PeopleStrips | None = None  # whose strips and labels replace the indices; None keeps the indices
+    people: People | None = None  # whose strips and labels replace the indices; None keeps the indices
     augmentation: Augmentation | None = None
 
     def __getitem__(self, step: int) -> Batch:
-        """Return the batch; see PairIndices, PeopleStrips.gather_pairs and Augmentation.draw."""
+        """Return the batch; see PairIndices, People.gather_pairs and Augmentation.draw."""
         batch = self.indices[step]
         if self.augmentation:
             batch |= self.augmentation.draw(step, self.share)
@@ -54,7 +54,7 @@ class HostBatches(Dataset):
 
 
 def build_feed(
-    people: PeopleStrips,
+    people: People,
     setup: TrainingSetup,
     *,
     workers: int | Literal["auto"] = 0,
@@ -68,7 +68,7 @@ def build_feed(
         workers: number of loader processes; auto tries several numbers.
         augmentation: augmentation of the strips on the device; None for no augmentation.
     """
-    device, share, size = setup.world.device, setup.share, (setup.model.image_height_px, setup.model.image_width_px)
+    device, share = setup.world.device, setup.share
     switch = _choose_resident(people, setup)
     resident = setup.engine.resident and switch.active
     source = HostBatches(PairIndices(people.counts, share), share, None if resident else people, augmentation)
@@ -85,12 +85,12 @@ def build_feed(
         batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
         for change in changes:
             batch = change(batch)
-        return batch | {name: to_network(batch[name], *size) for name in ("image_a", "image_b")}
+        return batch | {name: to_network(batch[name]) for name in ("image_a", "image_b")}
 
     return Feed(source, to_device, transfer, (transfer.switch, switch), notes)
 
 
-def _choose_resident(people: PeopleStrips, setup: TrainingSetup) -> Switch:
+def _choose_resident(people: People, setup: TrainingSetup) -> Switch:
     """Return whether strips are resident; all processes agree, because `choose_workers` is a collective call."""
     wanted, world = setup.engine.resident, setup.world
     switch = resident_switch(wanted, size=people.nbytes, cached=people.cached, device=world.device)

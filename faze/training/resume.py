@@ -42,6 +42,11 @@ class WorkFolder:
     path: Path
     identity: str  # hash of the training's configuration, code and data
 
+    @classmethod
+    def of(cls, out: Path, identity: str) -> "WorkFolder":
+        """Return the work folder of the training that writes the checkpoint `out`, next to it: `NAME.work`."""
+        return cls(out.with_suffix(".work"), identity)
+
     @property
     def checkpoint(self) -> Path:
         """The last checkpoint."""

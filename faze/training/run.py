@@ -29,7 +29,7 @@ class RunIdentity:
     fingerprint: str  # of the code
     switches: tuple[Switch, ...]
     notes: tuple[str, ...]
-    pixel_source: str | None  # of the strips (`faze.data.store.strips`), if the training has any
+    pixel_source: str | None  # of the strips (`faze.data.strips`), if the training has any
     moved: str = ""  # what has changed since the training began, if it resumes
 
     def changes_since(self, events: Sequence[Mapping[str, Any]]) -> str:

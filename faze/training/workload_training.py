@@ -263,6 +263,6 @@ def train_workload(config: Resolved, world: World, out: Path, run_log: Path) -> 
     own = code_hash.sources(module, Path.cwd()) or code_hash.sources(module)
     fingerprint = code_hash.fingerprint("faze.stages.train_workload")
     code = hashlib.sha256("\n".join([fingerprint, *own]).encode()).hexdigest()[:12]
-    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{code}")
+    work = WorkFolder.of(out, f"{config.hash}-{code}")
     run = RunIdentity(config, code, training.switches, training.feed.notes, None)
     run_training(training, run, work, run_log, out)

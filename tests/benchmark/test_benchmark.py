@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from small_model import random_people
 from stage_runs import ROOT, call_stage
+from stores import write_strips
 
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.validation import DEFAULTS, merge, read_yaml
-from faze.data.store.strips import write_strips
 
 TIERS = ["baseline", "autotune", "allocator_retention", "recompute"]
 

@@ -24,7 +24,7 @@ def test_page_shows_training_runs_and_ends_with_all_its_processes(tmp_path):
     start |= {"fingerprint": "0123", "machine": {"processor": "A CPU", "commit": "1a2b"}, "time": 1e9}
     metrics = {"event": "metrics", "step": 1, "values": {"train/loss": 2.0}, "time": 1e9 + 1}
     end = {"event": "end", "seconds": 2, "time": 1e9 + 2}
-    logs = {"baseline": ("run.jsonl", [metrics, end]), "amp": ("train.work/run.jsonl", [metrics])}
+    logs = {"baseline": ("run.jsonl", [metrics, end]), "amp": ("checkpoint.work/run.jsonl", [metrics])}
     for tier, (name, events) in logs.items():
         log = results / "live" / tier / "seed0" / name
         log.parent.mkdir(parents=True)

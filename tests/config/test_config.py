@@ -50,7 +50,7 @@ FAULTS = {
     "train: {pairs: 0}": "train.pairs: 0 only evaluates",
     "train: {start: nowhere.pt}": "train.start: no such file or folder: nowhere.pt",
     "train: {frozen: [encodr]}": "did you mean encoder?",
-    "landmarks: {model: nowhere.task}": "landmarks.model: no such file or folder",
+    "preprocess: {datasets: [{name: a, layout: gazecapture, path: .}]}": "landmarks.model: no such file",
     "fewshot: {learners: [gp]}": "fewshot.learners",
     "synthetic: {frames_per_person: 60}": "synthetic.frames_per_person: must be at least",
     "preprocess: {datasets: [{name: a, layout: manifest, path: no.csv}]}": ":2: preprocess.datasets.0.path: no such",

@@ -36,8 +36,8 @@ def preprocess(
     assert call_stage("preprocess", folder, {"preprocess": changes}, dataset=dataset, **given, **outputs) == 0
     assert (folder / "rejects.csv").read_text().splitlines() == ["person,file_name,reason"]
     with h5py.File(folder / "strips.h5") as file:
-        photographs = {"mpiigaze": b"MPIIFaceGaze", "gazecapture": b"GazeCapture"}[dataset]
-        source = b"rendered by faze" if (raw / RENDERED_MARK).exists() else photographs
+        photographs = {"mpiigaze": "MPIIFaceGaze", "gazecapture": "GazeCapture"}[dataset]
+        source = "rendered by faze" if (raw / RENDERED_MARK).exists() else photographs
         assert file.attrs["pixel_source"] == source
         return {name: {key: array[:] for key, array in group.items()} for name, group in file.items()}
 

@@ -1,266 +1,200 @@
-"""Head pose from landmarks: exact for exact ones, refused for impossible ones; the output is marked `estimated`.
+"""Head poses from landmarks: exact for exact ones, refused for unusable faces; `faze landmarks` from frames to HDF5.
 
 Regression: the y axis of the target was not inverted; the principal point was in the frame's corner; any points were
-accepted as a face; landmarks were half a frame off; the origin was not written.
+accepted as a face; landmarks were half a frame off.
 """
 
-import dataclasses
+import contextlib
+import importlib
 import itertools
 import json
+import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import cv2
 import fake_mediapipe
 import numpy as np
 import pytest
-import raw_data
-from fake_mediapipe import with_open_eyes
+from fake_mediapipe import project
 from numpy.typing import NDArray
-from one_frame import normalize_pose
+from stage_runs import call_faze
 
-from faze.__main__ import main
-from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.config.parameters import Synthetic
-from faze.config.validation import read_yaml
-from faze.data.landmarks import detector, gazecapture
-from faze.data.landmarks.detector import ENVIRONMENT, open_detector, open_faces
-from faze.data.landmarks.gazecapture import annotate, estimate_camera
-from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, check_landmarks, estimate_pose
+from faze.data.landmarks.annotation import estimate_camera
+from faze.data.landmarks.detector import open_faces
+from faze.data.landmarks.pose import MIRRORED, pose_of
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers import Frame
-from faze.data.readers.gazecapture import GazeCapture
-from faze.data.store.supplementary import Supplementary, write_supplementary
-from faze.data.synthetic.people import annotation_of, cast, write_person
+from faze.data.readers.supplementary import read_supplementary
 
 LENS = np.array([[573.0, 0, 239.5], [0, 590.0, 319.5], [0, 0, 1]])
-VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
-DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
-
-
-def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = None) -> NDArray:
-    """Return the landmarks (12, 2) of the face model in a pose."""
-    return with_open_eyes(cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, distortion)[0].reshape(-1, 2))
+STRAIGHT = np.zeros(5)
+FRAME = np.zeros((640, 480, 3), np.uint8)
+TASK = "face_landmarker.task"
+FACE = project(np.array([0.1, 0, 0, 5, -10, 350.0]), LENS, STRAIGHT)
+ASLEEP = np.vstack([FACE[:8], (FACE[[4, 4, 7, 7]] + FACE[[5, 5, 6, 6]]) / 2])
 
 
 def random_pose(rng: np.random.Generator) -> NDArray:
     return np.array([*rng.uniform(-0.6, 0.6, 3), *rng.uniform(-60, 60, 2), rng.uniform(220, 500)])
 
 
-STRAIGHT = np.zeros(5)
-
-
-def test_exact_landmarks_give_the_pose() -> None:
-    rng = np.random.default_rng(0)
-    for pose in (random_pose(rng) for _ in range(50)):
-        np.testing.assert_allclose(estimate_pose(project(pose), LENS, STRAIGHT), pose, atol=1e-3)
-
-
-def test_several_faces_are_averaged_with_their_own_mirror_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MediaPipe lists the faces in any order; the largest comes first, and an unclear one is a reason."""
-    poses = [np.array([0, 0, 0, -80, 0, 600.0]), np.array([0, 0, 0, 60, 10, 400.0]), np.array([0, 0, 0, 150, 0, 700.0])]
-    seen = [project(pose) for pose in poses]
-    mirrored = [(face * [-1, 1] + [479, 0])[list(MIRRORED)] for face in seen]
-    mirrored[0] = mirrored[0] + 1.0  # as MediaPipe's noise
-    mirrored[2] = mirrored[2] + [0, 40]
-    both = iter([lambda rgb: seen, lambda rgb: mirrored[::-1]])
-    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: next(both))
-    with open_faces(None, 3, ENVIRONMENT) as detect:
-        found = detect(np.zeros((640, 480, 3), np.uint8))
-    np.testing.assert_allclose(found[0], seen[1], atol=1e-9)
-    np.testing.assert_allclose(found[1], seen[0] + [-0.5, 0.5], atol=1e-9)
-    assert isinstance(found[2], UnusableFrame) and "eyes are covered or unclear" in str(found[2])
-    both = iter([lambda rgb: seen, lambda rgb: []])
-    with open_faces(None, 2, ENVIRONMENT) as detect:
-        assert detect(np.zeros((640, 480, 3), np.uint8)) == []
-    alternating = itertools.cycle([seen, mirrored])  # one thread, for the frame and then for its mirror image
-    both = iter([lambda rgb: next(alternating) if rgb.shape[0] == 640 else []])
-    with open_detector(None) as detect:
-        np.testing.assert_allclose(detect(np.zeros((640, 480, 3), np.uint8)), seen[1], atol=1e-9)
-
-
-@pytest.mark.parametrize("upright", [False, True])
-def test_small_faces_are_found_in_square_parts_of_a_frame(monkeypatch: pytest.MonkeyPatch, upright: bool) -> None:
-    """The parts overlap; each face is listed once, as it is where it is most central."""
-    shape = project(np.array([0, 0, 0, 0, 0, 600.0]))  # 85 px wide, of 1280
-    centers = np.array([[300, 350], [420, 380], [900, 340]])[:, :: -1 if upright else 1]
-    drawn = [(shape - shape.mean(axis=0) + center).round() for center in centers]
-    image = np.zeros((1280, 720, 3) if upright else (720, 1280, 3), np.uint8)
-    for color, face in enumerate(drawn, start=1):
-        for number, (x, y) in enumerate(face.astype(int)):
-            image[y, x] = color, 0, 1 + number
-    searched = []
-
-    def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
-        """Find the faces, but not in large frames; the error grows with the distance from the middle."""
-        searched.append(rgb.shape[:2])
-        found = []
-        for color in (1, 2, 3):
-            rows, columns = np.nonzero(rgb[..., 2] == color)
-            face = np.column_stack([columns, rows])[np.argsort(rgb[rows, columns, 0])].astype(float)
-            if len(face) == 12 and max(rgb.shape[:2]) <= 1000:
-                face = face if face[4, 0] < face[7, 0] else face[list(MIRRORED)]  # the frame is mirrored
-                found.append(face + [0, 0.001 * np.linalg.norm(face.mean(axis=0) - np.array(rgb.shape[1::-1]) / 2)])
-        return found
-
-    monkeypatch.setattr(detector, "_open_mesh", lambda stack, most, remedy: find)
-    with open_faces(None, 3, ENVIRONMENT, threads=1) as detect:
-        searched.clear()
-        found = detect(image)
-        assert searched == [image.shape[:2]] * 2 + [(720, 720)] * 6
-        middles = np.array([[360, start + 360] if upright else [start + 360, 360] for start in (0, 280, 560)])
-        for face, points in zip(drawn, sorted(found, key=lambda points: points[0, int(upright)]), strict=True):
-            error = 0.001 * np.linalg.norm(middles - face.mean(axis=0), axis=1).min()
-            np.testing.assert_allclose(points, face + [0, error], atol=1e-3)
-        searched.clear()
-        assert len(detect(image[:720, :720])) == 2 and len(searched) == 2  # faces are large
-
-
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        (lambda points: points[:7], "expected 8 finite landmark positions"),
-        (lambda points: np.full((12, 2), np.nan), "expected 8 finite landmark positions"),
-        (lambda points: points[::-1], "not those of a face|behind the camera"),
-        (lambda points: np.random.default_rng(0).uniform(0, 400, (12, 2)), "not those of a face|behind the camera"),
-        (
-            lambda points: points + 20 * (np.arange(12)[:, None] == 5),
-            r"not those of a face: .* px from the face model",
-        ),
-    ],
-)
-def test_landmarks_that_are_no_face_are_refused(spoil, reason: str) -> None:
-    points = project(np.array([0.1, 0.2, 0, 5, -10, 350.0]))
-    with pytest.raises(UnusableFrame, match=reason):
-        estimate_pose(spoil(points), LENS, STRAIGHT)
-
-
-@pytest.mark.parametrize("rotation", [(0, 0.95, 0), (0, -0.95, 0), (0.95, 0, 0), (-0.95, 0, 0)])
-def test_a_face_that_is_turned_away_is_refused(rotation: tuple[float, ...]) -> None:
-    """The limit applies to the angle between the face and the camera: 54 degrees here."""
-    with pytest.raises(UnusableFrame, match="face is turned away from the camera by 5[345] degrees"):
-        estimate_pose(project(np.array([*rotation, 0, 0, 350.0])), LENS, STRAIGHT)
-    estimate_pose(project(np.array([*np.multiply(rotation, 0.85), 0, 0, 350.0])), LENS, STRAIGHT)
-
-
-def closed(points: NDArray, eyes: int) -> NDArray:
-    """Move the lids of one or two eyes together."""
-    points = points.copy()
-    for upper, lower in ((8, 9), (10, 11))[:eyes]:
-        points[[upper, lower]] = points[[upper, lower]].mean(axis=0) + [[0, -1], [0, 1]]
-    return points
-
-
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        (lambda points: points, ""),
-        (lambda points: closed(points, eyes=1), ""),
-        (lambda points: closed(points, eyes=2), "both eyes are closed"),
-        (lambda points: points - [points[:, 0].min() - 1, 0], ""),
-        (lambda points: points - [points[:, 0].min() + 1, 0], "the frame's edge cuts off the eyes or the nose"),
-        (lambda points: points + [481 - points[:, 0].max(), 0], "the frame's edge cuts off the eyes or the nose"),
-        (lambda points: points + [0, 641 - points[:, 1].max()], "the frame's edge cuts off the eyes or the nose"),
-        (lambda points: points * 0.27 + 200, ""),
-        (lambda points: points * 0.25 + 200, "face is too small: 37 px between the outer eye corners"),
-        (lambda points: points[:11], "expected 12 finite landmark positions"),
-        (lambda points: points * np.nan, "expected 12 finite landmark positions"),
-    ],
-)
-def test_faces_that_are_not_visible_enough_are_refused(spoil, reason: str) -> None:
-    points = spoil(project(np.array([0.1, 0, 0, 5, -10, 350.0])))
-    if reason:
-        with pytest.raises(UnusableFrame, match=reason):
-            check_landmarks(points, (480, 640))
-    else:
-        check_landmarks(points, (480, 640))
-
-
-def test_a_camera_is_known_by_its_device_whichever_way_it_is_held() -> None:
-    np.testing.assert_allclose(estimate_camera("iPhone 6s", 480, 640), [573, 573, 239.5, 319.5])
-    np.testing.assert_allclose(estimate_camera("iphone 6S", 640, 480), [573, 573, 319.5, 239.5])
-    np.testing.assert_allclose(estimate_camera("iPad 2", 320, 240), [323.5, 323.5, 159.5, 119.5])
-    with pytest.raises(ValueError, match="device 'Nokia 3310' is unknown"):
-        estimate_camera("Nokia 3310", 480, 640)
+POSES = [random_pose(np.random.default_rng(row)) for row in range(4)]  # of a recording
 
 
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Supplementary]]:
-    """Create three recordings with their true annotation."""
-    root = tmp_path_factory.mktemp("landmarks") / "gazecapture"
-    people = dict.fromkeys(
-        ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people"), 1
-    )
-    synthetic = DEFAULT.model_copy(update={"frames_per_person": 6, **people})
-    written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.layout == "gazecapture"]
-    return root, annotation_of(written, "gazecapture")
-
-
-def exact_landmarks(true: Supplementary) -> list[NDArray]:
-    """Return the landmarks of each frame, (12, 2) px, projected through the true camera with its distortion."""
-    cameras = (np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in true.camera_parameters)
-    return [project(*row) for row in zip(true.head_pose, cameras, true.distortion_parameters, strict=True)]
-
-
-def gaze_errors_deg(raw: Path, estimated: Path, true: dict[str, Supplementary]) -> NDArray:
-    reader, errors = GazeCapture(raw, estimated), []
-    for person in reader.persons():
-        for frame in reader.entries(person):
-            assert isinstance(frame, Frame) and frame.label_source == "estimated" and frame.on_screen and frame.device
-            own = true[person]
-            np.testing.assert_allclose(frame.gaze_target_mm, own.gaze_target_mm[frame.frame_index], atol=1e-9)
-            pose = own.head_pose[frame.frame_index]
-            corners = frame.inner_eye_corners_mm
-            wanted = normalize_pose(pose[:3], pose[3:], corners, own.gaze_target_mm[frame.frame_index]).labels
-            found = normalize_pose(frame.rotation_vector, frame.translation_mm, corners, frame.gaze_target_mm).labels
-            errors.append(angular_error(vector_from_pitchyaw(found[None, :2]), vector_from_pitchyaw(wanted[None, :2])))
-    return np.degrees(np.concatenate(errors))
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["faze", "landmarks", *map(str, arguments)])
-    return main()
-
-
-def test_exact_landmarks_and_camera_give_the_annotated_gaze(
-    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raw, true = rendered
-    entries = {}
-    for person, own in true.items():
-        cameras = iter(own.camera_parameters)
-        monkeypatch.setattr(gazecapture, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
-        straight = dataclasses.replace(own, distortion_parameters=np.zeros((6, 5)))
-        points = iter(exact_landmarks(straight))
-        entries[person] = annotate(raw, person, lambda image, points=points: next(points))
-    write_supplementary(tmp_path / "estimated.h5", entries.items())
-    assert gaze_errors_deg(raw, tmp_path / "estimated.h5", true).max() < 0.02
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write recordings, a manifest of the same frames, and a MediaPipe that finds no face in the second frame."""
+    root, known = tmp_path_factory.mktemp("landmarks"), {}
+    (root / "00002" / "frames").mkdir(parents=True)
+    names = [f"{row}.png" for row in range(len(POSES))]
+    contents = dict.fromkeys(("appleFace", "appleLeftEye", "appleRightEye"), {"IsValid": [1, 1, 1, 0]})
+    contents |= {"info": {"Dataset": "train", "DeviceName": "iPhone 5"}, "frames": names}
+    contents["dotInfo"] = dict.fromkeys(("XPts", "YPts", "XCam"), [2] * 4) | {"YCam": [-3] * 4}
+    for name, content in contents.items():
+        (root / "00002" / f"{name}.json").write_text(json.dumps(content))
+    lines = ["image,person,fx_px,fy_px,cx_px,cy_px,gaze_pitch_deg,gaze_yaw_deg"]
+    for row, name in enumerate(names):
+        image = np.full((640, 480, 3), row, np.uint8)
+        image[:, :240] += 1  # not symmetric
+        cv2.imwrite(str(root / "00002" / "frames" / name), image)
+        landmarks_px = project(POSES[row], estimate_camera("iPhone 5", 480, 640), STRAIGHT)
+        known |= {fake_mediapipe.key_of(image): (landmarks_px + 0.5) / [480, 640]} if row != 1 else {}
+        lines.append(f"00002/frames/{name},{'abbb'[row]},610,610,239.5,319.5,-5,{row}")
+    for other in ("00003", "00004"):
+        shutil.copytree(root / "00002", root / other)
+    (root / "00003" / "info.json").write_text('{"Dataset": "val", "DeviceName": "Nokia"}')
+    (root / "00004" / "frames.json").write_text("[")
+    (root / "frames.csv").write_text("\n".join(lines))
+    (root / TASK).touch()
+    return fake_mediapipe.install(root, known)
 
 
 @pytest.fixture
-def flat(tmp_path: Path) -> Path:
-    """Create a recording of three single-coloured frames with all of its JSON files."""
-    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "unused.h5", splits=("train",))
-    folder = tmp_path / "raw" / "00002"
-    arrays = {"XPts": [10, 20, 30], "YPts": [10, 20, 600], "XCam": [1, 2, 3], "YCam": [-4, -5, -6]}
-    (folder / "dotInfo.json").write_text(json.dumps(arrays))
-    (folder / "screen.json").write_text(json.dumps({"W": [320] * 3, "H": [568] * 3, "Orientation": [1, 9, 4]}))
-    (folder / "info.json").write_text(json.dumps({"Dataset": "train", "DeviceName": "iPhone 5"}))
-    return tmp_path / "raw"
+def mediapipe(raw: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Import that MediaPipe; tests replace its `find`."""
+    monkeypatch.syspath_prepend(raw)
+    yield importlib.import_module("mediapipe")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mediapipe"]:
+        del sys.modules[name]
 
 
-def test_what_the_stage_lacks_is_one_sentence(
-    flat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    def sentence(*arguments: object) -> str:
-        assert run(monkeypatch, "--out", tmp_path / "out.h5", *arguments) == 1
-        assert not list(tmp_path.glob("*.parts"))
+def test_exact_landmarks_give_the_pose() -> None:
+    rng, large = np.random.default_rng(0), np.zeros((1280, 960, 3), np.uint8)  # no face is cut off
+    lens = LENS + [[0, 0, 240], [0, 0, 320], [0, 0, 0]], np.array([0.1, -0.05, 0.001, 0.002, 0])
+    for pose in (random_pose(rng) for _ in range(50)):
+        np.testing.assert_allclose(pose_of(project(pose, *lens), large, *lens), pose, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("points", "reason"),
+    [
+        (FACE, ""),
+        (np.vstack([ASLEEP[:10], FACE[10:]]), ""),
+        (ASLEEP, "both eyes are closed"),
+        (FACE - [FACE[:, 0].min() + 1, 0], "the frame's edge cuts off the eyes or the nose"),
+        (FACE + [0, 641 - FACE[:, 1].max()], "the frame's edge cuts off the eyes or the nose"),
+        (FACE * 0.27 + 200, ""),
+        (FACE * 0.25 + 200, "face is too small: 37 px between the outer eye corners"),
+        (project(np.array([0, 0.95, 0, 0, 0, 350.0]), LENS, STRAIGHT), "face is turned away from the camera by 5"),
+        (FACE + 20 * (np.arange(12)[:, None] == 5), "landmarks are not those of a face: .* px from the face model"),
+        (np.random.default_rng(0).uniform(0, 400, (12, 2)), "landmarks are not those of a face"),
+    ],
+)
+def test_unusable_faces_are_refused(points: NDArray, reason: str) -> None:
+    with pytest.raises(UnusableFrame, match=reason) if reason else contextlib.nullcontext():
+        pose_of(points, FRAME, LENS, STRAIGHT)
+
+
+def mirror(face: NDArray, width_px: int) -> NDArray:
+    return (face * [-1, 1] + [width_px - 1, 0])[list(MIRRORED)]
+
+
+def test_several_faces_are_averaged_with_their_own_mirror_images(mediapipe: ModuleType, raw: Path) -> None:
+    """MediaPipe lists the faces in any order; the largest comes first, and an unclear one is a reason."""
+    places = (-80, 0, 600.0), (60, 10, 400.0), (150, 0, 700.0)
+    seen = [project(np.array([0, 0, 0, *at]), LENS, STRAIGHT) for at in places]
+    mirrored = [mirror(face, 480) + error for face, error in zip(seen, (1, 0, [0, 40]), strict=True)]
+    answers = itertools.cycle([seen, mirrored[::-1]])
+    mediapipe.find = lambda rgb: next(answers)
+    with open_faces(raw / TASK, 3) as detect:
+        found = detect(FRAME)
+    np.testing.assert_allclose(found[0], seen[1], atol=1e-9)
+    np.testing.assert_allclose(found[1], seen[0] + [-0.5, 0.5], atol=1e-9)
+    assert isinstance(found[2], UnusableFrame) and "eyes are covered or unclear" in str(found[2])
+    answers = itertools.cycle([seen, []])
+    with open_faces(raw / TASK, 2) as detect:
+        assert detect(FRAME) == []
+
+
+@pytest.mark.parametrize("shape", [(720, 1280), (1280, 720)])
+def test_small_faces_are_found_in_square_parts_of_a_frame(mediapipe: ModuleType, raw: Path, shape: tuple) -> None:
+    """The parts overlap; each face is listed once, as it is where it is most central."""
+    axis = int(shape[0] > shape[1])  # of the parts' middles
+    face = project(np.array([0, 0, 0, 0, 0, 600.0]), LENS, STRAIGHT)  # 85 px wide, of 1280
+    faces = [face - face.mean(axis=0) + np.roll(center, axis) for center in ([300, 350], [420, 380], [900, 340])]
+    image = np.zeros((*shape, 3), np.uint8)
+    image[..., 1], image[..., 0] = np.indices(shape) // 8  # says where a part is
+
+    def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
+        """Find the faces, but not in large frames; the error grows with the distance from the middle."""
+        if max(rgb.shape[:2]) > 720:
+            return []
+        moved = [face - 8 * rgb[..., [2, 1]].min(axis=(0, 1)).astype(int) for face in faces]
+        inside = [face for face in moved if (face > 0).all() and (face < 720).all()]
+        found = [face + [0, 0.001 * np.linalg.norm(face.mean(axis=0) - 360)] for face in inside]
+        return [mirror(face, 720) for face in found] if rgb[0, 0, 2] > rgb[0, -1, 2] else found
+
+    mediapipe.find = find
+    with open_faces(raw / TASK, 3) as detect:
+        found = sorted(detect(image), key=lambda points: points[0, axis])
+    middles = np.roll([[start + 360, 360] for start in (0, 280, 560)], axis, axis=1)
+    for face, points in zip(faces, found, strict=True):
+        error = 0.001 * np.linalg.norm(middles - face.mean(axis=0), axis=1).min()
+        np.testing.assert_allclose(points, face + [0, error], atol=1e-3)
+
+
+def test_recordings_get_cameras_head_poses_and_reasons(raw: Path, tmp_path: Path) -> None:
+    words = ["--raw", raw, "--model", raw / TASK, "--threads", "2", "--out", tmp_path / "out.h5"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(raw), *sys.path])}
+    subprocess.run([sys.executable, "-m", "faze", "landmarks", *words], env=environment, check=True)
+    own, *others = [read_supplementary(tmp_path / "out.h5", f"0000{number}", raw) for number in (2, 3, 4)]
+    np.testing.assert_allclose(own.poses[[0, 2]], np.array(POSES)[[0, 2]], atol=1e-3)
+    np.testing.assert_allclose(own.cameras[0], [[610, 0, 239.5], [0, 610, 319.5], [0, 0, 1]])
+    np.testing.assert_allclose(estimate_camera("ipad 2", 320, 240), [[323.5, 0, 159.5], [0, 323.5, 119.5], [0, 0, 1]])
+    np.testing.assert_allclose(own.targets_mm[0], [-20, 30, 0])
+    assert own.reasons[:3] == ["", "no face found", ""] and "IsValid 0" in own.reasons[3] and own.source == "estimated"
+    assert [person.files for person in others] == [[""], [""]]
+    assert "device 'Nokia' is unknown" in others[0].reasons[0] and "frames.json" in others[1].reasons[0]
+
+
+def run(raw: Path, model: Path) -> int:
+    return call_faze("landmarks", "--raw", raw, "--model", model, "--threads", 1, "--out", model.with_name("out.h5"))
+
+
+def test_a_killed_run_of_a_manifest_resumes_with_the_others(mediapipe: ModuleType, raw: Path) -> None:
+    find, searched = mediapipe.find, []
+    mediapipe.find = lambda rgb: {0: find}[rgb.min()](rgb)  # fails at the second frame
+    with pytest.raises(KeyError):
+        run(raw / "frames.csv", raw / TASK)
+    mediapipe.find = lambda rgb: searched.append(rgb.min()) or find(rgb)
+    assert run(raw / "frames.csv", raw / TASK) == 0 and set(searched) == {1, 2, 3}
+    first, second = (read_supplementary(raw / "out.h5", name, raw) for name in "ab")
+    np.testing.assert_allclose(np.vstack([first.poses, second.poses])[[0, 2, 3]], np.array(POSES)[[0, 2, 3]], atol=1e-3)
+    assert second.files[0] == "00002/frames/1.png" and second.reasons == ["no face found", "", ""]
+
+
+def test_what_is_missing_is_one_sentence(mediapipe: ModuleType, raw: Path, monkeypatch, capsys) -> None:
+    def sentence(folder: Path = raw, model: str = TASK) -> str:
+        assert run(folder, raw / model) == 1
         return capsys.readouterr().err.splitlines()[-1]
 
+    (raw / "notes.txt").touch()
+    assert "nowhere.task: no such file" in sentence(model="nowhere.task")
+    assert "notes.txt: not a MediaPipe Face Landmarker file" in sentence(model="notes.txt")
+    assert "contains no folder 00002" in sentence(folder=raw / "00002")
     monkeypatch.setitem(sys.modules, "mediapipe", None)
-    assert "envs/landmarks.yaml (set landmarks.python" in sentence("--raw", flat)
-    assert "contains no folder 00002" in sentence("--raw", tmp_path)
-    monkeypatch.delitem(sys.modules, "mediapipe")
-    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", {}))
-    assert "no frame of any recording has a head pose" in sentence("--raw", flat)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.h5.lock", "fake", "raw", "unused.h5"]
+    assert "make landmarker" in sentence()

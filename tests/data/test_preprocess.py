@@ -64,7 +64,7 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
     found = read_store(tmp_path)
     assert list(found) == ["p00", "p01"]
     for name, person in found.items():
-        assert (person["split"], person["label_source"], person["device"]) == (b"test", b"annotated", b"")
+        assert (person["split"], person["label_source"], person["device"]) == ("test", "annotated", "")
         assert person["file_name"].tolist() == [f"{name}/day01/000{i}.jpg".encode() for i in range(3)]
         assert person["frame_index"].tolist() == [0, 1, 2] and person["validity"].tolist() == [2, 2, 2]
         np.testing.assert_allclose(person["labels"], np.tile(pose.labels, (3, 1)), atol=1e-6)
@@ -77,11 +77,11 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
 @pytest.mark.parametrize(
     ("listed", "splits"),
     [
-        (None, [b"train", b"val", b"test"]),
-        ({"test": ["00002"], "train": ["00003"]}, [b"test", b"train", b"test"]),  # 00004 states test
+        (None, ["train", "val", "test"]),
+        ({"test": ["00002"], "train": ["00003"]}, ["test", "train", "test"]),  # 00004 states test
     ],
 )
-def test_gazecapture_and_its_strips_keep_their_splits(tmp_path: Path, listed: dict | None, splits: list[bytes]) -> None:
+def test_gazecapture_and_its_strips_keep_their_splits(tmp_path: Path, listed: dict | None, splits: list[str]) -> None:
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
     (tmp_path / "splits.json").write_text(json.dumps(listed))
     entry = {"splits": str(tmp_path / "splits.json")} if listed else {}
@@ -91,9 +91,7 @@ def test_gazecapture_and_its_strips_keep_their_splits(tmp_path: Path, listed: di
     assert run(tmp_path, "gazecapture", raw="ours.h5", entry={"layout": "strips", "path": str(tmp_path)}) == 0
     assert (tmp_path / "out/strips.h5").read_bytes() == ours
     assert list(found) == ["00002", "00003", "00004"] and [person["split"] for person in found.values()] == splits
-    assert {(person["label_source"], person["device"]) for person in found.values()} == {
-        (b"supplementary", b"iPad Air")
-    }
+    assert {(person["label_source"], person["device"]) for person in found.values()} == {("supplementary", "iPad Air")}
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"tset": []}', '{"test": ["p00"], "val": ["p00"]}'])
@@ -216,8 +214,8 @@ def test_strips_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
         np.testing.assert_array_equal(person["pixels"], PIXELS[name])
         np.testing.assert_array_equal(person["labels"], LABELS[name].astype(np.float32))
         assert person["frame_index"].tolist() == list(range(len(PIXELS[name])))
-        assert (person["split"], person["label_source"]) == (b"test", b"stored")
-    assert copy(tmp_path, splits="stated") == 0 and {p["split"] for p in read_store(tmp_path).values()} == {b"val"}
+        assert (person["split"], person["label_source"]) == ("test", "stored")
+    assert copy(tmp_path, splits="stated") == 0 and {p["split"] for p in read_store(tmp_path).values()} == {"val"}
 
 
 @pytest.mark.parametrize(

@@ -1,189 +1,138 @@
-"""Stored data is read back bit for bit, released files can be opened, and invalid files are named."""
+"""Stores of strips and codes, ours and the released code's, and the sentences about those that cannot be read."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
-from faze.data.pairs import stored_rows
-from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
-from faze.data.store.supplementary import (
-    Supplementary,
-    read_supplementary,
-    supplementary_persons,
-    write_supplementary,
-)
+from faze.base.errors import UserError
+from faze.config.parameters import Fold
+from faze.data.codes import GAZE_HEAD, CodeStore, write_codes
+from faze.data.pairs import open_people
+from faze.data.strips import read_store
 
 RANDOM = np.random.default_rng(0)
+SPLITS = ("test", "val", "train")
+PEOPLE = {"00003": "train", "00001": "val", "00002": "test", "00004": "train"}
 
 
-def person(person_id: str, split: str, count: int) -> PersonStrips:
-    return PersonStrips(
-        person_id,
-        split,
-        [f"{person_id}/Straße {i}.jpg" for i in range(count)],
-        RANDOM.integers(0, 256, (count, 8, 32, 3), dtype=np.uint8),
-        RANDOM.normal(size=(count, 4)).astype(np.float32),
-    )
-
-
-HEAD_SHAPES = [(64, 6), (64,), (3, 64), (3,)]
-
-
-def codes(count: int) -> dict[str, NDArray]:
-    shapes = {"z_app": (5,), "z_gaze": (2, 3), "z_head": (4, 3), "gaze": (2,), "head": (2,), "gaze_hat": (3,)}
-    return {name: RANDOM.normal(size=(count, *shape)).astype(np.float32) for name, shape in shapes.items()}
+def fill(file: h5py.File, name: str, split: str | bytes = "", count: int = 3, **how: object) -> None:
+    """Write a person as faze does, or with `how` as others do; without a split as the released code does."""
+    group = file.create_group(name)
+    group.create_dataset("pixels", data=RANDOM.integers(0, 256, (count, 8, 32, 3), np.uint8), **how)
+    group["labels"] = RANDOM.normal(size=(count, 4))
+    if split:
+        group.attrs["split"] = split
 
 
 @pytest.fixture
-def people() -> list[PersonStrips]:
-    return [person("00003", "train", 4), person("00001", "val", 2), person("00002", "train", 1)]
-
-
-@pytest.fixture
-def path(tmp_path: Path, people: list[PersonStrips]) -> Path:
-    write_strips(tmp_path / "strips.h5", "gazecapture", iter(people))
+def path(tmp_path: Path) -> Path:
+    with h5py.File(tmp_path / "strips.h5", "w") as file:
+        file.attrs.update({"dataset": "gazecapture", "pixel_source": b"rendered by faze"})
+        for number, (name, split) in enumerate(PEOPLE.items()):
+            fill(file, name, split.encode() if number % 2 else split, 2 + number)
     return tmp_path / "strips.h5"
 
 
-def test_strips_are_read_as_written(path: Path, people: list[PersonStrips]) -> None:
-    with StripStore(path) as strips:
-        assert strips.dataset == "gazecapture"
-        assert strips.persons() == ["00001", "00002", "00003"]
-        assert strips.persons("train") == ["00002", "00003"]
-        for written in people:
-            name = written.person_id
-            assert (strips.split(name), strips.count(name)) == (written.split, len(written.pixels))
-            assert strips.file_names(name) == written.file_names
-            np.testing.assert_array_equal(strips.pixels(name), written.pixels)
-            np.testing.assert_array_equal(strips.labels(name), written.labels)
+def test_a_store_is_read_as_written(path: Path) -> None:
+    store = read_store(path)
+    assert (store.dataset, store.pixel_source) == ("gazecapture", "rendered by faze")
+    assert {person.name: person.split for person in store.people} == PEOPLE
+    people = open_people(store, (8, 32))
+    with h5py.File(path) as file:
+        pixels, labels = (np.concatenate([file[name][key] for name in sorted(file)]) for key in ("pixels", "labels"))
+    assert people.counts == [3, 4, 2, 5]
+    np.testing.assert_array_equal(people.gather(torch.arange(14)), pixels)
+    np.testing.assert_array_equal(people.labels, labels.astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    "index", [2, -1, np.int64(0), slice(1, 3), [3, 0, 3], np.array([1]), np.array([True, False, False, True]), []]
-)
-def test_strips_are_indexed_as_numpy_does(path: Path, people: list[PersonStrips], index: object) -> None:
-    with StripStore(path) as strips:
-        np.testing.assert_array_equal(strips.pixels("00003", index), people[0].pixels[index])
-        with pytest.raises(IndexError):
-            strips.pixels("00003", 4)
-
-
-def test_the_released_code_reads_our_strips(path: Path, people: list[PersonStrips]) -> None:
-    """The released code opens the file in this way to read single entries."""
-    with h5py.File(path, "r", libver="latest", swmr=True) as file:
-        np.testing.assert_array_equal(file["00003"]["pixels"][2, :], people[0].pixels[2])
-        np.testing.assert_array_equal(file["00003"]["labels"][2, :], people[0].labels[2])
-
-
-def test_strips_of_the_released_code_open(tmp_path: Path) -> None:
-    pixels, labels = RANDOM.integers(0, 256, (3, 64, 256, 3), np.uint8), RANDOM.normal(size=(3, 4))
+def test_a_store_of_the_released_code_is_read(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "MPIIGaze.h5", "w") as file:
-        file.create_dataset("p00/pixels", data=pixels, chunks=(1, 64, 256, 3), compression="lzf")
-        file.create_dataset("p00/labels", data=labels, chunks=(1, 4), compression="lzf")
-    with StripStore(tmp_path / "MPIIGaze.h5") as strips:
-        assert (strips.dataset, strips.persons("train"), strips.file_names("p00")) == ("MPIIGaze", ["p00"], None)
-        assert strips.labels("p00").dtype == np.float32
-        np.testing.assert_array_equal(strips.labels("p00"), labels.astype(np.float32))
-        np.testing.assert_array_equal(strips.pixels("p00", [2, 1]), pixels[[2, 1]])
+        fill(file, "p00")
+    store = read_store(tmp_path / "MPIIGaze.h5")
+    assert (store.dataset, store.pixel_source) == ("MPIIGaze", "unknown")
+    assert [person.name for person in store.of_split("train")] == ["p00"]
+    assert read_store(tmp_path / "MPIIGaze.h5", default_split="").people[0].split == ""
+
+
+def test_a_digest_identifies_people_and_their_data(path: Path) -> None:
+    store = read_store(path)
+    before, trained = store.digest("train", "val", "test"), store.digest("train")
+    assert len({person.digest for person in store.people}) == 4
+    for name in ("labels", "pixels"):
+        with h5py.File(path, "r+") as file:
+            file[f"00001/{name}"][0] += 1
+        assert read_store(path).digest("train") == trained
+        assert (now := read_store(path).digest("train", "val", "test")) != before
+        before = now
+
+
+@pytest.mark.parametrize("fold", [0, 1, 2])
+def test_everybody_is_a_test_person_of_one_fold(path: Path, fold: int) -> None:
+    names = [[person.name[-1] for person in read_store(path, Fold(number=fold, folds=3)).of_split(s)] for s in SPLITS]
+    assert names == [[["1", "4"], ["2"], ["3"]], [["2"], ["3"], ["1", "4"]], [["3"], ["1", "4"], ["2"]]][fold]
+
+
+def person(path: Path, **how: object) -> None:
+    with h5py.File(path, "r+") as file:
+        del file["00002"]
+        fill(file, "00002", "test", **how)
+
+
+def array(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    with h5py.File(path, "r+") as file:
+        file.pop(name, None)
+        file[name] = np.zeros(shape, np.uint8)
+
+
+BAD = {
+    "absent": (lambda path: path.unlink(), r"strips\.h5: cannot be read .*recreate it"),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:9000]), r"strips\.h5: cannot be read .*truncated"),
+    "not HDF5": (lambda path: path.write_text("strips"), r"strips\.h5: cannot be read .*recreate it"),
+    "labels": (lambda path: array(path, "00002/labels", (3, 2)), r"person 00002: .*labels \(3, 2\), not uint8"),
+    "grey": (lambda path: array(path, "00002/pixels", (4, 8, 32)), r"person 00002: .*\(4, 8, 32\).* write this"),
+    "no group": (lambda path: array(path, "readme", ()), r"person readme: cannot be read"),
+    "chunks": (lambda path: person(path, compression="lzf"), r"person 00002 are compressed .* layout strips"),
+    "size": (lambda path: array(path, "00002/pixels", (4, 8, 48, 3)), r"00002, 8 x 48 px, are no multiple of model"),
+    "few": (lambda path: person(path, count=1), r"no person in split test has 2 or more strips: .*data\.min_entries"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_store_is_one_sentence(path: Path, bad: str) -> None:
+    spoil, words = BAD[bad]
+    spoil(path)
+    with pytest.raises(UserError, match=words):
+        open_people(read_store(path), (8, 32), split="test", min_entries=2)
+
+
+def test_more_folds_than_people_are_refused(path: Path) -> None:
+    with pytest.raises(UserError, match="4 people cannot be in 5 folds: lower `folds`"):
+        read_store(path, Fold(number=0, folds=5))
 
 
 def test_codes_are_read_as_written(tmp_path: Path) -> None:
-    written = {"p01": codes(3), "p00": codes(2)}
-    write_codes(tmp_path / "codes.h5", "mpiigaze", ((name, "test", arrays) for name, arrays in written.items()))
+    shapes = {"z_app": (5,), "z_gaze": (2, 3), "z_head": (4, 3), "gaze": (2,), "head": (2,), "gaze_hat": (3,)}
+    people = {
+        name: {key: RANDOM.normal(size=(count, *shape)) for key, shape in shapes.items()}
+        for name, count in (("p01", 3), ("p00", 2))
+    }
+    head = {name: RANDOM.normal(size=(3, 6)) for name in GAZE_HEAD}
+    written = ((name, "test", arrays) for name, arrays in people.items())
+    write_codes(tmp_path / "codes.h5", "mpiigaze", written, head, "rendered by faze", "abc")
     read = CodeStore(tmp_path / "codes.h5")
-    assert (read.dataset, read.persons(), read.persons("train"), read.split("p01")) == (
-        "mpiigaze",
-        ["p00", "p01"],
-        [],
-        "test",
-    )
-    for name, arrays in written.items():
-        assert read[name].keys() == arrays.keys()
-        for key, array in arrays.items():
-            assert read[name][key].dtype == np.float32
-            np.testing.assert_array_equal(read[name][key], array)
-    with h5py.File(tmp_path / "codes.h5") as file:
-        assert (file.attrs["schema"], file["p01"].attrs["split"]) == (b"codes", b"test")
-        assert {name: sorted(file[name]) for name in file} == {name: sorted(codes) for name, codes in written.items()}
-        for key, array in written["p01"].items():
-            np.testing.assert_array_equal(file[f"p01/{key}"], array)
+    assert (read.dataset, read.pixel_source, read.checkpoint) == ("mpiigaze", "rendered by faze", "abc")
+    assert (read.persons(), read.persons("train"), read.split("p01")) == (["p00", "p01"], [], "test")
+    for found, wanted in ((read.gaze_head, head), (read["p00"], people["p00"]), (read["p01"], people["p01"])):
+        assert found.keys() == wanted.keys()
+        for name, values in wanted.items():
+            assert found[name].dtype == np.float32
+            np.testing.assert_array_equal(found[name], values.astype(np.float32))
 
 
-def test_the_gaze_head_comes_with_the_codes_and_is_no_person(tmp_path: Path) -> None:
-    shapes = dict(zip(GAZE_HEAD, HEAD_SHAPES, strict=True))
-    head = {name: RANDOM.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))], head)
-    read = CodeStore(tmp_path / "codes.h5")
-    assert read.persons() == ["p00"]
-    assert read.gaze_head.keys() == head.keys()
-    for name, array in head.items():
-        assert read.gaze_head[name].dtype == np.float32
-        np.testing.assert_array_equal(read.gaze_head[name], array)
-    with h5py.File(tmp_path / "codes.h5") as file:
-        np.testing.assert_array_equal(file.attrs["gaze1.weight"], head["gaze1.weight"])
-    write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))])
-    assert CodeStore(tmp_path / "codes.h5").gaze_head is None
-
-
-def test_codes_of_the_released_code_open(golden_dir: Path) -> None:
+def test_codes_of_the_released_code_are_read(golden_dir: Path) -> None:
     read = CodeStore(golden_dir / "meta_synth" / "gc_val_predictions.h5", default_split="val")
-    assert read.gaze_head is None
-    assert read.dataset == "gc_val_predictions"
-    assert len(read.persons("val")) == 10
+    assert (read.dataset, len(read.persons("val")), bool(read.gaze_head)) == ("gc_val_predictions", 10, False)
     assert read[read.persons()[0]]["z_gaze"].shape[1:] == (2, 3)
-
-
-def test_the_supplementary_annotation_is_read_as_written(tmp_path: Path) -> None:
-    written = Supplementary(["00001/frames/00000.jpg", "b"], *(RANDOM.normal(size=(2, n)) for n in (4, 5, 6, 3)))
-    other = Supplementary(["00000.jpg"], *(np.zeros((1, n)) for n in (4, 5, 6, 3)))
-    write_supplementary(tmp_path / "s.h5", [("00002", other), ("00001", written)])
-    assert list(supplementary_persons(tmp_path / "s.h5").items()) == [("00001", 2), ("00002", 1)]
-    read = read_supplementary(tmp_path / "s.h5", "00001")
-    assert read.file_names == written.file_names
-    for name in ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm"):
-        np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
-    with h5py.File(tmp_path / "s.h5") as file:  # the names that the published files have
-        assert set(file["00001"]) == {
-            "3d_gaze_target",
-            "camera_parameters",
-            "distortion_parameters",
-            "file_name",
-            "head_pose",
-        }
-        assert file["00001/file_name"][:].tolist() == [b"00001/frames/00000.jpg", b"b"]
-        np.testing.assert_array_equal(file["00001/3d_gaze_target"], written.gaze_target_mm)
-        np.testing.assert_array_equal(file["00001/head_pose"], written.head_pose)
-
-
-def edit(path: Path, change: Callable[[h5py.File], object]) -> None:
-    with h5py.File(path, "r+") as file:
-        change(file)
-
-
-def replace(name: str, data: NDArray) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        del file[name]
-        file[name] = data
-
-    return change
-
-
-def test_strips_of_several_sizes_cannot_be_rows_of_one_table(path: Path) -> None:
-    edit(path, replace("00001/pixels", np.zeros((2, 1, 32, 3), np.uint8)))
-    with StripStore(path) as strips, pytest.raises(ValueError, match="1 x 32 of person 00001, 8 x 32 of"):
-        stored_rows(strips, path, strips.persons()).read(torch.tensor([0, 3]))
-
-
-@pytest.mark.parametrize("source", [None, "rendered by faze", "GazeCapture"])
-def test_the_source_of_the_pixels_is_kept(tmp_path: Path, source: str | None) -> None:
-    given = {} if source is None else {"pixel_source": source}
-    write_strips(tmp_path / "strips.h5", "gazecapture", [person("00001", "train", 2)], **given)
-    write_codes(tmp_path / "codes.h5", "gazecapture", [("p00", "test", codes(2))], **given)
-    with StripStore(tmp_path / "strips.h5") as strips:
-        assert strips.pixel_source == CodeStore(tmp_path / "codes.h5").pixel_source == (source or "unknown")

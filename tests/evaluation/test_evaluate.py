@@ -124,9 +124,7 @@ def test_metrics_have_their_names(small):
     metrics = small.summary["runs"][1]["metrics"]
     for dataset in ("mpiigaze", "gazecapture"):
         numbers = [
-            "l1",
-            "spread",
-            "right_person",
+            "redirected_l1",
             "gaze_gain",
             "head_gain",
             "redirected_gaze_error_deg",

@@ -10,7 +10,7 @@ import torch
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
-from faze.data.store.codes import CodeStore, write_codes
+from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS

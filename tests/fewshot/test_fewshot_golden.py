@@ -12,7 +12,7 @@ import pytest
 
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
-from faze.data.store.codes import CodeStore
+from faze.data.codes import CodeStore
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS

@@ -41,19 +41,6 @@ def test_sizes_that_the_network_cannot_halve_are_refused(height, width):
         build(image_height_px=height, image_width_px=width)
 
 
-def test_rotating_codes_there_and_back_is_the_identity():
-    codes = build().encode(strips())
-    R_gaze, R_head = rotations(seed=1), rotations(seed=2)
-    turned = codes.turn(R_gaze, R_head)
-    again = turned.turn(R_gaze.mT, R_head.mT)
-    assert again.app is codes.app
-    assert torch.allclose(again.gaze, codes.gaze, atol=1e-6)
-    assert torch.allclose(again.head, codes.head, atol=1e-6)
-    for found, code, rotation in ((turned.gaze, codes.gaze, R_gaze), (turned.head, codes.head, R_head)):
-        assert torch.allclose(found, torch.einsum("bfi,bij->bfj", code, rotation), atol=1e-6)
-        assert not torch.allclose(found, code, atol=0.1)
-
-
 def test_redirection_rotates_from_the_own_pose_to_the_requested_one():
     dted, image = build(), strips()
     own, wanted = (rotations(seed=1), rotations(seed=2)), (rotations(seed=3), rotations(seed=4))
@@ -81,18 +68,7 @@ def test_first_weights_are_kaiming_normal_with_zero_biases():
     for key, fan in fan_in.items():
         assert float(state[key].std()) == pytest.approx((2 / fan) ** 0.5, rel=0.1), key
         assert float(state[key].mean()) == pytest.approx(0, abs=0.1 * (2 / fan) ** 0.5), key
-        kurtosis = float((state[key] / state[key].std()).pow(4).mean())
-        assert kurtosis == pytest.approx(3, abs=0.5), key  # of a uniform distribution 1.8
     assert all(not bias.any() for key, bias in state.items() if key.endswith("bias"))
-
-
-def test_samples_are_independent_and_training_mode_changes_nothing():
-    dted, image = build().double(), strips(4)
-    whole = dted.train().encode(image)
-    for i in range(4):
-        alone = dted.eval().encode(image[i : i + 1])
-        for code, of_all in zip(alone, whole, strict=True):
-            assert torch.allclose(code[0], of_all[i], atol=1e-12)
 
 
 def test_autocast_covers_the_network_and_nothing_else():

@@ -1,5 +1,4 @@
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -7,7 +6,7 @@ import torch
 from faze.model import losses
 
 ANGLE = losses.CodeAngle()
-DISTANCES = [ANGLE, losses.CodeAngle(1e-6), losses.CodeEuclidean()]
+DISTANCES = [ANGLE, losses.CodeEuclidean()]
 
 
 def random_codes(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -19,14 +18,6 @@ def test_angle_is_exact_from_0_to_pi(angle):
     a = torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64)
     b = torch.tensor([math.sin(angle), 0.0, math.cos(angle)], dtype=torch.float64)
     assert float(losses.angle_deg(a, b)) == pytest.approx(math.degrees(angle), rel=1e-8, abs=1e-13)
-
-
-def test_clipped_angle_has_the_released_floor_and_no_gradient_below_it():
-    a = torch.tensor([0.3, 0.1, 1.0], requires_grad=True)
-    floor = losses.angle_deg(a, a.detach(), clip=1e-6)
-    floor.backward()
-    assert float(floor.detach()) == pytest.approx(0.081, abs=2e-3)
-    assert torch.equal(a.grad, torch.zeros(3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -45,30 +36,6 @@ def test_gradient_of_angle():
     a, b = random_codes(4), random_codes(4, seed=1)
     b[0, 2] = a[0, 2]  # vectors that share a coordinate are not equal
     assert torch.autograd.gradcheck(losses.angle_deg, (a.requires_grad_(), b.requires_grad_()))
-
-
-def test_gaze_terms_by_hand():
-    gaze = torch.tensor([[0.0, 0.0], [0.0, math.pi / 6]], dtype=torch.float64)  # (0, 0, 1) and (1/2, 0, sqrt(3)/2)
-    vector = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
-    assert float(losses.gaze_angle_deg(vector, gaze)) == pytest.approx((90 + 30) / 2)
-    squares = (1 + 1) + (0.25 + (1 - math.sqrt(3) / 2) ** 2)
-    assert float(losses.gaze_mse(vector, gaze)) == pytest.approx(squares / 6)
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_hard_distances_are_those_of_a_loop_over_pairs(distance):
-    codes = random_codes(7, 4)
-    person = torch.tensor([0, 1, 1, 0, 2, 1, 0])
-    farthest, nearest, has_other = losses.hard_distances(codes, person, distance)
-    for i in range(7):
-        to = [distance(codes[i], codes[j]) for j in range(7)]
-        assert farthest[i] == max(to[j] for j in range(7) if person[j] == person[i])
-        assert nearest[i] == min(to[j] for j in range(7) if person[j] != person[i])
-    assert has_other.all()
-    margin = 0.3
-    terms = [math.log1p(math.exp(f - n + margin)) for f, n in zip(farthest.tolist(), nearest.tolist(), strict=True)]
-    assert float(losses.triplet(codes, person, distance, margin)) == pytest.approx(sum(terms) / 7)
-    assert float(losses.embedding_consistency(codes, person, distance)) == pytest.approx(float(farthest.mean()))
 
 
 def search(codes: torch.Tensor, person: torch.Tensor, distance: losses.CodeDistance) -> tuple[torch.Tensor, ...]:
@@ -104,22 +71,6 @@ def test_search_finds_the_index_of_brute_force(codes, distance):
     assert torch.equal(nearest, pairs.masked_fill(same, torch.inf).argmin(-1))
 
 
-def test_groups_are_independent():
-    """In the last group, no code has another person's as a partner."""
-    person = torch.tensor([[0, 0, 1, 1, 1, 0], [5, 5, 5, 6, 6, 7], [1, 2, 1, 2, 1, 2], [3] * 6])
-    codes = random_codes(*person.shape, 2)
-    terms = {
-        "consistency": partial(losses.embedding_consistency, distance=ANGLE),
-        "triplet": partial(losses.triplet, distance=ANGLE, margin=0.1),
-        "all_equal": lambda codes, person: losses.all_equal(codes, ANGLE),
-    }
-    for name, term in terms.items():
-        apart = torch.stack([term(c, p) for c, p in zip(codes, person, strict=True)]).mean()
-        assert torch.allclose(term(codes, person), apart, rtol=1e-12), name
-        parted = term(torch.stack([codes, codes.flip(0)]), torch.stack([person, person.flip(0)]))  # groups of groups
-        assert torch.allclose(parted, apart, rtol=1e-12), name
-
-
 def test_coinciding_codes_give_zero_without_nan():
     codes = random_codes(1, 2).expand(4, 2, 3).clone().requires_grad_()
     person = torch.tensor([0, 0, 1, 1])
@@ -129,21 +80,3 @@ def test_coinciding_codes_give_zero_without_nan():
         value.backward()
         assert float(value.detach()) == pytest.approx(math.log(2))  # softplus(0)
         assert torch.equal(codes.grad, torch.zeros_like(codes))
-
-
-def test_triplet_of_one_person_is_zero_with_a_gradient():
-    codes = random_codes(4, 2).requires_grad_()
-    value = losses.triplet(codes, torch.zeros(4, dtype=torch.int64), ANGLE, 0.0)
-    value.backward()
-    assert float(value.detach()) == 0
-    assert torch.equal(codes.grad, torch.zeros_like(codes))
-
-
-def test_all_equal_by_hand():
-    half = math.pi / 6
-    rows = [
-        [math.sin(a), 0.0, math.cos(a)] for a in (-half, 0.0, half)
-    ]  # 30 degrees apart; the mean code is the middle
-    codes = torch.tensor(rows, dtype=torch.float64).unsqueeze(1)
-    angles = torch.tensor([30.0, 0.0, 30.0], dtype=torch.float64)
-    assert float(losses.all_equal(codes, ANGLE)) == pytest.approx(float(angles.std()))

@@ -57,12 +57,11 @@ def test_a_checkpoint_of_the_same_sizes_is_loaded(tmp_path: Path) -> None:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_other_sizes_are_refused_part_by_part(tmp_path: Path) -> None:
+def test_other_sizes_are_refused(tmp_path: Path) -> None:
     save_weights(tmp_path / "given.pt", network(decoder_channels=16))
     with pytest.raises(UserError) as refused:
         load(tmp_path / "given.pt")
     assert "model.decoder_channels is 16 in the checkpoint, not 32" in str(refused.value)
-    assert "decoder would not fit, encoder and gaze_head would" in str(refused.value)
     save_weights(tmp_path / "given.pt", network(normalize_axis=3, backprop_gaze=False))
     with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3 in the checkpoint, not 1; set"):
         load(tmp_path / "given.pt")

@@ -66,15 +66,15 @@ def test_errors_of_a_test_person_are_found_again(dted: DTED, errors: pd.DataFram
     synthetic = config.synthetic
     frames = sample_frames(role := Role("gazecapture", "test", number), synthetic)
     known, query = supplementary(frames), config.fewshot.query_entries
-    estimator = GazeEstimator.load(faces=0)
     angles = []
-    for row, image in enumerate(render_frames(role, frames, synthetic.seed)):
+    for row, image in enumerate(render_frames(frames, synthetic.seed)):
         if row >= synthetic.frames_per_person - query:
-            fx, fy, cx, cy = known.camera_parameters[row]
-            camera = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known.distortion_parameters[row]
+            fx, fy, cx, cy = known["camera_parameters"][row]
+            camera = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known["distortion_parameters"][row]
             decoded = cv2.imdecode(np.frombuffer(jpeg(frames, image), np.uint8), cv2.IMREAD_COLOR)
-            pose, target = known.head_pose[row], known.gaze_target_mm[row]
-            face = estimator.at_pose(decoded, camera, pose)
+            pose, target = known["head_pose"][row], known["3d_gaze_target"][row]
+            with GazeEstimator.load(faces=0) as estimator:
+                face = estimator.at_pose(decoded, camera, pose)
             poses, _ = normalize_poses(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM[None], target[None])
             angles.append(angular_error(face.seen.gaze_hat, vector_from_pitchyaw(poses.labels[:, :2]))[0])
     of_person = errors[(errors["dataset"] == "gazecapture") & (errors["person"] == role.person_id) & (errors["k"] == 0)]

@@ -40,9 +40,9 @@ TIMED = ("convergence", "performance", "table", "training")  # tables with times
 KILLS = (
     ("raw/.*.writing-*", 1.0, "snakemake"),
     ("data/.work.*", 1.0, "everything"),
-    ("baseline/seed0/train.work/checkpoint.pt", 0.3, "stages"),
-    ("two_processes/seed0/train.work/checkpoint.pt", 0.3, "everything"),
-    ("*/seed0/redirection.parquet", 3.0, "snakemake"),
+    ("baseline/seed0/checkpoint.work/checkpoint.pt", 0.3, "stages"),
+    ("two_processes/seed0/checkpoint.work/checkpoint.pt", 0.3, "everything"),
+    ("*/seed0/redirected_pairs.parquet", 3.0, "snakemake"),
     ("benchmark/.*", 5.0, "everything"),
     ("evaluation/*", 1.0, "everything"),
 )

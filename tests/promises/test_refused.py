@@ -26,12 +26,12 @@ FILES = """
 train: {start: nowhere.pt, global_batch: 12}
 landmarks:
   model: nowhere.task
-  python: nowhere/python
 preprocess:
   datasets:
     - {name: face, layout: mpiifacegaze, path: nowhere/face, splits: test}
     - {name: own, layout: manifest, path: nowhere.csv, splits: test}
     - {name: capture, layout: gazecapture, path: nowhere/capture, supplementary: nowhere.h5, splits: nowhere.json}
+    - {name: phones, layout: gazecapture, path: ., splits: test}
 """
 FAULTS = {  # line, key and a word of the reason or of the suggestion
     VALUES: [
@@ -50,12 +50,11 @@ FAULTS = {  # line, key and a word of the reason or of the suggestion
         (3, "train.start", "nowhere.pt"),
         (3, "train.global_batch", "loss.chunk_pairs 8"),
         (5, "landmarks.model", "nowhere.task"),
-        (6, "landmarks.python", "nowhere/python"),
-        (9, "preprocess.datasets.0.path", "nowhere/face"),
-        (10, "preprocess.datasets.1.path", "nowhere.csv"),
-        (11, "preprocess.datasets.2.path", "nowhere/capture"),
-        (11, "preprocess.datasets.2.supplementary", "nowhere.h5"),
-        (11, "preprocess.datasets.2.splits", "nowhere.json"),
+        (8, "preprocess.datasets.0.path", "nowhere/face"),
+        (9, "preprocess.datasets.1.path", "nowhere.csv"),
+        (10, "preprocess.datasets.2.path", "nowhere/capture"),
+        (10, "preprocess.datasets.2.supplementary", "nowhere.h5"),
+        (10, "preprocess.datasets.2.splits", "nowhere.json"),
     ],
 }
 

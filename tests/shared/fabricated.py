@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from data_sets import DATASETS
 from PIL import Image, ImageDraw
+from stores import PersonStrips, write_strips
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, resolve
 from faze.config.validation import merge, read_config
-from faze.data.store.codes import write_codes
-from faze.data.store.strips import PersonStrips, write_strips
+from faze.data.codes import write_codes
 
 LAYOUTS = ("MPIIFaceGaze", "GazeCapture")
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
@@ -115,7 +115,6 @@ class Fabricated:
             seconds = {what: times * took for what, took in SECONDS.items()}
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(seconds)}), path)
         counts = dict(zip(self.pixel_sources, self.people, strict=True))
-        _write_redirection(paths.redirection(tier, seed), counts, rng)
         write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
         _write_log(paths.run_log(tier, seed), self._switches(tier), tier, seed, rng)
         _write_walks(paths.walks(tier, seed), tier)
@@ -202,9 +201,8 @@ class Fabricated:
             for i, person in _persons(dataset, number, split):
                 arrays = _codes(dataset, i, 0, 6)
                 labels = np.concatenate([arrays["gaze"], arrays["head"]], axis=1)
-                names = [f"{person}/{n:04d}.jpg" for n in range(6)]
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
-                people.append(PersonStrips(person, split, names, pixels, labels))
+                people.append(PersonStrips(person, split, pixels, labels))
         write_strips(paths.store(dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
         paths.store(dataset).with_name(f"{dataset}_rejects.csv").write_text(
             "person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2)
@@ -294,15 +292,6 @@ def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
         draw.ellipse((x - 11, y - 11, x + 11, y + 11), fill=(90, 60, 40))
         draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=(10, 10, 10))
     return np.asarray(strip)
-
-
-def _write_redirection(path: Path, counts: Mapping[str, int], rng: np.random.Generator) -> None:
-    """Write invented measurements of redirected strips."""
-    people = [(d, name) for d, count in counts.items() for _, name in _persons(d, count)]
-    rows = pd.DataFrame(people, columns=["dataset", "person"]).assign(strips=30, own_mean_l1=0.31, all_mean_l1=0.4)
-    rows["l1"] = 0.3 + 0.01 * rng.random(len(rows))
-    rows = rows.assign(right=0.5, real_right=0.75, deviation=0.01, real_deviation=0.0625)
-    rows.to_parquet(path, index=False)
 
 
 SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")

@@ -3,52 +3,47 @@
 import hashlib
 from pathlib import Path
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.landmarks.pose import MIRRORED
+from faze.data.landmarks.pose import FACE_MODEL_MM, MIRRORED, VERTICES
 
 _PACKAGE = """
 import hashlib, pathlib, sys, types
 import numpy as np
 
-__version__ = "0"
 known = np.load(pathlib.Path(__file__).with_name("known.npz"))
 
 def find(rgb):
+    "Return the landmarks of each face, (12, 2) px; tests replace this function."
     for mirrored, image in enumerate((rgb, rgb[:, ::-1])):
         key = hashlib.sha1(np.ascontiguousarray(image).tobytes()).hexdigest()
         if key in known:
-            vertices, x, y = known[key].T
-            if mirrored:
-                vertices, x = vertices[known["order"]], 1 - x
-            return [{int(v): types.SimpleNamespace(x=a, y=b) for v, a, b in zip(vertices, x, y)}]
+            face = np.abs([mirrored, 0] - known[key]) * rgb.shape[1::-1] - 0.5
+            return [face[known["mirrored"]] if mirrored else face]
     return []
-
-class FaceMesh:
-    def __init__(self, static_image_mode, max_num_faces, refine_landmarks):
-        assert static_image_mode and max_num_faces == 2 and refine_landmarks
-
-    def close(self):
-        pass
-
-    def process(self, rgb):
-        faces = [types.SimpleNamespace(landmark=landmark) for landmark in find(rgb)]
-        return types.SimpleNamespace(multi_face_landmarks=faces or None)
 
 class FaceLandmarker:
     @classmethod
     def create_from_options(cls, options):
-        assert options["num_faces"] == 2
+        if options["base_options"]["model_asset_path"].endswith(".txt"):
+            raise RuntimeError("Unable to open zip archive.")
         return cls()
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         pass
 
     def detect(self, image):
-        return types.SimpleNamespace(face_landmarks=find(image["data"]))
+        size_px, faces = image["data"].shape[1::-1], []
+        for face in find(image["data"]):
+            shares = [types.SimpleNamespace(x=x, y=y) for x, y in (face + 0.5) / size_px]
+            faces.append(dict(zip(known["vertices"].tolist(), shares, strict=True)))
+        return types.SimpleNamespace(face_landmarks=faces)
 
-solutions = types.SimpleNamespace(face_mesh=types.SimpleNamespace(FaceMesh=FaceMesh))
 ImageFormat = types.SimpleNamespace(SRGB=1)
 Image = dict
 vision = types.SimpleNamespace(FaceLandmarkerOptions=dict, FaceLandmarker=FaceLandmarker)
@@ -64,10 +59,10 @@ def key_of(image: NDArray[np.uint8]) -> str:
 
 
 def install(folder: Path, known: dict[str, NDArray]) -> Path:
-    """Write the package; known: key -> (12, 3) vertex, x, y as fractions of the sides. Return the PYTHONPATH."""
+    """Write the package; known: key -> landmarks (12, 2) as fractions of the sides. Return the PYTHONPATH."""
     (folder / "mediapipe").mkdir(parents=True)
     (folder / "mediapipe" / "__init__.py").write_text(_PACKAGE)
-    np.savez(folder / "mediapipe" / "known.npz", order=np.array(MIRRORED), **known)
+    np.savez(folder / "mediapipe" / "known.npz", mirrored=MIRRORED, vertices=VERTICES, **known)
     return folder
 
 
@@ -78,3 +73,8 @@ def with_open_eyes(points_px: NDArray) -> NDArray:
         half_height = 0.15 * np.array([0, np.linalg.norm(outer - inner)])
         lids += [(outer + inner) / 2 - half_height, (outer + inner) / 2 + half_height]
     return np.vstack([points_px, lids])
+
+
+def project(pose: NDArray, matrix: NDArray, distortion: NDArray) -> NDArray:
+    """Return the landmarks (12, 2), px, of the face model in a head pose (6,)."""
+    return with_open_eyes(cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, distortion)[0].reshape(-1, 2))

@@ -1,9 +1,9 @@
 """The smallest DT-ED that has all parts, and people with random strips."""
 
 import numpy as np
+from stores import PersonStrips
 
 from faze.config.parameters import Model
-from faze.data.store.strips import PersonStrips
 
 MODEL = Model(
     growth=2,
@@ -26,7 +26,6 @@ def random_people(*people: tuple[str, str, int], seed: int = 0) -> list[PersonSt
         PersonStrips(
             name,
             split,
-            [f"{i}.jpg" for i in range(count)],
             rng.integers(0, 256, (count, 64, 256, 3), dtype=np.uint8),
             rng.normal(0, 0.2, (count, 4)).astype(np.float32),
         )

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from stores import PersonStrips, write_strips
 
 from faze.base.run_log import read_events
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import merge, read_config
-from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ def write_store(path: Path, seed: int = 0) -> Path:
     def person(number: int, split: str) -> PersonStrips:
         strips = pixels.integers(0, 256, (12, 64, 256, 3), dtype=np.uint8)
         targets = labels.normal(0, 0.2, (12, 4)).astype(np.float32)
-        return PersonStrips(f"{number:05d}", split, [f"{i}.jpg" for i in range(12)], strips, targets)
+        return PersonStrips(f"{number:05d}", split, strips, targets)
 
     write_strips(path, "gazecapture", [person(1, "train"), person(2, "train"), person(3, "val")])
     return path
@@ -35,14 +35,24 @@ def write_store(path: Path, seed: int = 0) -> Path:
 class Training:
     """One training run in a separate folder."""
 
-    def __init__(self, folder: Path, data: Path, tier: str, *, sections: dict | None = None, **train) -> None:
-        self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
-        self.work = folder / "train.work" / "checkpoint.pt"
+    def __init__(
+        self,
+        folder: Path,
+        data: Path,
+        tier: str,
+        *,
+        name: str = "checkpoint",
+        seed: int = 0,
+        sections: dict | None = None,
+        **train,
+    ) -> None:
+        self.out, self.log = folder / f"{name}.pt", folder / f"{name}.jsonl"
+        self.work = folder / f"{name}.work" / "checkpoint.pt"
         steps = {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160, "checkpoint_every_pairs": 32}
         changes = {"tiers": {"baseline": {"device": "cpu"}}, "model": {"growth": 2}, "train": steps | train}
         config = read_config(changes=merge(changes, sections or {}))
-        path = folder / "train.config.yaml"
-        path.write_text("\n".join(to_lines(resolve(config, "train", tier, 0))) + "\n")
+        path = folder / f"{name}.config.yaml"
+        path.write_text("\n".join(to_lines(resolve(config, "train", tier, seed))) + "\n")
         self.arguments = ["--config", path, "--data", data, "--out", self.out, "--run-log", self.log]
         self.arguments = list(map(str, self.arguments))
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from faze.config.parameters import Engine, Loss, Train
 from faze.config.stage_config import resolve_tier
 from faze.config.validation import read_config
-from faze.data.pairs import PeopleStrips, TableRows
+from faze.data.pairs import People
+from faze.data.strips import StoredPerson
 from faze.engine.parallel import World
 from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
 from faze.training.feed import TrainingSetup, build_feed
@@ -36,7 +37,7 @@ ALONE = World(0, 1, torch.device("cpu"))
 STEPS = 20  # that a switch must follow the baseline in float64; the first five in float32
 
 
-def people() -> PeopleStrips:
+def people() -> People:
     """Create four people whose strips are noise, at the model's size."""
     random = np.random.default_rng(7)
     counts = [5, 9, 6, 8]
@@ -44,10 +45,11 @@ def people() -> PeopleStrips:
     return made_up_people(pixels, [random.normal(0, 0.25, (n, 4)).astype(np.float32) for n in counts])
 
 
-def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips:
+def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> People:
     """Create people in memory from the strips and labels of each."""
-    rows = TableRows(torch.from_numpy(np.concatenate(pixels)))
-    return PeopleStrips([f"p{i}" for i in range(len(pixels))], labels, rows, pixels[0].shape[1:3])
+    size = pixels[0].shape[1:3]
+    persons = [StoredPerson(f"p{i}", "train", of_person, size) for i, of_person in enumerate(labels)]
+    return People(persons, torch.from_numpy(np.concatenate(pixels)), size)
 
 
 def tier(name: str, **switches) -> Engine:

@@ -1,18 +1,9 @@
-"""The ground truth of synthetic people, which no stage reads, and their labels by geometry."""
+"""Labels of rendered people by geometry."""
 
-from pathlib import Path
-
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.layouts import PersonFrames
-
-
-def read_truth(path: Path) -> dict[str, dict[str, NDArray]]:
-    """Read all arrays by person and name."""
-    with h5py.File(path) as file:
-        return {person: {name: array[()] for name, array in file[person].items()} for person in sorted(file)}
 
 
 def annotated_labels(frames: PersonFrames) -> NDArray:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from stage_runs import call_stage
+from stores import PersonStrips, write_strips
 
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.data.network_input import to_network
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.pairs import open_people
+from faze.data.strips import read_store
 from faze.redirection.estimator import blur, estimate, load_estimator, vary
 
 
@@ -27,7 +29,7 @@ def person(name: str, split: str, count: int, seed: int) -> PersonStrips:
         for strip, (pitch, yaw) in zip(pixels, angles, strict=True):
             away = ((y - 32 - 60 * pitch) / 6) ** 2 + ((x - 128 - 300 * yaw) / 12) ** 2
             strip[..., channel] = 255 * np.exp(-away)
-    return PersonStrips(name, split, None, pixels, labels)
+    return PersonStrips(name, split, pixels, labels)
 
 
 PEOPLE = [("a", "train", 60, 0), ("b", "train", 60, 1), ("c", "val", 20, 2), ("d", "test", 20, 3)]
@@ -60,10 +62,11 @@ def test_it_learns_from_train_people_and_tells_its_error_on_the_others(stage):
     assert all(e["gaze_deg"] < 7 and e["head_deg"] < 7 for e in errors)
     trained = load_estimator(stage.folder / "estimator.pt")
     assert (trained.network.channels, trained.network.size) == (8, (32, 128))
-    with StripStore(stage.folder / "gazecapture.h5") as strips:
-        assert set(trained.trained_on) == {strips.person_digest(name) for name in ("a", "b")}
-        image = to_network(torch.from_numpy(strips.pixels("d")), 32, 128)
-        found, labels = estimate(trained.network, image), strips.labels("d").astype(float)
+    store = read_store(stage.folder / "gazecapture.h5")
+    assert set(trained.trained_on) == {person.digest for person in store.of_split("train")}
+    tested = open_people(store, (32, 128), split="test")
+    found = estimate(trained.network, to_network(tested.gather(torch.arange(20))))
+    labels = tested.labels.double().numpy()
     for name, angles in (("gaze_deg", slice(2)), ("head_deg", slice(2, 4))):
         vectors = [vector_from_pitchyaw(rows[:, angles]) for rows in (found, labels)]
         assert errors[1][name] == pytest.approx(mean_angle_deg(*vectors), rel=1e-3)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from stage_runs import call_stage
 
-from faze.data.store.codes import CodeStore, write_codes
+from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.result_tables import write_tables
 
 FILES = ("run.jsonl", "codes/webcam.h5", "fewshot/bayes_errors.parquet")

@@ -14,7 +14,7 @@ from faze.config.parameters import Augment, Model, NormalizedCamera
 from faze.data.network_input import shrink
 from faze.data.normalization.pose import NormalizedPose
 from faze.data.normalization.warp import make_strip
-from faze.data.pairs import BatchShare, PairIndices, PeopleStrips
+from faze.data.pairs import BatchShare, PairIndices, People
 from faze.training.augmentation import (
     VirtualCamera,
     build_augmentation,
@@ -112,13 +112,13 @@ def test_colours_are_scaled_each_by_itself_and_clipped():
     assert torch.equal(found, torch.tensor([[5, 125, 255], [1, 1, 100]]).to(found).view(2, 1, 1, 3).expand(2, 4, 5, 3))
 
 
-def people(height: int = 64, width: int = 256) -> PeopleStrips:
+def people(height: int = 64, width: int = 256) -> People:
     random = np.random.default_rng(0)
     pixels = [random.integers(0, 256, (n, height, width, 3), dtype=np.uint8) for n in (5, 7)]
     return made_up_people(pixels, [random.normal(0, 0.2, (n, 4)).astype(np.float32) for n in (5, 7)])
 
 
-def batch_of(everyone: PeopleStrips, pairs: int) -> dict[str, torch.Tensor]:
+def batch_of(everyone: People, pairs: int) -> dict[str, torch.Tensor]:
     return everyone.gather_pairs(PairIndices(everyone.counts, BatchShare(1, pairs))[3])
 
 

@@ -1,4 +1,4 @@
-"""Batches are equal however they reach the device, and no part of a step waits for the device."""
+"""Batches continue at any step, and no part of a step waits for the device."""
 
 from dataclasses import replace
 
@@ -6,41 +6,18 @@ import pytest
 import torch
 from batches import assert_same
 from torch.utils._python_dispatch import TorchDispatchMode
-from trajectory import LOSS, TRAIN, losses, people, setup, tier
-from worlds import Apart
+from trajectory import LOSS, TRAIN, people, setup, tier
 
-from faze.data.pairs import PeopleStrips
 from faze.engine.step import Step
 from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
-from faze.training.feed import Feed, build_feed
+from faze.training.feed import build_feed
 from faze.training.resume import Resume, WorkFolder
-
-CPU = torch.device("cpu")
-STEPS = 12  # of 8 pairs: more than three epochs of 28
-
-
-def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
-    world = Apart(rank, processes, CPU)
-    return build_feed(whom, setup(tier("baseline", **switches), world), workers=workers)
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_resident_batches_are_the_streamed_ones(processes):
-    for rank in range(processes):
-        share = {"rank": rank, "processes": processes}
-        resident, streamed = feed(people(), resident=True, **share), feed(people(), **share)
-        assert [s.acted for s in resident.switches if s.switch == "resident"] != ["false"]
-        assert_same(list(resident(range(STEPS))), list(streamed(range(STEPS))))
-
-
-def test_resident_training_is_the_streamed_one():
-    wanted = losses(tier("ddp"), steps=4, dtype=torch.float32, processes=2)
-    assert losses(tier("ddp", resident=True), steps=4, dtype=torch.float32, processes=2) == wanted
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_feed_goes_on_at_any_step(workers):
-    whole, rest = feed(people()), feed(people(), workers=workers)
+    chosen = setup(tier("baseline"))
+    whole, rest = build_feed(people(), chosen), build_feed(people(), chosen, workers=workers)
     assert_same(list(rest(range(2, 6))), list(whole(range(6)))[2:])
 
 

@@ -1,18 +1,20 @@
-"""The same pairs, bit for bit: from file or memory, with any number of loader processes, threads and ranks."""
+"""The same pairs, bit for bit: from file or memory, with any number of loader processes and ranks."""
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from batches import assert_same
+from stores import PersonStrips, write_strips
 from trajectory import CONFIG, MODEL, setup, tier
 from worlds import Apart
 
 from faze.config.parameters import Augment
-from faze.data.network_input import to_network_torch
-from faze.data.pairs import Batch, BatchShare, PairIndices, PeopleStrips, cache_what_fits, load_people
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.network_input import shrink, to_network_torch
+from faze.data.pairs import Batch, BatchShare, PairIndices, People, cache_what_fits, open_people
+from faze.data.strips import read_store
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
 
@@ -30,7 +32,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         PersonStrips(
             f"p{i}",
             "train",
-            ["f"] * n,
             random.integers(0, 256, (n, 64, 256, 3), dtype=np.uint8),
             random.normal(0, 0.2, (n, 4)).astype(np.float32),
         )
@@ -40,12 +41,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def people(path: Path, memory_gib: float) -> PeopleStrips:
-    found, _ = load_people(path, "train", (MODEL.image_height_px, MODEL.image_width_px), min_entries=2)
+def people(path: Path, memory_gib: float) -> People:
+    found = open_people(read_store(path), (MODEL.image_height_px, MODEL.image_width_px), split="train", min_entries=2)
     return cache_what_fits([found], memory_gib)[0]
 
 
-def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, changes: Augment | None = None, **how) -> Feed:
+def feed(whom: People, *, rank: int = 0, processes: int = 1, changes: Augment | None = None, **how) -> Feed:
     switches = {name: how.pop(name) for name in ("resident", "pin") if name in how}
     augmentation = build_augmentation(changes, CONFIG.preprocess.camera(), MODEL, len(COUNTS)) if changes else None
     world = Apart(rank, processes, CPU, *how.pop("least", ()))
@@ -54,16 +55,15 @@ def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, changes: Augm
 
 def expected(path: Path) -> list[Batch]:
     """Read pair by pair from the file, without any optimisation."""
-    strips, indices, batches = StripStore(path), PairIndices(COUNTS, BatchShare(3, 8)), []
-    everyone = [(f"p{person}", entry) for person, count in enumerate(COUNTS) for entry in range(count)]
+    indices, batches = PairIndices(COUNTS, BatchShare(3, 8)), []
+    with h5py.File(path) as file:
+        pixels, labels = (np.concatenate([file[name][key] for name in file]) for key in ("pixels", "labels"))
     for step in range(STEPS):
         batch = {"person": indices[step]["person"]}
         for member in "ab":
-            entries = [everyone[index] for index in indices[step][f"index_{member}"].tolist()]
-            pixels = np.stack([strips.pixels(*entry) for entry in entries])
-            labels = np.stack([strips.labels(person)[entry] for person, entry in entries])
-            batch[f"image_{member}"] = to_network_torch(torch.from_numpy(pixels), 32, 128)
-            batch[f"gaze_{member}"], batch[f"head_{member}"] = torch.from_numpy(labels).chunk(2, dim=1)
+            entries = indices[step][f"index_{member}"].numpy()
+            batch[f"image_{member}"] = to_network_torch(shrink(torch.from_numpy(pixels[entries]), 32, 128))
+            batch[f"gaze_{member}"], batch[f"head_{member}"] = torch.from_numpy(labels[entries]).chunk(2, dim=1)
         batches.append(batch)
     return batches
 
@@ -78,10 +78,8 @@ WAYS = [
 
 
 @pytest.mark.parametrize("how", WAYS, ids=str)
-@pytest.mark.parametrize("threads", [1, 3])
-def test_every_way_gives_the_pairs_of_the_order_and_batches_that_never_alias(path, how, threads, monkeypatch):
+def test_every_way_gives_the_pairs_of_the_order_and_batches_that_never_alias(path, how):
     """All batches are kept at the same time, so that memory that is reused too early would be noticed."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     found = feed(people(path, how["memory_gib"]), **{k: v for k, v in how.items() if k != "memory_gib"})
     batches = list(found(range(STEPS)))
     assert_same(batches, expected(path))

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 from stage_runs import call_stage
+from stores import PersonStrips, write_strips
 
 from faze.base.run_log import RunLog, read_events
-from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 from faze.training.resume import WorkFolder
 
@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Callable[[str], tuple[Path, Path]]:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (6, 32, 128, 3), dtype=np.uint8)
     labels = random.normal(0, 0.2, (6, 4)).astype(np.float32)
-    people = [PersonStrips(split, split, ["f"] * 6, pixels, labels) for split in ("train", "val")]
+    people = [PersonStrips(split, split, pixels, labels) for split in ("train", "val")]
     write_strips(tmp_path / "strips.h5", "made-up", people)
     small = {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2}
     plan = {"pairs": 16, "global_batch": 8, "log_every_pairs": 8, "checkpoint_every_pairs": 8}

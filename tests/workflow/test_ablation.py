@@ -46,15 +46,14 @@ def test_the_users_data_sets_replace_the_rendered_ones(fresh: Checkout, tmp_path
     assert "data/gazecapture.h5" in train and "webcam" not in train
 
 
-def test_frames_without_poses_get_landmarks_by_the_python_that_is_named(fresh: Checkout, tmp_path: Path) -> None:
-    python, model = tmp_path / "python", tmp_path / "face.task"
-    python.touch()
+def test_frames_without_poses_get_landmarks(fresh: Checkout, tmp_path: Path) -> None:
+    model = tmp_path / "face.task"
     model.touch()
-    keys = f"landmarks:\n  python: {python}\n  model: {model}\n"
+    keys = f"landmarks:\n  model: {model}\n"
     with fresh.appended(SMOKE, overrides(gazecapture={"path": tmp_path}) + keys):
         answer = fresh.dry_run("ablation", "--printshellcmds")
     assert answer.jobs["landmarks"] == 1 and answer.jobs["preprocess"] == 2
-    assert f"{python} -m faze landmarks" in answer.text and f"--model {model}" in answer.text
+    assert "python -m faze landmarks" in answer.text and f"--model {model}" in answer.text
     assert "--supplementary results/smoke/raw/gazecapture_landmarks.h5" in answer.text
 
 

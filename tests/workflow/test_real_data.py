@@ -82,7 +82,7 @@ def test_strips_in_the_released_layout_give_the_same_errors(from_raw: Checkout, 
                 released.create_dataset(f"{person}/pixels", data=pixels, chunks=chunks, compression="lzf")
                 released.create_dataset(f"{person}/labels", data=labels, chunks=(1, 4), compression="lzf")
                 if dataset == "gazecapture":
-                    split[group.attrs["split"].decode()].append(person)
+                    split[group.attrs["split"]].append(person)
     changes["gazecapture"]["splits"] = tmp_path / "gazecapture_split.json"
     changes["gazecapture"]["splits"].write_text(json.dumps(split), encoding="utf-8")
     again = errors(run_with(tmp_path, changes, ERRORS)[0])

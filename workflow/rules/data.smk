@@ -42,22 +42,15 @@ use rule stage as synthesise with:
         **stage_params("synthesise"),
 
 
-# In a separate environment, because MediaPipe installs a second cv2: conda's, or that of landmarks.python. Without
-# either, faze's own.
-rule landmarks:
+use rule stage as landmarks with:
     input:
         raw=raw_data,
-        model=local(settings.landmarks.model) if settings.landmarks.model else [],
+        model=local(settings.landmarks.model),
     output:
         out=f"{ROOT}/raw/{{dataset}}_landmarks.h5",
-    conda:
-        str(Path(workflow.basedir, "envs/landmarks.yaml"))
     threads: CORES
     params:
         **stage_params("landmarks"),
-        python=settings.landmarks.python or "python",
-    shell:
-        "mkdir -p $(dirname {params.log:q}) && {params.python:q} -m faze landmarks --threads {threads} {params.options:q} 2>&1 | tee -p {params.log:q}"
 
 
 use rule stage as preprocess with:

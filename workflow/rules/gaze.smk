@@ -7,7 +7,7 @@ LEARNERS = settings.fewshot.learners
 FIRST_FOLD = FOLDS[0] if FOLDS else ""  # its network redirects and walks
 OF_TIER = [
     f"{RUN}/checkpoint.pt",
-    f"{RUN}/redirection.parquet",
+    f"{RUN}/redirected_pairs.parquet",
     *(f"{RUN}/fewshot/{name}_errors.parquet" for name in LEARNERS),
 ]
 
@@ -87,8 +87,7 @@ use rule stage as redirect with:
         estimator=rules.estimator.output.out,
         data=STORES,
     output:
-        out=f"{RUN}/redirection.parquet",
-        pairs=f"{RUN}/redirected_pairs.parquet",
+        out=f"{RUN}/redirected_pairs.parquet",
     threads: max(1, CORES // 2)
     params:
         **stage_params("redirect"),
@@ -118,7 +117,6 @@ use rule stage as evaluate with:
     input:
         after=[
             every_run(OF_TIER),
-            every_run(f"{RUN}/redirected_pairs.parquet"),
             every_run(f"{RUN}/run.jsonl"),
             rules.estimator.output.errors,
             f"{ROOT}/benchmark/benchmark.json",

@@ -29,7 +29,6 @@ FACE_MODEL_MM = np.array(
 VERTICES = (4, 97, 2, 326, 33, 133, 362, 263, 159, 145, 386, 374)
 MIRRORED = (0, 3, 2, 1, 7, 6, 5, 4, 10, 11, 8, 9)  # index of the landmark that each becomes in the mirrored frame
 EYE_LANDMARKS = slice(4, 12)
-_OUTER_EYE_CORNERS = (4, 7)
 _EYES = (4, 5, 8, 9), (7, 6, 10, 11)  # outer and inner corner, upper and lower lid
 
 # Limits, which decision 4 explains; a face's width is the distance of the outer eye corners.
@@ -41,75 +40,46 @@ _MIN_OPENING = 0.12  # of the wider eye: distance of the lids as a fraction of t
 
 def face_width_px(landmarks_px: NDArray) -> float:
     """Return the distance of the outer eye corners among (12, 2) landmarks."""
-    left, right = landmarks_px[list(_OUTER_EYE_CORNERS)]
-    return float(np.linalg.norm(right - left))
+    return float(np.linalg.norm(landmarks_px[7] - landmarks_px[4]))
 
 
-def check_landmarks(landmarks_px: NDArray, size_px: tuple[int, int]) -> None:
-    """Refuse a face that is cut off or too small, or whose eyes are closed.
+def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDArray, distortion: NDArray) -> NDArray:
+    """Estimate the head pose of a face.
 
     Args:
         landmarks_px: (12, 2) positions of VERTICES, from the centre of the first pixel.
-        size_px: Width and height of the frame.
-
-    Raises:
-        UnusableFrame: The message contains the reason.
-    """
-    if landmarks_px.shape != (len(VERTICES), 2) or not np.isfinite(landmarks_px).all():
-        raise UnusableFrame(f"expected {len(VERTICES)} finite landmark positions")
-    if (landmarks_px < -0.5).any() or (landmarks_px >= np.array(size_px) - 0.5).any():
-        raise UnusableFrame("the frame's edge cuts off the eyes or the nose")
-    if (width_px := face_width_px(landmarks_px)) < _MIN_WIDTH_PX:
-        raise UnusableFrame(f"face is too small: {width_px:.0f} px between the outer eye corners")
-    if max(_opening(landmarks_px[list(eye)]) for eye in _EYES) < _MIN_OPENING:
-        raise UnusableFrame("both eyes are closed")
-
-
-def _opening(eye_px: NDArray) -> float:
-    outer, inner, upper, lower = eye_px
-    return float(np.linalg.norm(upper - lower) / max(np.linalg.norm(outer - inner), 1e-9))
-
-
-def estimate_pose(landmarks_px: NDArray, camera_matrix: NDArray, distortion: NDArray) -> NDArray:
-    """Find the head pose that projects the face model onto the landmarks.
-
-    Args:
-        landmarks_px: (8, 2) positions of the points of FACE_MODEL_MM; further rows are ignored.
-        camera_matrix: (3, 3), px.
+        image: (H, W, 3), upright.
+        camera_matrix: (3, 3), px from the centre of the frame's first pixel.
         distortion: (d,) in OpenCV's order.
 
     Returns:
-        (6,) rotation vector (rad) and translation (mm), head -> camera.
+        (6,) rotation vector (rad) and translation (mm), head -> camera. The head frame is that of FAZE's 14-point face
+        model, so a frame's gaze origin is midway between `INNER_EYE_CORNERS_14_MM` in that pose.
 
     Raises:
-        UnusableFrame: No pose in front of the camera fits, or the face is turned away.
+        UnusableFrame: The face is cut off, too small or turned away, its eyes are closed, or no pose fits.
     """
-    points = np.asarray(landmarks_px[: len(FACE_MODEL_MM)], np.float64)
-    if points.shape != FACE_MODEL_MM.shape[:1] + (2,) or not np.isfinite(points).all():
-        raise UnusableFrame(f"expected {len(FACE_MODEL_MM)} finite landmark positions")
-    pose = _solve(points, camera_matrix, distortion)
-    forward = cv2.Rodrigues(pose[:3])[0][2]  # z in the camera frame of the head's axes
-    if (FACE_MODEL_MM @ forward + pose[5] <= 0).any():
-        raise UnusableFrame("head pose is behind the camera")
-    seen = cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], camera_matrix, distortion)[0].reshape(-1, 2)
+    size_px, width_px = image.shape[1::-1], face_width_px(landmarks_px)
+    if (landmarks_px < -0.5).any() or (landmarks_px >= np.array(size_px) - 0.5).any():
+        raise UnusableFrame("the frame's edge cuts off the eyes or the nose")
+    if width_px < _MIN_WIDTH_PX:
+        raise UnusableFrame(f"face is too small: {width_px:.0f} px between the outer eye corners")
+    if max(_opening(*landmarks_px[list(eye)]) for eye in _EYES) < _MIN_OPENING:
+        raise UnusableFrame("both eyes are closed")
+    points, lens = landmarks_px[: len(FACE_MODEL_MM)], (camera_matrix, distortion)
+    found, rotation, translation = cv2.solvePnP(FACE_MODEL_MM, points, *lens, flags=cv2.SOLVEPNP_SQPNP)
+    if not found:
+        raise UnusableFrame("no head pose fits the landmarks")
+    rotation, translation = cv2.solvePnPRefineLM(FACE_MODEL_MM, points, *lens, rotation, translation)
+    seen = cv2.projectPoints(FACE_MODEL_MM, rotation, translation, *lens)[0].reshape(-1, 2)
     error_px = np.sqrt(np.mean(np.sum((seen - points) ** 2, axis=1)))
-    if error_px > _MAX_ERROR * face_width_px(points):
+    if not error_px <= _MAX_ERROR * width_px:  # also if it is not a number
         raise UnusableFrame(f"landmarks are not those of a face: {error_px:.1f} px from the face model")
-    along = cv2.Rodrigues(pose[:3])[0][:, 2] @ pose[3:] / np.linalg.norm(pose[3:])
+    along = cv2.Rodrigues(rotation)[0][:, 2] @ translation[:, 0] / np.linalg.norm(translation)
     if (turn_deg := np.degrees(np.arccos(np.clip(along, -1, 1)))) > _MAX_TURN_DEG:
         raise UnusableFrame(f"face is turned away from the camera by {turn_deg:.0f} degrees")
-    return pose
+    return np.concatenate([rotation.ravel(), translation.ravel()])
 
 
-def _solve(points: NDArray, camera_matrix: NDArray, distortion: NDArray) -> NDArray:
-    lens = np.asarray(camera_matrix, np.float64), np.asarray(distortion, np.float64)
-    try:
-        found, rotation, translation = cv2.solvePnP(FACE_MODEL_MM, points, *lens, flags=cv2.SOLVEPNP_SQPNP)
-        if found:
-            rotation, translation = cv2.solvePnPRefineLM(FACE_MODEL_MM, points, *lens, rotation, translation)
-    except cv2.error:
-        found = False
-    pose = np.concatenate([rotation.ravel(), translation.ravel()]) if found else np.full(6, np.nan)
-    if not np.isfinite(pose).all():
-        raise UnusableFrame("no head pose fits the landmarks")
-    return pose
+def _opening(outer_px: NDArray, inner_px: NDArray, upper_px: NDArray, lower_px: NDArray) -> float:
+    return float(np.linalg.norm(upper_px - lower_px) / max(np.linalg.norm(outer_px - inner_px), 1e-9))

@@ -22,7 +22,7 @@ from faze.data.readers.gazecapture import open_gazecapture
 from faze.data.readers.manifest import open_manifest
 from faze.data.readers.mpiigaze import open_mpiigaze
 from faze.data.readers.person import People, Person, unreadable
-from faze.data.store.layout import RENDERED
+from faze.data.strips import RENDERED
 from faze.data.synthetic import RENDERED_MARK
 from faze.data.worker_processes import worker_processes
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from faze.base.errors import UserError
 from faze.base.files import reading
 from faze.config.validation import SPLITS as WORDS
+from faze.data.strips import SPLITS
 
-SPLITS = ("train", "val", "test")
 # A reason to leave a person out.
 NO_SPLIT = "the data state no split: set `splits` of this data set to test, or to a JSON file that lists the person"
 SplitRule = Callable[[str, str], str]  # person, and the split that the data state, or "" -> split, or "" if unknown

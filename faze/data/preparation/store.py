@@ -6,7 +6,9 @@ file_name (N, bytes); frame_index (N,) in the person's annotation; validity (N,)
 file: dataset, pixel_source. The released code reads the pixels and labels.
 """
 
+import contextlib
 import csv
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,10 +21,10 @@ from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
 from faze.config.stage_config import Resolved
 from faze.data.preparation.splits import NO_SPLIT, SplitRule, split_rule
-from faze.data.store.layout import UNKNOWN_SOURCE, put_text, text_attribute, whole_hdf5
+from faze.data.strips import UNKNOWN_SOURCE, VALIDITIES, text
 
-VALIDITIES = ("valid", "off_screen", "unknown_screen")
 _OVERHEAD = 4 << 20  # bytes of the store besides its arrays, at most: about 700 a person
+_PAGE, _LARGE = 4096, 1 << 20  # large arrays begin at a page: a strip of 64 x 256 px then occupies 12 pages, not 13
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 _REMEDY = "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"
 PIECE = 2000  # strips that are copied at once
@@ -50,13 +52,12 @@ def write_store(
     strips = 0
     with (
         whole_file(rejects) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as text,
-        whole_hdf5(out, size + _OVERHEAD) as file,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as listed,
+        _whole_hdf5(out, size) as file,
     ):
-        table = csv.writer(text, lineterminator="\n")
+        table = csv.writer(listed, lineterminator="\n")
         table.writerow(("person", "file_name", "reason"))
-        put_text(file, dataset=config.dataset.name, pixel_source=pixel_source)
-        file.attrs["validities"] = np.array(VALIDITIES, np.bytes_)
+        file.attrs.update({"dataset": config.dataset.name, "pixel_source": pixel_source, "validities": VALIDITIES})
         for name, parts in people:
             found = np.concatenate([part["rejects"] for part in parts])
             table.writerows((name, *reject) for reject in found)
@@ -68,6 +69,20 @@ def write_store(
         return f"{strips} strips of {len(file)} people; {reasons.total()} rejects"
 
 
+@contextlib.contextmanager
+def _whole_hdf5(path: Path, size: int) -> Iterator[h5py.File]:
+    """Yield a new file to fill with `size` bytes; it appears under its name once the block succeeds."""
+    how = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE, "libver": ("v108", "v108")}
+    with whole_file(path) as temporary:
+        with h5py.File(temporary, "w", locking=False, **how) as file:
+            with temporary.open("r+b") as reserved:  # HDF5 crashes when it closes a file that it cannot write
+                os.posix_fallocate(reserved.fileno(), 0, size + _OVERHEAD)
+            yield file
+            file.flush()
+            written = file.id.get_filesize()
+        os.truncate(temporary, written)
+
+
 def _write_person(file: h5py.File, name: str, parts: list[Part]) -> int:
     """Write a person's strips, if there are any, and return their number."""
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in PER_STRIP}
@@ -75,8 +90,7 @@ def _write_person(file: h5py.File, name: str, parts: list[Part]) -> int:
     if not count:
         return 0
     group = file.create_group(name)
-    split, device, source = parts[0]["about"]
-    put_text(group, split=split, device=device, label_source=source)
+    group.attrs.update(zip(("split", "device", "label_source"), parts[0]["about"].tolist(), strict=True))
     # Not chunked: training reads single strips in random order.
     stored, row = group.create_dataset("pixels", (count, *parts[0]["pixels"].shape[1:]), np.uint8), 0
     for part in parts:
@@ -99,7 +113,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
     split_of, settings = split_rule(config.dataset.splits), config.preprocess
     shape = (settings.height_px, settings.width_px, 3)
     with reading(raw, _REMEDY), h5py.File(raw) as file:
-        source = text_attribute(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+        source = text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
         size = sum(group["pixels"].nbytes for group in file.values())  # without compression
 
     def people() -> Iterator[tuple[str, list[Part]]]:
@@ -113,7 +127,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
 def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int, int, int]) -> Part:
     """Return a person's strips, or the reason why they cannot be used."""
     pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
-    count, split = len(labels), split_of(name, text_attribute(group.attrs, "split", ""))
+    count, split = len(labels), split_of(name, text(group.attrs, "split", ""))
     reason = "" if split else NO_SPLIT
     if pixels.shape != (count, *shape) or pixels.dtype != np.uint8:
         reason = f"pixels are {pixels.dtype} {pixels.shape}, not uint8 {(count, *shape)} as configured"
@@ -125,9 +139,7 @@ def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int
         "validity": np.full(count, VALIDITIES.index("unknown_screen"), np.uint8),
     }
     own |= {key: group[key][:] for key in own if key in group}
-    device, source = (
-        text_attribute(group.attrs, key, known) for key, known in (("device", ""), ("label_source", "stored"))
-    )
+    device, source = text(group.attrs, "device", ""), text(group.attrs, "label_source", "stored")
     found = {"pixels": pixels, "labels": labels, **own}
     return {
         **{key: array[:0] if reason else array for key, array in found.items()},

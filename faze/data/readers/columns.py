@@ -18,8 +18,7 @@ TARGETS: Mapping[str, Sequence[str]] = {
     "deg": ("gaze_pitch_deg", "gaze_yaw_deg"),
 }
 TEXTS = ("image", "person", "split", "camera", "screen", "face_model", "session", "time_s")
-NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *sum(map(tuple, TARGETS.values()), ()), *POSE)
-_UNITS = ("mm", "cm", "m", "um", "in", "inch", "px", "pt", "rad", "deg", "s", "ms", "us")
+NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *(name for names in TARGETS.values() for name in names), *POSE)
 _ALIKE = 0.8  # difflib's ratio above which a name resembles another one
 
 
@@ -37,48 +36,28 @@ def check_header(header: Sequence[str], where: str) -> Columns:
     """Check that columns are complete and unambiguous, given their names in lower case, and file and line.
 
     Raises:
-        UserError: A column is missing, occurs twice, has an unknown unit or resembles a known one; or there are two
-            descriptions of the camera or of the target.
+        UserError: A column is missing, occurs twice, or resembles a known one; or there are two descriptions of the
+            camera or of the target.
     """
+    known = (*TEXTS, *NUMBERS)
     for name in header:
-        if name and header.count(name) > 1:
+        if name in known and header.count(name) > 1:
             raise UserError(f"{where}: two columns are called {name!r}: rename or remove one of them")
-        _check_unknown(name, header, where)
+        alike = [other for other in difflib.get_close_matches(name, known, 3, _ALIKE) if other not in header]
+        if name not in known and alike and alike[0] not in name.split("_"):  # camera_id is no camera
+            raise UserError(
+                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If so, convert the values if necessary, "
+                "and rename it; if not, choose another name"
+            )
     for name in ("image", "person"):
         if name not in header:
             raise UserError(f"{where}: has no column {name!r}; the columns are {', '.join(header)[:300]}")
     camera = _find_group(header, CAMERAS, "the camera", where)
     target = _find_group(header, TARGETS, "the gaze target", where)
-    posed = _is_complete(header, POSE, where)
-    if "k3" in header or _is_complete(header, LENS, where):
-        _is_complete([*header, "k3"], (*LENS, "k3"), where)
-        if camera != "columns":
-            raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
-    used = tuple(name for name in header if name in (*TEXTS, *NUMBERS))
-    return Columns(used, camera, target, posed)
-
-
-def _check_unknown(name: str, header: Sequence[str], where: str) -> None:
-    """Refuse an unknown name that resembles a known one, unless the known column exists too."""
-    known = (*TEXTS, *NUMBERS)
-    if name in known:
-        return
-    same = [other for other in known if _stem(other) == _stem(name)]
-    if same and not set(same) & set(header):
-        raise UserError(
-            f"{where}: column {name!r} has an unknown unit: convert the values if necessary, and rename it to "
-            f"{' or '.join(map(repr, same))}"
-        )
-    alike = [other for other in difflib.get_close_matches(name, known, 3, _ALIKE) if other not in header]
-    is_compound = any(other in name.split("_") for other in alike)  # such as camera_id
-    if alike and not same and not is_compound:
-        raise UserError(f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If not, choose another name")
-
-
-def _stem(name: str) -> str:
-    """Remove the unit at the end of a name."""
-    stem, _, unit = name.rpartition("_")
-    return stem if stem and unit in _UNITS else name
+    _is_complete(header, LENS, where)
+    if camera != "columns" and set(LENS) & set(header):
+        raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
+    return Columns(tuple(name for name in header if name in known), camera, target, _is_complete(header, POSE, where))
 
 
 def _find_group(header: Sequence[str], groups: Mapping[str, Sequence[str]], what: str, where: str) -> str:

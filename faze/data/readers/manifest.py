@@ -5,8 +5,10 @@ reason, with line and column.
 """
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -30,6 +32,7 @@ from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, i
 from faze.data.readers.screen import FILE, read_screen
 from faze.data.readers.supplementary import read_supplementary
 
+T = TypeVar("T")
 SPLITS = ("train", "val", "test")
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
 FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
@@ -110,13 +113,13 @@ def _times(table: Table) -> NDArray[np.float64]:
 def _read_frames(table: Table) -> Person:
     """Read everything about the frames of all people but their names and splits."""
     folder = table.path.absolute().parent
-    files = [_relative(image, folder) for image in table.texts("image")]
+    files = [os.path.normpath(image.removeprefix(f"{folder}/")) for image in table.texts("image")]
     table.reject(["\\" in file for file in files], "image", "write / between folders")
     table.reject([not is_inside(file) for file in files], "image", OUTSIDE)
-    cameras, distortions = _read_cameras(table, folder, files)
+    cameras, distortions = _read_cameras(table, files)
     models = table.texts("face_model", "faze")
     table.reject([model not in FACE_MODELS for model in models], "face_model", f"not one of {', '.join(FACE_MODELS)}")
-    targets_mm, gaze, on_screen = _read_targets(table, folder)
+    targets_mm, gaze, on_screen = _read_targets(table)
     return Person(
         name="",
         folder=folder,
@@ -133,12 +136,23 @@ def _read_frames(table: Table) -> Person:
     )
 
 
-def _relative(name: str, folder: Path) -> str:
-    """Return a path relative to the manifest's folder, if it is inside."""
-    return os.path.normpath(name.removeprefix(f"{folder}/"))
+def _each_file(
+    table: Table, column: str, default: str, read: Callable[[Path], T]
+) -> Iterator[tuple[NDArray[np.bool_], T]]:
+    """Yield the content of each file that a column names, with its rows; reject the rows of one that cannot be read."""
+    names = table.texts(column, default)
+    for name in sorted(set(names)):
+        try:
+            if not is_inside(name.removeprefix(f"{table.path.absolute().parent}/")):
+                raise UserError(OUTSIDE if name else "state a file")
+            yield names == name, read(table.path.parent / name)
+        except UserError as error:
+            if column not in table.cells:
+                raise UserError(f"{table.path}: targets in px need {default} beside it: {error}") from None
+            table.reject(names == name, column, str(error))
 
 
-def _read_cameras(table: Table, folder: Path, files: list[str]) -> tuple[NDArray, NDArray]:
+def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
     """Return the camera matrix (N, 3, 3) and distortion (N, d) of each line."""
     if table.columns.camera == "columns":
         table.reject(table.numbers("fx_px", "fy_px").min(axis=1) <= 0, "", "a focal length must be positive")
@@ -150,35 +164,23 @@ def _read_cameras(table: Table, folder: Path, files: list[str]) -> tuple[NDArray
         angles = table.cells["hfov_deg"].to_numpy()
         outside = (angles < least) | (angles > most)
         table.reject(outside, "hfov_deg", f"not between {least:g} and {most:g} degrees: is it in radians?")
-        for row, size in _read_sizes(table, folder, files, table.reasons == "").items():
+        for row, size in _sizes(table, files, table.reasons == ""):
             matrices[row] = assumed_camera(angles[row], *size)[0]
         return matrices, distortions
-    names = table.texts("camera")
-    for name in sorted(set(names)):
-        rows = names == name
-        try:
-            if not is_inside(_relative(name, folder)):
-                raise UserError(OUTSIDE if name else "state a file")
-            matrix, distortion, calibrated = read_camera(folder / name)
-        except UserError as error:
-            table.reject(rows, "camera", str(error))
-            continue
+    for rows, (matrix, distortion, calibrated) in _each_file(table, "camera", "", read_camera):
         matrices[rows], distortions[rows, : len(distortion)] = matrix, distortion
-        for row, size in _read_sizes(table, folder, files, rows).items() if calibrated else ():
-            if size != calibrated:
-                table.reject(np.arange(len(rows)) == row, "image", wrong_size(calibrated, size))
+        for row, size in _sizes(table, files, rows) if calibrated else ():
+            table.reject((np.arange(len(files)) == row) & (size != calibrated), "image", wrong_size(calibrated, size))
     return matrices, distortions
 
 
-def _read_sizes(table: Table, folder: Path, files: list[str], rows: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
-    """Return width and height of the selected lines' images by row; reject lines whose image cannot be read."""
-    sizes = {}
+def _sizes(table: Table, files: list[str], rows: NDArray[np.bool_]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the row, width and height of the selected lines' images; reject lines whose image cannot be read."""
     for row in np.flatnonzero(rows & (table.reasons == "")):
         try:
-            sizes[row] = read_upright_size(folder / files[row])
+            yield row, read_upright_size(table.path.parent / files[row])
         except UnusableFrame as unusable:
-            table.reject(np.arange(len(rows)) == row, "image", str(unusable))
-    return sizes
+            table.reject(np.arange(len(files)) == row, "image", str(unusable))
 
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
@@ -203,23 +205,24 @@ def _read_poses(table: Table) -> NDArray[np.float64]:
     return poses
 
 
-def _read_targets(table: Table, folder: Path) -> tuple[NDArray, NDArray | None, NDArray | None]:
+def _read_targets(table: Table) -> tuple[NDArray, NDArray | None, NDArray | None]:
     """Return targets (N, 3) in mm or NaN, gaze vectors (N, 3) or None, and whether targets are on their screen."""
-    kind = table.columns.target
-    names = TARGETS[kind]
+    names = TARGETS[table.columns.target]
     values = table.numbers(*names)
-    if kind == "mm":
+    targets_mm, on_screen = np.full((len(values), 3), np.nan), np.full(len(values), np.nan)
+    if table.columns.target == "mm":
         _check_targets_mm(table, values)
         return values, None, None
-    if kind == "px":
-        targets_mm, on_screen = _project(table, folder, values)
+    if table.columns.target == "px":
+        for rows, screen in _each_file(table, "screen", FILE, read_screen):
+            targets_mm[rows] = screen.to_mm(values[rows])
+            on_screen[rows] = lie_on_screen(values[rows], screen.size_px)
         return targets_mm, None, on_screen
-    if kind == "rad":
-        for name, most in zip(names, (np.pi / 2, np.pi), strict=True):
-            beyond = np.abs(table.cells[name]) > most + 1e-6
-            table.refuse(beyond, name, f"more than {most:.2f} rad: if it is in degrees, call the column {name[:-3]}deg")
-    angles = np.radians(values) if kind == "deg" else values
-    return np.full((len(values), 3), np.nan), vector_from_pitchyaw(angles), None
+    if table.columns.target == "deg":
+        values = np.radians(values)
+    for name, angles, most in zip(names, values.T, (np.pi / 2, np.pi), strict=True):
+        table.refuse(np.abs(angles) > most + 1e-6, name, "too large: call a column in degrees gaze_..._deg")
+    return targets_mm, vector_from_pitchyaw(values), None
 
 
 def _check_targets_mm(table: Table, targets_mm: NDArray) -> None:
@@ -234,26 +237,6 @@ def _check_targets_mm(table: Table, targets_mm: NDArray) -> None:
             f"{table.path}: the farthest gaze target is {farthest:.2g} mm from the camera: the targets seem to be in "
             f"{unit}; multiply them by {factor}"
         )
-
-
-def _project(table: Table, folder: Path, targets_px: NDArray) -> tuple[NDArray, NDArray]:
-    """Convert targets from px to mm by the screen of each line, and find out which are on their screen."""
-    names = table.texts("screen", FILE)
-    targets_mm, on_screen = np.full((len(names), 3), np.nan), np.full(len(names), np.nan)
-    for name in sorted(set(names)):
-        rows = names == name
-        try:
-            if not is_inside(_relative(name, folder)):
-                raise UserError(OUTSIDE if name else "state a file")
-            screen = read_screen(folder / name)
-        except UserError as error:
-            if "screen" not in table.cells:
-                raise UserError(f"{table.path}: targets in px need {FILE} beside it: {error}") from None
-            table.reject(rows, "screen", str(error))
-            continue
-        targets_mm[rows] = screen.to_mm(targets_px[rows])
-        on_screen[rows] = lie_on_screen(targets_px[rows], screen.size_px)
-    return targets_mm, on_screen
 
 
 def _take_poses(person: Person, found: Person) -> None:

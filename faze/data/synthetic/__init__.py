@@ -2,12 +2,13 @@
 
 They replace only the download: readers, normalisation and training are the same as for real people.
 
-    person        anatomy, colours, spectacles and kappa of a person, from published distributions
-    setting       screens and cameras, including lens distortion and its inverse
-    scene         head poses, targets and eye directions in three dimensions
-    render        a ray-traced frame of a scene: layers, surface, eyes, texture, kernel.c
-    layouts       annotation, ground truth, and the files of MPIIFaceGaze and GazeCapture
-    people        the list of people, and each person's folder
+    person     anatomy, colours, spectacles and kappa of a person, from published distributions
+    setting    screens and cameras, including lens distortion
+    scene      head poses, targets and eye directions in three dimensions
+    face       what is painted once per person
+    render     ray-traced frames of a scene; kernel calls kernel.c
+    layouts    annotation, ground truth, and the files of MPIIFaceGaze and GazeCapture
+    people     the list of people, and each person's folder
 """
 
 RENDERED_MARK = "rendered_by_faze.txt"  # a file in a raw folder that `faze synthesise` wrote

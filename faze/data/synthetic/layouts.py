@@ -1,7 +1,7 @@
-"""Annotation of rendered frames, and the MPIIFaceGaze and GazeCapture files that accompany them.
+"""Annotation of rendered frames: FAZE's, the files of MPIIFaceGaze and GazeCapture, and the ground truth.
 
 The annotated head pose is that of a generic face model fitted to the person, as in the real data sets. The annotated
-gaze origin is the midpoint of the model's inner eye corners. The ground truth is kept separately.
+gaze origin is the midpoint of the model's inner eye corners.
 
 Shapes: N frames. Coordinates are in the camera frame, in mm, or in px.
 """
@@ -9,38 +9,29 @@ Shapes: N frames. Coordinates are in the camera frame, in mm, or in px.
 import io
 import itertools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
+import h5py
 import numpy as np
 from numpy.typing import NDArray
+from scipy.io import savemat
 
+from faze.base.files import whole_file
 from faze.base.geometry import pitchyaw_from_vector
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_poses
-from faze.data.store.supplementary import Supplementary
-from faze.data.synthetic.person import SyntheticPerson
+from faze.data.synthetic.person import Role, SyntheticPerson
 from faze.data.synthetic.scene import Scene
-from faze.data.synthetic.setting import Setting
-
-# MPIIFaceGaze's 6-point face model: four eye corners and two mouth corners, mm.
-FACE_MODEL_6_MM = np.array(
-    [
-        [-45.0968, -0.4838, 2.3970],
-        *INNER_EYE_CORNERS_6_MM,
-        [45.0968, -0.4838, 2.3970],
-        [-26.2996, 68.5950, 0.0],
-        [26.2996, 68.5950, 0.0],
-    ]
-)
+from faze.data.synthetic.setting import Camera, Setting
 
 
 @dataclass(frozen=True, eq=False)
 class PersonFrames:
     """One person's frames before they are rendered."""
 
-    person_id: str
-    split: str
+    role: Role
     person: SyntheticPerson
     setting: Setting
     scene: Scene
@@ -48,7 +39,7 @@ class PersonFrames:
     file_names: list[str]  # relative to the data set's folder
 
     @property
-    def cameras(self) -> list:
+    def cameras(self) -> list[Camera]:
         """Return the camera of each frame."""
         return [self.setting.screens[index].camera for index in self.scene.screen]
 
@@ -64,12 +55,6 @@ def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
     return np.column_stack([rotation_vectors(scene.annotated_rotation), translation])
 
 
-def face_centres_mm(scene: Scene) -> NDArray:
-    """Compute (N, 3) means of the 6-point model's landmarks, as MPIIFaceGaze annotates them."""
-    offset = FACE_MODEL_6_MM.mean(axis=0) - INNER_EYE_CORNERS_6_MM.mean(axis=0)
-    return scene.annotated_origin_mm + scene.annotated_rotation @ offset
-
-
 def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
     """Project points of the true head to pixels: (P, 3) in the head frame -> (N, P, 2)."""
     scene = frames.scene
@@ -77,20 +62,15 @@ def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
     return np.stack([camera.project(p) for camera, p in zip(frames.cameras, points, strict=True)])
 
 
-def landmarks_px(frames: PersonFrames) -> NDArray:
-    """Compute pixel positions (N, 6, 2) of the person's own eye and mouth corners, in the 6-point model's order."""
-    return project_head_points(frames, np.concatenate([frames.person.corners_mm, frames.person.mouth_mm]))
-
-
-def supplementary(frames: PersonFrames) -> Supplementary:
-    """Annotate a person's frames as FAZE does."""
-    return Supplementary(
-        file_names=frames.file_names,
-        camera_parameters=np.stack([camera.parameters for camera in frames.cameras]),
-        distortion_parameters=np.stack([camera.distortion for camera in frames.cameras]),
-        head_pose=head_pose(frames.scene, INNER_EYE_CORNERS_14_MM),
-        gaze_target_mm=frames.scene.target_mm,
-    )
+def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
+    """Annotate a person's frames as FAZE does, under its published names."""
+    return {
+        "file_name": np.array([name.encode() for name in frames.file_names]),
+        "camera_parameters": np.stack([camera.parameters for camera in frames.cameras]),
+        "distortion_parameters": np.stack([camera.distortion for camera in frames.cameras]),
+        "head_pose": head_pose(frames.scene, INNER_EYE_CORNERS_14_MM),
+        "3d_gaze_target": frames.scene.target_mm,
+    }
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
@@ -105,8 +85,8 @@ def truth(frames: PersonFrames) -> dict[str, NDArray]:
         "gaze_target_mm": scene.true_target_mm,
         "head_rotation_vector": rotation_vectors(scene.rotation),
         "gaze_origin_mm": scene.origin_mm,
-        "eye_centres_mm": scene.eye_centres_mm(person),
-        "optical_axes": scene.optical,
+        "eye_centres_mm": person.eye_centres_mm @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None],
+        "optical_axes": np.einsum("nij,nej->nei", scene.rotation, scene.optical_in_head),
         "kappa_rad": person.kappa_rad,
         "head_bias_rad": person.head_bias_rad,
     }
@@ -116,14 +96,27 @@ def _true_labels(scene: Scene) -> NDArray:
     corners = np.zeros((len(scene), 2, 3))  # the head frame's origin is the gaze origin
     vectors = rotation_vectors(scene.annotated_rotation)
     poses, _ = normalize_poses(vectors, scene.annotated_origin_mm, corners, scene.target_mm)
-    labels = np.empty((len(scene), 4))
-    for row, rotation in enumerate(poses.rotation):
-        gaze = scene.true_target_mm[row] - scene.origin_mm[row]
-        labels[row, :2] = pitchyaw_from_vector(-rotation @ gaze)
-        labels[row, 2:] = pitchyaw_from_vector(rotation @ scene.rotation[row, :, 2])
-    return labels
+    gaze = poses.rotation @ (scene.true_target_mm - scene.origin_mm)[..., None]
+    head = poses.rotation @ scene.rotation[..., 2:]
+    return np.column_stack([pitchyaw_from_vector(vectors[..., 0]) for vectors in (-gaze, head)])
 
 
+def write_arrays(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> None:
+    """Write arrays by person and name to an HDF5 file."""
+    content = io.BytesIO()  # HDF5 crashes when it closes a file on a full disk
+    with h5py.File(content, "w") as file:
+        for person, arrays in people.items():
+            for name, array in arrays.items():
+                file[f"{person}/{name}"] = array
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content.getvalue())
+
+
+# MPIIFaceGaze's 6-point face model: four eye corners and two mouth corners, mm.
+FACE_MODEL_6_MM = np.array(
+    [[-45.0968, -0.4838, 2.397], *INNER_EYE_CORNERS_6_MM, [45.0968, -0.4838, 2.397]]
+    + [[-26.2996, 68.595, 0.0], [26.2996, 68.595, 0.0]]
+)
 _MAT_TEXT = b"MATLAB 5.0 MAT-file".ljust(116)
 _CELLS = 25  # of GazeCapture's face grid, along each side
 _DOT_SECONDS = 1.0
@@ -139,14 +132,16 @@ def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) 
 
 def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generator) -> None:
     """Write pXX/pXX.txt and pXX/Calibration/*.mat."""
-    person_id, scene = frames.person_id, frames.scene
+    person_id, scene = frames.role.person_id, frames.scene
     folder = root / person_id
     (folder / "Calibration").mkdir(parents=True, exist_ok=True)
+    landmarks = np.concatenate([frames.person.corners_mm, frames.person.mouth_mm])
+    from_origin = FACE_MODEL_6_MM.mean(axis=0) - INNER_EYE_CORNERS_6_MM.mean(axis=0)
     columns = [
         scene.target_units,
-        np.round(landmarks_px(frames).reshape(len(scene), 12)),
+        np.round(project_head_points(frames, landmarks).reshape(len(scene), 12)),
         head_pose(scene, INNER_EYE_CORNERS_6_MM),
-        face_centres_mm(scene),
+        scene.annotated_origin_mm + scene.annotated_rotation @ from_origin,  # the model's centre
         scene.target_mm,
     ]
     values = " ".join(["{:.0f}"] * 14 + ["{:.9f}"] * 3 + ["{:.6f}"] * 9)
@@ -159,8 +154,6 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
 
 
 def _write_calibration(folder: Path, frames: PersonFrames) -> None:
-    from scipy.io import savemat  # only this format needs scipy
-
     screen = frames.setting.screens[0]
     camera = {"cameraMatrix": screen.camera.matrix, "distCoeffs": screen.camera.distortion[None]}
     (width_mm, height_mm), (width, height) = screen.size_mm, screen.size_units
@@ -173,14 +166,9 @@ def _write_calibration(folder: Path, frames: PersonFrames) -> None:
         (folder / f"{name}.mat").write_bytes(_MAT_TEXT + file.getvalue()[len(_MAT_TEXT) :])
 
 
-def name_gazecapture(person_id: str, count: int) -> list[str]:
-    """Return the names of a person's frames, numbered as the recording app numbers them."""
-    return [f"{person_id}/frames/{row:05d}.jpg" for row in range(count)]
-
-
 def write_gazecapture(root: Path, frames: PersonFrames) -> None:
     """Write NNNNN/*.json."""
-    folder = root / frames.person_id
+    folder = root / frames.role.person_id
     folder.mkdir(parents=True, exist_ok=True)
     for name, contents in {**_detected(frames), **_shown(frames)}.items():
         (folder / f"{name}.json").write_text(json.dumps(contents), encoding="utf-8")
@@ -188,10 +176,10 @@ def write_gazecapture(root: Path, frames: PersonFrames) -> None:
 
 def _detected(frames: PersonFrames) -> dict[str, list | dict]:
     """Compute the results of GazeCapture's detectors for each frame, and a summary of all frames."""
-    scene, count = frames.scene, len(frames.scene)
+    scene, counts = frames.scene, ("TotalFrames", "NumFaceDetections", "NumEyeDetections")
     centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
     pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
-    scale = np.array([camera.focal_px[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
+    scale = np.array([camera.parameters[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
     face = _boxes(pixels[:, 0], _FACE_MM * scale)
     # Eye boxes are relative to the face's box; GazeCapture's left eye is the person's, on the image's right.
     left, right = (_boxes(pixels[:, eye] - face[:, :2], _EYE_MM * scale) for eye in (2, 1))
@@ -201,31 +189,19 @@ def _detected(frames: PersonFrames) -> dict[str, list | dict]:
         "appleLeftEye": _valid(left),
         "appleRightEye": _valid(right),
         "faceGrid": _valid(_face_grid(face, frames)),
-        "info": {
-            "TotalFrames": count,
-            "NumFaceDetections": count,
-            "NumEyeDetections": count,
-            "Dataset": frames.split,
-            "DeviceName": frames.setting.device,
-        },
+        "info": dict.fromkeys(counts, len(scene)) | {"Dataset": frames.role.split, "DeviceName": frames.setting.device},
     }
 
 
 def _shown(frames: PersonFrames) -> dict[str, list | dict]:
     """Compute the dots, their screens, and the (absent) motion of the device."""
-    scene = frames.scene
-    screens = [frames.setting.screens[index] for index in scene.screen]
-    numbers = list(range(len(scene)))
+    screens = [frames.setting.screens[index] for index in frames.scene.screen]
+    x, y = frames.scene.target_units.T.tolist()
+    # Right and up for the user; the camera looks in the opposite direction.
+    right_cm, up_cm = (-frames.scene.target_mm[:, :2] / 10).T.tolist()
+    numbers, half = list(range(len(x))), [_DOT_SECONDS / 2] * len(x)
     return {
-        "dotInfo": {
-            "DotNum": numbers,
-            "XPts": scene.target_units[:, 0].tolist(),
-            "YPts": scene.target_units[:, 1].tolist(),
-            # Right and up for the user; the camera looks in the opposite direction.
-            "XCam": (-scene.target_mm[:, 0] / 10).tolist(),
-            "YCam": (-scene.target_mm[:, 1] / 10).tolist(),
-            "Time": [_DOT_SECONDS / 2] * len(scene),
-        },
+        "dotInfo": {"DotNum": numbers, "XPts": x, "YPts": y, "XCam": right_cm, "YCam": up_cm, "Time": half},
         "screen": {
             "H": [screen.size_units[1] for screen in screens],
             "W": [screen.size_units[0] for screen in screens],

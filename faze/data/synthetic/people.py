@@ -1,66 +1,30 @@
 """Render all people: list them, and write each person's folder of frames and annotation."""
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import as_completed
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
-from faze.data.process_pool import worker_processes
-from faze.data.store.supplementary import Supplementary
-from faze.data.synthetic.layers import load_kernel
+from faze.data.synthetic.kernel import load_kernel
 from faze.data.synthetic.layouts import (
     PersonFrames,
-    name_gazecapture,
     name_mpiifacegaze,
-    supplementary,
-    truth,
     write_gazecapture,
     write_mpiifacegaze,
 )
-from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
-from faze.data.synthetic.render import Renderer
+from faze.data.synthetic.person import ANATOMY, FILES, SCENE, Role, sample_person
+from faze.data.synthetic.render import ROOMS, Renderer
 from faze.data.synthetic.scene import sample_scene
 from faze.data.synthetic.setting import sample_device, sample_laptop
-
-_ROOMS = 3  # places and days per person
-_FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so more people in one split do not rename those of another
+from faze.data.worker_processes import worker_processes
 
 
-@dataclass(frozen=True)
-class Role:
-    """One person to be rendered, determined by the seed, the domain and the index."""
-
-    layout: str  # mpiifacegaze | gazecapture
-    split: str
-    index: int
-
-    @property
-    def domain(self) -> str:
-        """Return the key for this person's random numbers."""
-        return f"{self.layout}_{self.split}"
-
-    @property
-    def person_id(self) -> str:
-        """Return the name of the person's folder in the data set."""
-        return f"p{self.index:02d}" if self.layout == "mpiifacegaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
-
-
-@dataclass(frozen=True, eq=False)
-class PersonAnnotation:
-    """Facts about a rendered person that the data set's own files do not contain."""
-
-    role: Role
-    supplementary: Supplementary
-    truth: dict[str, NDArray]
-
-
-def cast(synthetic: Synthetic) -> Iterator[Role]:
+def cast(synthetic: Synthetic) -> list[Role]:
     """List all people to be rendered."""
     numbers = {
         ("mpiifacegaze", "test"): synthetic.mpiigaze_people,
@@ -68,8 +32,7 @@ def cast(synthetic: Synthetic) -> Iterator[Role]:
         ("gazecapture", "val"): synthetic.gazecapture_val_people,
         ("gazecapture", "test"): synthetic.gazecapture_test_people,
     }
-    for (layout, split), people in numbers.items():
-        yield from (Role(layout, split, index) for index in range(people))
+    return [Role(layout, split, index) for (layout, split), people in numbers.items() for index in range(people)]
 
 
 def frames_of(role: Role, synthetic: Synthetic) -> int:
@@ -80,79 +43,61 @@ def frames_of(role: Role, synthetic: Synthetic) -> int:
 
 def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     """Draw a person and their frames."""
-    key = (synthetic.seed, role.domain, role.index)
-    laptop, person, rng = role.layout == "mpiifacegaze", sample_person(random(*key, ANATOMY)), random(*key, SCENE)
+    laptop, seed = role.layout == "mpiifacegaze", synthetic.seed
+    person, rng = sample_person(role.random(seed, ANATOMY)), role.random(seed, SCENE)
     setting = sample_laptop(rng) if laptop else sample_device(rng)
     scene = sample_scene(rng, person, setting, frames_of(role, synthetic))
-    rng = random(*key, FILES)
-    rooms = rng.integers(_ROOMS, size=len(scene))
-    names = name_mpiifacegaze(rng, role.person_id, rooms) if laptop else name_gazecapture(role.person_id, len(scene))
-    return PersonFrames(role.person_id, role.split, person, setting, scene, rooms, names)
+    rng = role.random(seed, FILES)
+    rooms = rng.integers(ROOMS, size=len(scene))
+    if laptop:
+        names = name_mpiifacegaze(rng, role.person_id, rooms)
+    else:
+        names = [f"{role.person_id}/frames/{row:05d}.jpg" for row in range(len(scene))]
+    return PersonFrames(role, person, setting, scene, rooms, names)
 
 
-def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
+def render_frames(frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
     """Render a person's frames in order: (H, W, 3) uint8 RGB."""
-    renderer = Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
-    for row, room in enumerate(frames.rooms.tolist()):
-        yield renderer.render(frames.scene, row, room)
+    renderer = Renderer(frames, seed)
+    return (renderer.render(row) for row in range(len(frames.scene)))
 
 
 def jpeg(frames: PersonFrames, image: NDArray[np.uint8]) -> bytes:
     """Encode a frame (H, W, 3) RGB as the person's camera does."""
-    quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.picture.jpeg_quality]
+    quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.jpeg_quality]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
     return data.tobytes()
 
 
-def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotation:
-    """Render a person's frames into a data set's folder and write their annotation there.
-
-    Args:
-        role: the person.
-        synthetic: the configuration.
-        root: the data set's folder.
-
-    Raises:
-        OSError: a frame cannot be written.
-    """
+def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
+    """Render a person's frames into a data set's folder and write the data set's own annotation there."""
+    cv2.setNumThreads(1)
     frames = sample_frames(role, synthetic)
     for folder in {(root / name).parent for name in frames.file_names}:
         folder.mkdir(parents=True, exist_ok=True)
-    for name, image in zip(frames.file_names, render_frames(role, frames, synthetic.seed), strict=True):
+    for name, image in zip(frames.file_names, render_frames(frames, synthetic.seed), strict=True):
         (root / name).write_bytes(jpeg(frames, image))
     if role.layout == "mpiifacegaze":
-        write_mpiifacegaze(root, frames, random(synthetic.seed, role.domain, role.index, FILES, 1))
+        write_mpiifacegaze(root, frames, role.random(synthetic.seed, FILES, 1))
     else:
         write_gazecapture(root, frames)
-    return PersonAnnotation(role, supplementary(frames), truth(frames))
+    return frames
 
 
-def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonAnnotation]:
+def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonFrames]:
     """Write all people's frames and annotation with several processes; the files do not depend on their number.
 
-    Args:
-        synthetic: the configuration.
-        roots: the folder of each data set that is rendered.
-        threads: number of processes.
+    `roots` contains the folder of each data set that is rendered.
     """
     load_kernel()  # fails before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
-    with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
+    frames = []
+    with worker_processes(min(threads, len(roles)), return_as="generator") as parallel:
         # Laptop users, whose frames are the largest, come first, so that all processes end at about the same time.
-        futures = {pool.submit(write_person, role, synthetic, roots[role.layout]): role for role in roles}
-        for future in as_completed(futures):
-            future.result()
-            done += frames_of(futures[future], synthetic)
+        jobs = (joblib.delayed(write_person)(role, synthetic, roots[role.layout]) for role in roles)
+        for person in parallel(jobs):
+            frames.append(person)
+            done += len(person.scene)
             progress(done)
-        return [future.result() for future in futures]
-
-
-def annotation_of(people: Iterable[PersonAnnotation], layout: str) -> dict[str, Supplementary]:
-    """Collect FAZE's annotation of the people in one data set."""
-    return {p.role.person_id: p.supplementary for p in people if p.role.layout == layout}
-
-
-def use_one_thread() -> None:
-    """Disable OpenCV's threads in a worker process of a pool that already uses all cores."""
-    cv2.setNumThreads(1)
+    return frames

@@ -18,12 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.setting import Spread
-from faze.data.synthetic.texture import Image, Light
-
-FRONT_RADIUS_MM = 110.0  # radius of the lenses' front surface, which reflects
-TILT = 0.12  # tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees
-EDGE_MM = 0.5  # width over which a rim's edge fades
-BRIDGE_MM = (-5.0, 1.2)  # the bridge between the lenses: its height above their centres, and half its thickness
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +34,7 @@ class Spectacles:
     reflectance: float  # of both surfaces together, 0..1
 
     def apparent_target(self, eye_centres_mm: NDArray, target_mm: NDArray) -> NDArray:
-        """Find where each eye, turned to see the target through the spectacles, would look without them.
-
-        Args:
-            eye_centres_mm: (2, 3) centres of rotation of the eyes.
-            target_mm: (N, 3).
-
-        Returns:
-            (N, 2, 3).
-        """
+        """Find where eyes (2, 3), turned to targets (N, 3) seen through the lenses, would look without: (N, 2, 3)."""
         behind = eye_centres_mm[:, 2:] - self.plane_mm  # (2, 1)
         before = (self.plane_mm - target_mm[:, 2])[:, None, None]  # (N, 1, 1)
         bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1)
@@ -57,25 +43,13 @@ class Spectacles:
         seen = eye_centres_mm[:, :2] + slope * (behind + before)
         return np.concatenate([seen, np.broadcast_to(target_mm[:, None, 2:], (*seen.shape[:2], 1))], axis=-1)
 
-    def bends(self) -> Image:
-        """Compute each lens's deflection of a ray, (2,), per mm off its centre, at the distance of the irises."""
-        return (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
-
-    def glow(self, light: Light) -> float:
-        """Compute the brightness of the lens reflections that are not caused by the lights."""
-        return 0.5 * float(light.ambient_rgb.mean())
-
-    def metal(self, light: Light) -> Image:
-        """Compute the colour (3,) of the rims under this light."""
-        front = np.array([[0.0, 0.0, -1.0]], np.float32)
-        return (self.rim_rgb.astype(np.float32) * light.on(front))[0]
-
 
 # Streams of random numbers: each aspect of a person has its own, so that aspects do not affect each other.
 ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
 # The seed of each domain's people. Test people had 0 and 3 until defaults were tuned on them; the current ones are new,
 # and tuning uses val people only (decision 10).
-DOMAINS = {"mpiifacegaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
+_DOMAINS = {"mpiifacegaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
+_FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so more people in one split do not rename those of another
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
 _SCLERA = np.array([0.93, 0.90, 0.88])
@@ -83,21 +57,22 @@ _IRISES = np.array([[50, 33, 23], [72, 50, 33], [96, 76, 46], [92, 98, 70], [88,
 _HAIRS = np.array([[24, 20, 20], [44, 32, 26], [78, 56, 40], [128, 96, 62], [112, 108, 106]])
 
 
-def random(seed: int, domain: str, index: int, stream: int, *more: int) -> np.random.Generator:
-    """Start a stream of random numbers that depends only on the arguments."""
-    return np.random.default_rng([seed, DOMAINS[domain], index, stream, *more])
+@dataclass(frozen=True)
+class Role:
+    """One person to be rendered, determined by the seed and these three."""
 
+    layout: str  # mpiifacegaze | gazecapture
+    split: str
+    index: int
 
-@dataclass(frozen=True, eq=False)
-class Lids:
-    """The palpebral fissure of an eye: heights from the line between the corners when looking straight ahead."""
+    @property
+    def person_id(self) -> str:
+        """Return the name of the person's folder in the data set."""
+        return f"p{self.index:02d}" if self.layout == "mpiifacegaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
 
-    upper_mm: float
-    lower_mm: float
-    tilt_mm: float  # the outer corner above the inner one
-    crease_mm: float  # fold above the upper margin
-    follow: tuple[float, float]  # travel of the upper and lower margin per travel of the iris
-    lashes: float  # 0..1
+    def random(self, seed: int, stream: int, *more: int) -> np.random.Generator:
+        """Start one of this person's streams of random numbers."""
+        return np.random.default_rng([seed, _DOMAINS[f"{self.layout}_{self.split}"], self.index, stream, *more])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +86,13 @@ class SyntheticPerson:
     mouth_mm: NDArray  # (2, 3) corners
     kappa_rad: NDArray  # (2, 2) visual minus optical axis per eye, in the head frame
     head_bias_rad: NDArray  # (2,) annotated minus true head pose, a rotation in the camera frame
-    lids: tuple[Lids, Lids]
+    upper_lids_mm: NDArray  # (2,) heights from the line between the corners when looking straight ahead
+    lower_lids_mm: NDArray  # (2,) the same, downward
+    tilt_mm: float  # the outer corner above the inner one
+    crease_mm: float  # fold above the upper margin
+    upper_lid_follow: float  # travel of the upper margin per travel of the iris
+    lower_lid_follow: float
+    lashes: float  # 0..1
     pupil_mm: float
     skin: NDArray  # (3,)
     iris: NDArray  # (3,)
@@ -129,7 +110,7 @@ class SyntheticPerson:
     def corners_mm(self) -> NDArray:
         """Return the eye corners (4, 3) from the image's left to right: outer, inner, inner, outer."""
         inner, outer = self.inner_half_mm, self.outer_half_mm
-        rim = [outer, -self.lids[0].tilt_mm, self.outer_depth_mm]
+        rim = [outer, -self.tilt_mm, self.outer_depth_mm]
         return np.array([[-rim[0], *rim[1:]], [-inner, 0.0, 0.0], [inner, 0.0, 0.0], rim])
 
 
@@ -172,8 +153,10 @@ KAPPA_PER_DIOPTRE_DEG = 0.16
 ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # make irises as high and large in strips as real ones
 UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
 
+_AS_MEASURED = ("eyeball_mm", "iris_mm", "pupil_mm", "upper_lid_follow", "lower_lid_follow", "fixation_deg")
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
 _APEX_MM = 13.3  # distance of the cornea from it
+_SIDES = np.array([-0.5, 0.5])  # share of a difference between the eyes that each eye has
 _RIMS = np.array([[0.05, 0.05, 0.06], [0.16, 0.10, 0.07], [0.45, 0.36, 0.24], [0.55, 0.56, 0.58], [0.30, 0.12, 0.12]])
 
 
@@ -186,73 +169,54 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
     tone = rng.uniform(0, len(_SKINS) - 1)
     hair = _blend(_HAIRS, rng.uniform(0, 1) if tone > 3 else rng.uniform(0, len(_HAIRS) - 1))
     iris = _blend(_IRISES, rng.uniform(0, 1.2) if tone > 3 else rng.uniform(0, len(_IRISES) - 1))
-    outer_depth = rng.normal(5.2, 0.5)
+    drawn = {"outer_depth_mm": rng.normal(5.2, 0.5)}
     rng.normal(size=2)
-    tilt, crease, _, _, lashes = rng.normal(1.6, 0.9), rng.uniform(2.5, 6.0), *rng.random(2), rng.uniform(0.4, 1.0)
+    drawn |= {"tilt_mm": rng.normal(1.6, 0.9), "crease_mm": rng.uniform(2.5, 6.0)}
+    rng.random(2)
+    drawn["lashes"] = rng.uniform(0.4, 1.0)
     rng.random()
-    colours = {
+    drawn |= {
         "skin": np.clip(_blend(_SKINS, tone) * rng.normal(1.0, 0.03, 3), 0, 1),
         "iris": np.clip(iris * rng.normal(1.0, 0.08, 3), 0.04, 1),
         "sclera": np.clip(_SCLERA * rng.normal(1.0, 0.02) - [0.0, 0.02, 0.03] * rng.random(3), 0, 1),
         "hair": hair,
+        "brow_height_mm": rng.normal(19.0, 1.6),
+        "brow_weight": rng.uniform(0.35, 1.0),
     }
-    brow_height, brow_weight = rng.normal(19.0, 1.6), rng.uniform(0.35, 1.0)
     one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
     half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
     deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
-    wears, dioptres = rng.random() < WEARERS, one["refraction_dioptres"]
+    wider = _SIDES * one["fissure_between_eyes_mm"]
+    drawn |= {name: one[name] for name in _AS_MEASURED}
+    wears = rng.random() < WEARERS
     person = SyntheticPerson(
         inner_half_mm=half - 0.5 * width,
         outer_half_mm=half + 0.5 * width,
-        outer_depth_mm=outer_depth,
         eye_centres_mm=np.array([half, eye_height, eye_depth + deeper]) * [[-1, 1, 1], [1, 1, 1]],
         mouth_mm=np.array([[-mouth_half, mouth_y, 2.0], [mouth_half, mouth_y, 2.0]]),
-        kappa_rad=_kappa(one, dioptres),
+        kappa_rad=_kappa(one),
         head_bias_rad=np.radians([PEOPLE["head_bias_deg"].draw(rng) for _ in range(2)]),
-        lids=_lids(one, tilt, crease, lashes),
-        pupil_mm=one["pupil_mm"],
-        brow_height_mm=brow_height,
-        brow_weight=brow_weight,
-        eyeball_mm=one["eyeball_mm"],
-        iris_mm=one["iris_mm"],
+        upper_lids_mm=np.maximum(one["upper_lid_mm"] + UPPER_SHARE * wider, 1.2),
+        lower_lids_mm=np.maximum(one["lower_lid_mm"] + (1 - UPPER_SHARE) * wider, 2.5),
         screen_shift_mm=np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]),
-        fixation_deg=one["fixation_deg"],
-        **colours,
+        **drawn,
     )
     spectacles = _spectacles(rng, person, one)  # drawn for everybody, so that wearing them changes no other draw
     return replace(person, spectacles=spectacles) if wears else person
 
 
-def _kappa(one: Mapping[str, float], dioptres: float) -> NDArray:
+def _kappa(one: Mapping[str, float]) -> NDArray:
     """Compute (2, 2) kappa of both eyes, pitch and yaw; a direction toward +x has negative yaw."""
-    sides = np.array([-0.5, 0.5])
-    nasal = one["kappa_nasal_deg"] + KAPPA_PER_DIOPTRE_DEG * dioptres + one["kappa_nasal_between_eyes_deg"] * sides
-    up = one["kappa_up_deg"] + one["kappa_up_between_eyes_deg"] * sides
+    nasal = one["kappa_nasal_deg"] + KAPPA_PER_DIOPTRE_DEG * one["refraction_dioptres"]
+    nasal = nasal + one["kappa_nasal_between_eyes_deg"] * _SIDES
+    up = one["kappa_up_deg"] + one["kappa_up_between_eyes_deg"] * _SIDES
     return np.radians(np.stack([up, nasal * [-1, 1]], axis=-1))
 
 
-def _lids(one: Mapping[str, float], tilt_mm: float, crease_mm: float, lashes: float) -> tuple[Lids, Lids]:
-    """Return the lids of both eyes, whose openings differ slightly."""
-
-    def of(side: float) -> Lids:
-        wider = side * one["fissure_between_eyes_mm"]
-        return Lids(
-            upper_mm=max(one["upper_lid_mm"] + UPPER_SHARE * wider, 1.2),
-            lower_mm=max(one["lower_lid_mm"] + (1 - UPPER_SHARE) * wider, 2.5),
-            tilt_mm=tilt_mm,
-            crease_mm=crease_mm,
-            follow=(one["upper_lid_follow"], one["lower_lid_follow"]),
-            lashes=lashes,
-        )
-
-    return of(-0.5), of(0.5)
-
-
 def _spectacles(rng: np.random.Generator, person: SyntheticPerson, one: Mapping[str, float]) -> Spectacles:
-    sides = np.array([-0.5, 0.5])
     refraction = one["refraction_dioptres"]
     power = np.copysign(max(abs(refraction), LEAST_DIOPTRES), refraction)
-    power = power + one["refraction_between_eyes_dioptres"] * sides
+    power = power + one["refraction_between_eyes_dioptres"] * _SIDES
     centre = person.eye_centres_mm[:, :2] + [[-one["lens_beside_eye_mm"], 0], [one["lens_beside_eye_mm"], 0]]
     centre[:, 1] += one["lens_below_eye_mm"]
     eye = person.eye_centres_mm[0, 2]

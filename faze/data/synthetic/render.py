@@ -5,22 +5,19 @@ resolution, and each eye in it with several samples per pixel. All use the same 
 noise come from the room.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.eyes import draw_lashes, paint_iris
-from faze.data.synthetic.layers import Box, Layers, Painted, Shot, feather
-from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
-from faze.data.synthetic.scene import Scene
-from faze.data.synthetic.setting import Camera, Setting
-from faze.data.synthetic.surface import build_face
-from faze.data.synthetic.texture import Image, Light, draw_line
+from faze.data.synthetic.face import Image, draw_line
+from faze.data.synthetic.kernel import Box, Light, Painter, Shot, blend
+from faze.data.synthetic.layouts import PersonFrames
+from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson
 
-_NOISE_MARGIN_PX = 64
-_ROOM_MARGIN_PX = 96
+ROOMS = 3  # places and days per person
+_NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
 _DIMMEST = 0.65  # scales the minimum of a room's light
 
 
@@ -33,11 +30,6 @@ class Room:
     clothes_rgb: NDArray
     long_hair: bool
 
-    def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-        """Crop the background for one frame at a random position, as if the hand that holds the device moved."""
-        top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
-        return self.background[top : top + height_px, left : left + width_px].copy()
-
 
 def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room:
     """Draw an out-of-focus room lit by a window or a lamp."""
@@ -48,14 +40,13 @@ def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room
     ambient, exposure = rng.uniform(0.38 * _DIMMEST, 0.6), rng.uniform(0.8 * _DIMMEST, 1.08)
     light = Light(
         key=key,
-        key_rgb=tint * (exposure - 0.75 * ambient) * rng.uniform(0.55, 0.9),
         screen=np.array([0.0, 0.0, -1.0]),
+        key_rgb=tint * (exposure - 0.75 * ambient) * rng.uniform(0.55, 0.9),
         screen_rgb=np.array([0.95, 1.0, 1.06]) * rng.uniform(0.08, 0.22),
         ambient_rgb=ambient * (0.5 + 0.5 * tint),
     )
-    background = _paint_background(
-        rng, width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX, tint * rng.uniform(0.35, 0.9)
-    )
+    size = width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX
+    background = _paint_background(rng, *size, tint * rng.uniform(0.35, 0.9))
     return Room(light, background, rng.uniform(0.05, 0.75, 3) * rng.uniform(0.4, 1.0), bool(rng.random() < 0.4))
 
 
@@ -72,15 +63,15 @@ def _paint_background(rng: np.random.Generator, width: int, height: int, wall: N
         cv2.rectangle(image, a, b, rgb.tolist(), -1)
     image = cv2.GaussianBlur(image, (0, 0), float(rng.uniform(1.5, 5.0)))
     image = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
-    return np.clip(image * 255, 0, 255).astype(np.uint8)
+    image *= 255
+    return np.clip(image, 0, 255, out=image).astype(np.uint8)
 
 
-def draw_body(
-    image: NDArray[np.uint8], room: Room, person: SyntheticPerson, camera: Camera, rotation: NDArray, origin_mm: NDArray
-) -> None:
+def draw_body(image: NDArray[np.uint8], room: Room, person: SyntheticPerson, shot: Shot) -> None:
     """Draw the rest of the person as flat shapes: hair behind the face, ears, neck, shoulders."""
+    camera, rotation, origin_mm = shot.camera, shot.rotation, shot.origin_mm
     head = camera.project(origin_mm)
-    px_per_mm = camera.focal_px[0] / (origin_mm[2] + 80)  # of the parts behind the face
+    px_per_mm = camera.parameters[0] / (origin_mm[2] + 80)  # of the parts behind the face
     lit = room.light.ambient_rgb + 0.4 * room.light.key_rgb
     skin = np.clip(255 * 0.62 * person.skin * lit, 0, 255)
     hair = np.clip(255 * 0.85 * person.hair * lit, 0, 255)
@@ -113,12 +104,6 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
     return cv2.convertScaleAbs(cv2.GaussianBlur(coloured, (0, 0), 0.6), alpha=1.6, beta=128)
 
 
-def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Crop the noise for one frame of this shape, (H, W, 3), at a random position."""
-    top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
-    return noise[top:, left:][: shape[0], : shape[1]]
-
-
 def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
     """Blur an image in place along a line of a few pixels, as the motion of a hand-held camera would."""
     length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
@@ -131,59 +116,59 @@ def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
 class Renderer:
     """Renderer for one person's frames; anything that all frames share is computed once."""
 
-    def __init__(
-        self, seed: int, domain: str, index: int, person: SyntheticPerson, setting: Setting, rooms: int
-    ) -> None:
-        self._key, self._person, self._setting = (seed, domain, index), person, setting
-        rng = random(seed, domain, index, SKIN)
-        face, iris = build_face(rng, person), paint_iris(rng, person)
-        self._layers = Layers(person, Painted(face, iris, [draw_lashes(rng, lids.lashes) for lids in person.lids]))
-        rng = random(seed, domain, index, ROOM)
-        sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in setting.screens]
+    def __init__(self, frames: PersonFrames, seed: int) -> None:
+        self._frames, self._seed = frames, seed
+        self._painter = Painter(frames.role.random(seed, SKIN), frames.person)
+        rng = frames.role.random(seed, ROOM)
+        sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in frames.setting.screens]
         width, height = np.max(sizes, axis=0)  # a turned device shows the room upright or sideways
-        self._rooms: list[Room] = [sample_room(rng, width, height) for _ in range(rooms)]
+        self._rooms = [sample_room(rng, width, height) for _ in range(ROOMS)]
         self._noise = sample_noise(rng, width, height)
 
-    def render(self, scene: Scene, row: int, room: int) -> NDArray[np.uint8]:
-        """Render one frame: (H, W, 3) uint8 RGB.
-
-        Args:
-            scene: the person's frames.
-            row: index of the frame.
-            room: index of the room around the person.
-        """
-        rng = random(*self._key, PIXELS, row)
-        place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]
+    def render(self, row: int) -> NDArray[np.uint8]:
+        """Render a frame: (H, W, 3) uint8 RGB."""
+        person, setting, scene = self._frames.person, self._frames.setting, self._frames.scene
+        rng = self._frames.role.random(self._seed, PIXELS, row)
+        place, screen = self._rooms[self._frames.rooms[row]], setting.screens[scene.screen[row]]
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
-        to_screen = screen.middle_mm - origin
-        light = replace(place.light, screen=to_screen / np.linalg.norm(to_screen)).turned(rotation.T)
-        exposure = np.float32(255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15))
-        image = place.crop(rng, screen.camera.width_px, screen.camera.height_px)
-        pupil_mm = self._person.pupil_mm * float(np.clip(rng.normal(1.0, 0.06), 0.8, 1.2))
-        eyes = scene.optical_in_head[row], float(scene.aperture[row]), pupil_mm
+        exposure = 255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15)
+        height, width = screen.camera.height_px, screen.camera.width_px
+        # The hand that holds the device moves: each frame shows another part of the room.
+        top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
+        image = place.background[top : top + height, left : left + width].copy()
+        pupil_mm = person.pupil_mm * np.clip(rng.normal(1.0, 0.06), 0.8, 1.2)
+        light = _seen_from_head(place.light, rotation, screen.middle_mm - origin)
+        eyes = scene.optical_in_head[row], scene.aperture[row], pupil_mm
         shot = Shot(screen.camera, rotation, origin, light, exposure, *eyes)
-        draw_body(image, place, self._person, shot.camera, rotation, origin)
-        head, band, of_eyes = shot.boxes(self._person)
-        of_head, of_band = self._layers.paint(shot, head, band, of_eyes)
-        self._draw_head(image, head, *of_head)
-        self._draw_band(image, band, *of_band)
-        left, top, width, height = head
-        region = image[top : top + height, left : left + width]
-        picture = self._setting.picture
-        cv2.GaussianBlur(region, (0, 0), float(rng.uniform(*picture.blur_px)), dst=region)
-        if rng.random() < picture.moved:
+        draw_body(image, place, person, shot)
+        head, band = self._painter.paint(shot)
+        region = _draw_head(image, *head)
+        _draw_band(image, *band)
+        cv2.GaussianBlur(region, (0, 0), rng.uniform(*setting.blur_px), dst=region)
+        if rng.random() < setting.moved:
             smear(rng, region)
-        self._layers.add_noise(image, crop_noise(rng, self._noise, image.shape))
-        return image
+        top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
+        noise = self._noise[top : top + height, left : left + width]
+        return cv2.addWeighted(image, 1, noise, 1, -128, dst=image)
 
-    def _draw_head(self, image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> None:
-        # Only the inside of the silhouette is drawn, since colours outside it are undefined.
-        cover = cv2.GaussianBlur(inside, (0, 0), 1.0) * np.float32(2) - np.float32(1)
-        levels, cover = (cv2.resize(array, box[2:], interpolation=cv2.INTER_LINEAR) for array in (levels, cover))
-        self._layers.blend(image, box, levels, cover)
 
-    def _draw_band(self, image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> None:
-        cover = feather(*box[2:])
-        if inside.min() < 1:
-            cover *= np.clip(cv2.GaussianBlur(inside, (0, 0), 2.0) * 2 - 1, 0, 1)
-        self._layers.blend(image, box, levels, cover)
+def _seen_from_head(light: Light, rotation: NDArray, to_screen: NDArray) -> Light:
+    """Turn a room's light, in the camera frame, into the head frame, and place the screen's glow."""
+    turned = rotation.T @ light.key, rotation.T @ (to_screen / np.linalg.norm(to_screen))
+    return Light(*turned, light.key_rgb, light.screen_rgb, light.ambient_rgb)
+
+
+def _draw_head(image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> NDArray[np.uint8]:
+    """Draw the inside of the silhouette, since colours outside it are undefined; return that part of the image."""
+    cover = cv2.GaussianBlur(inside, (0, 0), 1.0) * np.float32(2) - np.float32(1)
+    left, top, width, height = box
+    region = image[top : top + height, left : left + width]
+    size = width, height
+    blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered=False)
+    return region
+
+
+def _draw_band(image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> None:
+    left, top, width, height = box
+    cover = cv2.GaussianBlur(inside, (0, 0), 2.0) * 2 - 1 if inside.min() < 1 else inside
+    blend(image[top : top + height, left : left + width], levels, cover, feathered=True)

@@ -9,14 +9,14 @@ Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a n
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw, vector_from_pitchyaw
 from faze.data.synthetic.person import ANNOTATED_BELOW_MM, ANNOTATED_FARTHER, SyntheticPerson
-from faze.data.synthetic.setting import Screen, Setting
+from faze.data.synthetic.setting import Setting
 
 MODEL_OUTER_HALF_MM = 45.6  # half the outer corners' distance in the generic face models that annotators fit
 _EYE_LIMITS_DEG = ((-33.0, 22.0), (-30.0, 30.0))  # pitch, yaw of the eyes in the head
@@ -38,53 +38,29 @@ class Scene:
     optical_in_head: NDArray  # (N, 2, 3) unit vectors of the optical axes, head frame
     aperture: NDArray  # (N,) how wide the lids are open, 1 = as usual
 
-    def eye_centres_mm(self, person: SyntheticPerson) -> NDArray:
-        """Compute (N, 2, 3) centres of the eyeballs."""
-        return person.eye_centres_mm @ np.swapaxes(self.rotation, 1, 2) + self.origin_mm[:, None]
-
-    @property
-    def optical(self) -> NDArray:
-        """Unit vectors (N, 2, 3) of the optical axes."""
-        return np.einsum("nij,nej->nei", self.rotation, self.optical_in_head)
-
     def __len__(self) -> int:
         return len(self.screen)
-
-    def __getitem__(self, rows: NDArray) -> "Scene":
-        return Scene(**{name: array[rows] for name, array in vars(self).items()})
-
-
-def bias_rotation(pitchyaw_rad: NDArray) -> NDArray:
-    """Compute the (3, 3) rotation in the camera frame that turns a frontal gaze, or head, by (pitch, yaw)."""
-    return rotation_from_pitchyaw(np.asarray(pitchyaw_rad) * [-1, 1])
 
 
 def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, count: int) -> Scene:
     """Draw frames in random order; those in which the eyes are outside the image or turned too far are drawn again."""
     habits = _Habits(
-        follow=rng.normal(0.15, 0.15),
-        toward_screen=rng.uniform(0.0, 0.5),
-        neutral_rad=np.radians(rng.normal(0.0, [4.0, 3.0, 2.0])),
-        aside_mm=rng.normal(0.0, 0.03 * setting.distance_mm, 2),
+        rng.normal(0.15, 0.15),
+        rng.uniform(0.0, 0.5),
+        np.radians(rng.normal(0.0, [4.0, 3.0, 2.0])),
+        rng.normal(0.0, 0.03 * setting.distance_mm, 2),
     )
-    parts: list[Scene] = []
+    parts: list[dict[str, NDArray]] = []
     missing = count
-    for _ in range(200):
+    while missing:
         scene = _draw(rng, person, setting, habits, 2 * missing + 8)
-        scene = scene[np.flatnonzero(_plausible(scene, setting))[:missing]]
-        parts.append(scene)
-        missing -= len(scene)
-        if not missing:
-            columns = [vars(part) for part in parts]
-            return Scene(**{name: np.concatenate([c[name] for c in columns]) for name in columns[0]})
-    raise UserError(
-        f"a person with {setting.device} at {setting.distance_mm:.0f} mm has no frame in which the eyes look at the "
-        "screen: choose another synthetic.seed"
-    )
+        rows = np.flatnonzero(_plausible(scene, setting))[:missing]
+        parts.append({name: array[rows] for name, array in vars(scene).items()})
+        missing -= len(rows)
+    return Scene(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
-@dataclass(frozen=True, eq=False)
-class _Habits:
+class _Habits(NamedTuple):
     """The distribution of one person's head poses."""
 
     follow: float  # share of the gaze angle by which the head turns; negative: in the opposite direction
@@ -107,8 +83,11 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
     origin = np.column_stack([place, distance])
     rotation = _draw_rotation(rng, habits, origin, middle, target)
     farther = ANNOTATED_FARTHER * MODEL_OUTER_HALF_MM / person.outer_half_mm
-    annotated_origin = farther * (origin + ANNOTATED_BELOW_MM * rotation[:, :, 1])
-    true_target = _true_target(rng, person, setting.screens, screen, origin, target)
+    # The eyes fixate a point near the dot, in the plane of a screen that is not exactly where it is annotated.
+    reach_mm = np.linalg.norm(target - origin, axis=1, keepdims=True)
+    around = np.tan(np.radians(person.fixation_deg)) * reach_mm * rng.normal(size=(count, 2))
+    in_plane = np.stack([seen.rotation[:, :2] for seen in setting.screens])[screen]
+    true_target = target + np.einsum("nij,nj->ni", in_plane, person.screen_shift_mm + around)
     return Scene(
         screen=screen,
         target_units=units,
@@ -116,8 +95,8 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
         true_target_mm=true_target,
         rotation=rotation,
         origin_mm=origin,
-        annotated_rotation=bias_rotation(person.head_bias_rad) @ rotation,
-        annotated_origin_mm=annotated_origin,
+        annotated_rotation=rotation_from_pitchyaw(person.head_bias_rad * [-1, 1]) @ rotation,
+        annotated_origin_mm=farther * (origin + ANNOTATED_BELOW_MM * rotation[:, :, 1]),
         optical_in_head=optical_axes(person, rotation, origin, true_target),
         aperture=np.clip(rng.normal(1.0, 0.08, count), 0.75, 1.2),
     )
@@ -134,30 +113,6 @@ def _draw_rotation(
     zero, one = np.zeros_like(roll), np.ones_like(roll)
     rows = [np.cos(roll), -np.sin(roll), zero, np.sin(roll), np.cos(roll), zero, zero, zero, one]
     return turned @ np.stack(rows, axis=-1).reshape(-1, 3, 3)
-
-
-def _true_target(
-    rng: np.random.Generator,
-    person: SyntheticPerson,
-    screens: list[Screen],
-    screen: NDArray,
-    origin: NDArray,
-    target: NDArray,
-) -> NDArray:
-    """Find the point near each dot that the eyes fixate, in the screen's plane.
-
-    Args:
-        rng: generator for this person's scene.
-        person: the person.
-        screens: screens of the setting.
-        screen: (N,) index of the screen that shows each dot.
-        origin: (N, 3).
-        target: (N, 3) the dots.
-    """
-    reach_mm = np.linalg.norm(target - origin, axis=1, keepdims=True)
-    around = np.tan(np.radians(person.fixation_deg)) * reach_mm * rng.normal(size=(len(target), 2))
-    in_plane = np.stack([seen.rotation[:, :2] for seen in screens])[screen]
-    return target + np.einsum("nij,nj->ni", in_plane, person.screen_shift_mm + around)
 
 
 def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:
@@ -179,7 +134,8 @@ def _plausible(scene: Scene, setting: Setting) -> NDArray:
     points = corners @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]  # (N, 4, 3)
     for index, screen in enumerate(setting.screens):
         rows = np.flatnonzero(scene.screen == index)
-        pixels = screen.camera.project(points[rows])
-        limit = np.array([screen.camera.width_px, screen.camera.height_px]) - 5
-        good[rows] &= np.all((pixels > 4) & (pixels < limit), axis=(1, 2))
+        if len(rows):
+            pixels = screen.camera.project(points[rows])
+            limit = np.array([screen.camera.width_px, screen.camera.height_px]) - 5
+            good[rows] &= np.all((pixels > 4) & (pixels < limit), axis=(1, 2))
     return good

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -21,68 +22,36 @@ class Camera:
 
     width_px: int
     height_px: int
-    focal_px: tuple[float, float]
-    principal_px: tuple[float, float]
+    parameters: NDArray  # (4,) fx fy cx cy, px
     distortion: NDArray  # (5,) k1 k2 p1 p2 k3
 
     @cached_property
     def matrix(self) -> NDArray:
         """Intrinsics (3, 3), px."""
-        (fx, fy), (cx, cy) = self.focal_px, self.principal_px
+        fx, fy, cx, cy = self.parameters
         return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
-
-    @property
-    def parameters(self) -> NDArray:
-        """Intrinsics (4,) fx fy cx cy, px."""
-        return np.array([*self.focal_px, *self.principal_px])
 
     def project(self, points_mm: ArrayLike) -> NDArray:
         """Project points in the camera frame: (..., 3) mm -> (..., 2) px."""
         points = np.asarray(points_mm, np.float64)
-        ideal = points[..., :2] / points[..., 2:]
-        return self._distort(ideal) * self.focal_px + self.principal_px
+        still = np.zeros(3)
+        pixels, _ = cv2.projectPoints(points.reshape(-1, 1, 3), still, still, self.matrix, self.distortion)
+        return pixels.reshape(*points.shape[:-1], 2)
 
-    def turned(self, quarters: int) -> "Camera":
-        """Rotate the camera's image clockwise by quarter turns, as for a device in another orientation."""
-        camera = self
-        for _ in range(quarters % 4):
-            (fx, fy), (cx, cy) = camera.focal_px, camera.principal_px
-            k1, k2, p1, p2, k3 = camera.distortion
-            camera = Camera(
-                width_px=camera.height_px,
-                height_px=camera.width_px,
-                focal_px=(fy, fx),
-                principal_px=(camera.height_px - 1 - cy, cx),
-                distortion=np.array([k1, k2, p2, -p1, k3]),
-            )
-        return camera
-
-    def _distort(self, ideal: NDArray) -> NDArray:
-        k1, k2, p1, p2, k3 = self.distortion
-        x, y = ideal[..., 0], ideal[..., 1]
-        r2 = x * x + y * y
-        radial = 1 + r2 * (k1 + r2 * (k2 + r2 * k3))
-        return np.stack(
-            [
-                x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
-                y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
-            ],
-            axis=-1,
-        )
+    def turned(self) -> "Camera":
+        """Rotate the camera's image clockwise by a quarter turn, as for a device in another orientation."""
+        (fx, fy, cx, cy), (k1, k2, p1, p2, k3) = self.parameters, self.distortion
+        parameters = np.array([fy, fx, self.height_px - 1 - cy, cx])
+        return Camera(self.height_px, self.width_px, parameters, np.array([k1, k2, p2, -p1, k3]))
 
 
 def sample_camera(rng: np.random.Generator, width_px: int, height_px: int, focal_px: tuple[float, float]) -> Camera:
     """Draw a camera: focal length within a range, off-centre principal point, mild distortion."""
     focal = rng.uniform(*focal_px)
     principal = np.array([(width_px - 1) / 2, (height_px - 1) / 2]) + rng.normal(0.0, 0.012 * width_px, 2)
-    k1, k2, p1, p2, k3 = rng.normal([0.03, -0.06, 0.0, 0.0, 0.01], [0.04, 0.04, 0.0012, 0.0012, 0.01])
-    return Camera(
-        width_px=width_px,
-        height_px=height_px,
-        focal_px=(focal, focal * rng.uniform(0.997, 1.003)),
-        principal_px=(float(principal[0]), float(principal[1])),
-        distortion=np.array([k1, k2, p1, p2, k3]),
-    )
+    distortion = rng.normal([0.03, -0.06, 0.0, 0.0, 0.01], [0.04, 0.04, 0.0012, 0.0012, 0.01])
+    parameters = np.array([focal, focal * rng.uniform(0.997, 1.003), *principal])
+    return Camera(width_px, height_px, parameters, distortion)
 
 
 @dataclass(frozen=True)
@@ -143,15 +112,6 @@ class Screen:
         return np.round(rng.uniform(low, high, (count, 2)))
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Image quality of one person's camera."""
-
-    blur_px: tuple[float, float]  # range of the blur's standard deviation over frames
-    moved: float  # share of frames in which the hand or head moves
-    jpeg_quality: int
-
-
 @dataclass(frozen=True, eq=False)
 class Setting:
     """The surroundings of one person."""
@@ -159,7 +119,9 @@ class Setting:
     device: str
     screens: list[Screen]
     distance_mm: float  # typical distance of the eyes from the camera
-    picture: Picture
+    blur_px: tuple[float, float]  # range of the blur's standard deviation over frames
+    moved: float  # share of frames in which the hand or head moves
+    jpeg_quality: int
 
 
 def sample_laptop(rng: np.random.Generator) -> Setting:
@@ -171,7 +133,7 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
     tilt = np.radians(rng.normal([0.0, 0.0], [2.0, 0.7]))
     above_mm = rng.uniform(8.0, 13.0)
     screen = _screen(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
-    return Setting("laptop", [screen], LAPTOP_MM.draw(rng), _sample_picture(rng, finer=2.0))
+    return Setting("laptop", [screen], LAPTOP_MM.draw(rng), *_sample_quality(rng, finer=2.0))
 
 
 def sample_device(rng: np.random.Generator) -> Setting:
@@ -184,34 +146,23 @@ def sample_device(rng: np.random.Generator) -> Setting:
     # Offsets of the screen's top left corner from the camera, as the user sees it: right and down, mm.
     screens = [
         _screen(upright, 1, *tall, (-right, above), flat),
-        _screen(upright.turned(1), 3, *wide, (above, right - short), flat),
-        _screen(upright.turned(3), 4, *wide, (-above - long, -right), flat),
+        _screen(upright.turned(), 3, *wide, (above, right - short), flat),
+        _screen(upright.turned().turned().turned(), 4, *wide, (-above - long, -right), flat),
     ]
     usual = TABLET_MM if name.startswith("iPad") else PHONE_MM
-    return Setting(name, screens, usual.draw(rng), _sample_picture(rng, finer=1.0))
+    return Setting(name, screens, usual.draw(rng), *_sample_quality(rng, finer=1.0))
 
 
-def _sample_picture(rng: np.random.Generator, finer: float) -> Picture:
-    """Draw a camera's image quality; `finer` is its resolution relative to that of a 640 x 480 camera."""
+def _sample_quality(rng: np.random.Generator, finer: float) -> tuple[tuple[float, float], float, int]:
+    """Draw blur, motion and JPEG quality of a camera with `finer` times the resolution of 640 x 480."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
-    return Picture((0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), jpeg_quality=min(int(rng.uniform(60, 96)), 92))
+    return (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), min(int(rng.uniform(60, 96)), 92)
 
 
 def _screen(
-    camera: Camera,
-    orientation: int,
-    size_mm: tuple[float, float] | NDArray,
-    size_units: tuple[int, int],
-    corner_mm: tuple[float, float],
-    tilt_rad: NDArray,
+    camera: Camera, orientation: int, size_mm: ArrayLike, size_units: tuple, corner_mm: tuple, tilt_rad: NDArray
 ) -> Screen:
     """Express a screen in the camera frame; `corner_mm` is its corner, right and down from the camera for the user."""
     rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
-    return Screen(
-        camera=camera,
-        orientation=orientation,
-        size_mm=(float(size_mm[0]), float(size_mm[1])),
-        size_units=(int(size_units[0]), int(size_units[1])),
-        rotation=rotation,
-        translation_mm=rotation @ np.array([*corner_mm, 0.0]),
-    )
+    corner = rotation @ np.array([*corner_mm, 0.0])
+    return Screen(camera, orientation, tuple(np.asarray(size_mm).tolist()), size_units, rotation, corner)

@@ -1,0 +1,66 @@
+"""The store of codes, which the encoder computes from each strip: one group per person (docs/reference/formats.md).
+
+The released code's files, which have no attributes, can be read too.
+"""
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.files import reading, whole_file
+from faze.data.strips import UNKNOWN_SOURCE, text
+
+GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
+
+
+def write_codes(
+    path: Path,
+    dataset: str,
+    persons: Iterable[tuple[str, str, Mapping[str, NDArray]]],
+    gaze_head: Mapping[str, NDArray] | None = None,
+    pixel_source: str = UNKNOWN_SOURCE,
+    checkpoint: str = "",
+) -> None:
+    """Write the name, split and arrays of each person, and the attributes of the file."""
+    content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
+    with h5py.File(content, "w") as file:
+        file.attrs.update({"dataset": dataset, "pixel_source": pixel_source, "checkpoint": checkpoint})
+        for name, array in (gaze_head or {}).items():
+            file.attrs[name] = np.asarray(array, np.float32)
+        for person, split, arrays in persons:
+            group = file.create_group(person)
+            group.attrs["split"] = split
+            for name, array in arrays.items():
+                group[name] = np.asarray(array, np.float32)
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
+
+
+class CodeStore:
+    """A store of codes, ours or the released code's; codes[person] reads one person's arrays."""
+
+    def __init__(self, path: Path, default_split: str = "train") -> None:
+        """Read the attributes; people without a split are in `default_split`."""
+        self._path = path
+        with reading(path), h5py.File(path, locking=False) as file:
+            self.dataset = text(file.attrs, "dataset", path.stem)
+            self.pixel_source = text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+            self.checkpoint = text(file.attrs, "checkpoint", "")
+            self.gaze_head = {name: file.attrs[name] for name in GAZE_HEAD if name in file.attrs}
+            self._splits = {name: text(file[name].attrs, "split", default_split) for name in sorted(file)}
+
+    def persons(self, split: str | None = None) -> list[str]:
+        """List the people in one split, or in all splits, in sorted order."""
+        return [name for name, of_person in self._splits.items() if split in (None, of_person)]
+
+    def split(self, person: str) -> str:
+        """Return a person's split."""
+        return self._splits[person]
+
+    def __getitem__(self, person: str) -> dict[str, NDArray]:
+        with h5py.File(self._path, locking=False) as file:
+            return {name: array[:] for name, array in file[person].items()}
