@@ -16,12 +16,11 @@ import raw_data
 from data_sets import entries
 from joblib import delayed
 from numpy.typing import NDArray
-from one_frame import normalize_pose
 from stage_runs import call_stage, defaults
 
 from faze.base.errors import UserError
 from faze.config.parameters import NormalizedCamera
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, normalize_poses
 from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
 from faze.data.preparation import normalise
 from faze.data.readers.supplementary import write_supplementary
@@ -60,7 +59,8 @@ def read_store(folder: Path) -> dict[str, dict[str, NDArray]]:
 def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None:
     raw_data.write_mpiifacegaze(tmp_path / "raw")
     assert run(tmp_path, compatibility=compatibility) == 0 and rejects(tmp_path) == []
-    pose = normalize_pose(raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM)
+    given = (raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM)
+    pose = normalize_poses(*(array[None] for array in given))[0][0]
     found = read_store(tmp_path)
     assert list(found) == ["p00", "p01"]
     for name, person in found.items():
