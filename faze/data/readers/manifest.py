@@ -88,7 +88,7 @@ def _rows_of_people(table: Table) -> dict[str, NDArray[np.int64]]:
     """Return each person's rows, in the order of session and time."""
     names, splits = pd.Series(table.texts("person")), pd.Series(table.texts("split", "test")).str.lower()
     table.refuse(names == "", "person", "the person is missing")
-    table.refuse(names.str.contains(r"^\.|/"), "person", "a name may not begin with . or contain /")
+    table.refuse(names.str.contains(r"^\.|[/\0]"), "person", "a name may not begin with . or contain /")
     table.refuse(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
     differs = splits != splits.groupby(names).transform("first")
     table.refuse(differs, "split", "the person is in another split in an earlier line, but belongs to one")
@@ -240,7 +240,7 @@ def _check_targets_mm(table: Table, targets_mm: NDArray) -> None:
 
 
 def _take_poses(person: Person, found: Person) -> None:
-    """Fill in the head poses that `faze landmarks` estimated."""
+    """Assign the head poses that `faze landmarks` estimated."""
     rows = {file: row for row, file in enumerate(found.files)}
     if person.source != "assumed_camera":
         person.source = found.source

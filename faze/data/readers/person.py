@@ -69,7 +69,7 @@ def unreadable(name: str, folder: Path, reason: object) -> Person:
 def is_inside(file_name: str) -> bool:
     """Return whether a file name stays within its folder."""
     path = os.path.normpath(file_name)
-    return not os.path.isabs(path) and path.split(os.sep)[0] not in (".", "..")
+    return "\0" not in path and not os.path.isabs(path) and path.split(os.sep)[0] not in (".", "..")
 
 
 def camera_matrices(fx_fy_cx_cy: NDArray) -> NDArray:
