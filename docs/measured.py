@@ -23,7 +23,7 @@ from faze.report.formats import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/measured"
-TABLES = ("tiers", "person_variance", "redirected", "turned", "redirection")
+TABLES = ("tiers", "person_variance", "redirected", "turned")
 EXPLANATIONS = ("calibration", "case-studies", "people", "redirection")
 PAGES = [*(ROOT / f"docs/explanation/{page}.md" for page in EXPLANATIONS), ROOT / "docs/how-to/weights.md"]
 TITLES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}

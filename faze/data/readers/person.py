@@ -37,7 +37,7 @@ class Person:
     on_screen: NDArray | None = None  # (n,) 1: the target is on the screen, 0: it is not
     split: str = ""  # train | val | test; "": not stated
     device: str = ""
-    source: str = "annotated"  # of the labels: one of LABEL_SOURCES
+    source: str = "annotated"  # of the labels: annotated | supplementary | estimated | assumed_camera
 
     def targets_from(self, origins_mm: NDArray) -> NDArray:
         """Return targets (n, 3): the stated ones, or points 1 m from the gaze origins (n, 3) along the gaze."""
