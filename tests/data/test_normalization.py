@@ -14,7 +14,6 @@ from faze.data.normalization.images import read_image, read_upright_size
 from faze.data.normalization.pose import (
     NormalizedPose,
     UnusableFrame,
-    matrix_of,
     normalize_poses,
 )
 from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
@@ -99,7 +98,8 @@ def centre_of(strip: NDArray[np.uint8]) -> NDArray:
 
 
 TILTED = pose_with(rotation_vectors=[0.15, -0.2, 0.3], translations_mm=[25, -30, 480], gaze_targets_mm=[10, 100, 0])
-SCALED = matrix_of(CAMERA) @ np.diag([1, 1, CAMERA.distance_mm / np.linalg.norm(TILTED.gaze_origin_mm)])
+VIRTUAL = np.array([[1300.0, 0, 128], [0, 1300, 32], [0, 0, 1]])
+SCALED = VIRTUAL @ np.diag([1, 1, CAMERA.distance_mm / np.linalg.norm(TILTED.gaze_origin_mm)])
 
 
 @pytest.mark.parametrize("coefficients", [4, 5, 8, 12, 14])

@@ -21,7 +21,6 @@ from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
     UnusableFrame,
-    find_impossible,
     gaze_origins_mm,
     normalize_poses,
 )
@@ -259,8 +258,7 @@ def _check_labels(person: Person, lines: NDArray[np.int64]) -> None:
     """Complete the targets, and reject frames whose labels cannot be true."""
     rotations, translations_mm = person.poses[:, :3], person.poses[:, 3:]
     person.targets_mm = person.targets_from(gaze_origins_mm(rotations, translations_mm, person.corners_mm))
-    poses, faults = normalize_poses(rotations, translations_mm, person.corners_mm, person.targets_mm)
-    impossible = find_impossible(poses.labels)
+    _, faults = normalize_poses(rotations, translations_mm, person.corners_mm, person.targets_mm)
     for row, line in enumerate(lines):
-        if not person.reasons[row] and (fault := faults[row] or impossible[row]):
-            person.reasons[row] = f"line {line}: {fault}"
+        if not person.reasons[row] and faults[row]:
+            person.reasons[row] = f"line {line}: {faults[row]}"
