@@ -16,14 +16,13 @@ from faze.native.compiled import library
 _PLANES = 11  # of a row of samples in kernel.c
 _CORNEA_RADIUS_MM = 7.8
 _CORNEA_CENTRE_MM = 5.4  # from the eyeball's centre along the optical axis
-_CARUNCLE_RGB = np.array([0.80, 0.50, 0.46], np.float32)  # the flesh in the eye's inner corner
-_WET_RIM_RGB = np.array([0.10, 0.01, 0.01], np.float32)  # what the lower lid's wet rim adds
 # Boxes (two corners, mm) around the head, the band across the eyes, and an eyeball.
 _HEAD_MM = ((-80.0, -105.0, 0.0), (80.0, 145.0, 90.0))
 _BAND_MM = ((-66.0, -34.0, 0.0), (66.0, 30.0, 0.0))
 _EYE_MM = np.array([[-17.0, -13.0, 0.0], [17.0, 11.0, 0.0]])
 Box = tuple[int, int, int, int]  # left, top, width, height, px
-Layer = tuple[Box, NDArray[np.uint8], Image]  # levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0
+# Rows and columns of the frame, levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0.
+Layer = tuple[tuple[slice, slice], NDArray[np.uint8], Image]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +93,15 @@ class Painter:
         self._samples = [np.pad(samples, padding) if samples.ndim == 3 else samples for samples, _ in maps]
         records = [(s.ctypes.data, s.shape[:2], place) for s, (_, place) in zip(self._samples, maps, strict=True)]
         self._maps = np.array(records, _MAP)
+        tone = person.skin.mean()
         self._record = _floats(
             axes=AXES_MM,
             eyeball_mm=person.eyeball_mm,
             iris_mm=person.iris_mm,
             cornea_mm=_CORNEA_RADIUS_MM,
             sclera=person.sclera,
-            caruncle=_CARUNCLE_RGB * np.float32(1.3 * person.skin.mean()),
-            wet_rim=_WET_RIM_RGB * np.float32(person.skin.mean()),
+            caruncle=1.3 * tone * np.array([0.80, 0.50, 0.46]),  # the flesh in the eye's inner corner
+            wet_rim=tone * np.array([0.10, 0.01, 0.01]),  # what the lower lid's wet rim adds
             ink=0.35 * person.hair,
             lashes_cover=0.5 + 0.5 * person.lashes,
         )
@@ -117,7 +117,8 @@ class Painter:
         return self._paint(shot, view, head, 2), self._paint(shot, view, band, 1, records, boxes, glasses)
 
     def _paint(self, shot: Shot, view: NDArray, box: Box, px_per_sample: int, *parts: NDArray | None) -> Layer:
-        width, height = (side // px_per_sample for side in box[2:])
+        left, top, *sides = box
+        width, height = (side // px_per_sample for side in sides)
         lens = np.concatenate([shot.camera.parameters, shot.camera.distortion])
         rows = np.empty((height, _PLANES, width), np.float32)
         levels, inside = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
@@ -125,12 +126,11 @@ class Painter:
         before = [lens, view, self._record, self._maps, np.array(box, np.int32)]
         after = [eyes, eye_boxes, glasses, rows, levels, inside]
         self._code.paint(*map(_pointer, before), width, height, *map(_pointer, after))
-        return box, levels, inside
+        return np.s_[top : top + sides[1], left : left + sides[0]], levels, inside
 
     def _eye(self, shot: Shot, side: int, camera_mm: NDArray) -> NDArray[np.float32]:
-        start, axis = (
-            each.astype(np.float32) for each in (camera_mm - self._person.eye_centres_mm[side], shot.optical[side])
-        )
+        start = (camera_mm - self._person.eye_centres_mm[side]).astype(np.float32)
+        axis = shot.optical[side].astype(np.float32)
         cornea = start - np.float32(_CORNEA_CENTRE_MM) * axis
         right = np.cross(axis, np.array([0, 1, 0], np.float32))
         right /= np.linalg.norm(right)

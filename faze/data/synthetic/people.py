@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
 from faze.data.synthetic.kernel import load_kernel
-from faze.data.synthetic.layouts import (
-    PersonFrames,
-    name_mpiifacegaze,
-    write_gazecapture,
-    write_mpiifacegaze,
-)
+from faze.data.synthetic.layouts import PersonFrames, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, Role, sample_person
 from faze.data.synthetic.render import ROOMS, Renderer
 from faze.data.synthetic.scene import sample_scene
@@ -85,10 +80,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonFrames]:
-    """Write all people's frames and annotation with several processes; the files do not depend on their number.
-
-    `roots` contains the folder of each data set that is rendered.
-    """
+    """Write the people of each layout into its folder with several processes; the files do not depend on their number."""
     load_kernel()  # fails before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
