@@ -1,7 +1,7 @@
 """What is painted once per person: the face's surface and colours, irises and lashes; and lids that follow the gaze.
 
-The face is an ellipsoid, displaced by nose, sockets, brows and lids. Refraction is not modelled: the iris is the cap of
-the eyeball around the optical axis. Everything is in the head frame and in mm; kernel.c shades it.
+The face is a displaced ellipsoid; the iris is the cap of the eyeball around the optical axis, without refraction.
+Everything is in the head frame and in mm.
 """
 
 import cv2

@@ -134,54 +134,57 @@ static void look_up_3(
 /* One axis of a grid of samples. The lens is inverted at knots only, about 16 px apart. */
 typedef struct {
     int samples, knots;
-    double first, step; /* position of the first knot and distance of two, px */
-    int *knot; /* (samples) the knot before each */
-    double *beyond; /* (samples) distance from it, in steps */
+    double first, step, px; /* position of the first knot, distance of two knots, and of two samples, px */
 } axis;
 
-static void place_samples(axis *a, int start, int length)
+static axis place_knots(int start, int length, int samples)
 {
-    const double scale = (double)a->samples / length;
-    a->first = start - 0.5 + 0.5 / scale;
-    a->step = (start - 0.5 + (a->samples - 0.5) / scale - a->first) / (a->knots - 1);
-    EACH(i, a->samples) {
-        double at = i / scale / a->step;
-        a->knot[i] = (int)at < a->knots - 2 ? (int)at : a->knots - 2;
-        a->beyond[i] = at - a->knot[i];
-    }
+    double px = (double)length / samples;
+    int knots = length / 16 + 2;
+    return (axis){samples, knots, start - 0.5 + 0.5 * px, (samples - 1) * px / (knots - 1), px};
 }
 
-/* Compute the rays (x, y, 1), in the camera frame, of all knots. lens: fx fy cx cy k1 k2 p1 p2 k3. */
-static void invert_lens(const double *lens, const axis *across, const axis *down, double rays[][across->knots][2])
+/* Return the knot before a sample, and in `beyond` the distance from it, in steps. */
+static inline int knot_before(const axis *a, int sample, double *beyond)
 {
-    EACH(row, down->knots) EACH(column, across->knots) {
-        double seen_x = (across->first + column * across->step - lens[2]) / lens[0];
-        double seen_y = (down->first + row * down->step - lens[3]) / lens[1], x = seen_x, y = seen_y;
-        EACH(round, 8) {
-            double r2 = x * x + y * y, radial = 1 + r2 * (lens[4] + r2 * (lens[5] + r2 * lens[8]));
-            double at_x = x * radial + 2 * lens[6] * x * y + lens[7] * (r2 + 2 * x * x);
-            double at_y = y * radial + lens[6] * (r2 + 2 * y * y) + 2 * lens[7] * x * y;
-            x += seen_x - at_x, y += seen_y - at_y;
+    double at = sample * a->px / a->step;
+    int knot = (int)at < a->knots - 2 ? (int)at : a->knots - 2;
+    *beyond = at - knot;
+    return knot;
+}
+
+/* Compute the rays (x, y, 1), in the camera frame, in rows of knots. lens: fx fy cx cy k1 k2 p1 p2 k3. */
+static void invert_lens(const double *lens, const axis *across, const axis *down, double rays[][2][across->samples])
+{
+    double at[2][across->knots], beyond;
+    EACH(row, down->knots) {
+        EACH(k, across->knots) {
+            double seen_x = (across->first + k * across->step - lens[2]) / lens[0];
+            double seen_y = (down->first + row * down->step - lens[3]) / lens[1], x = seen_x, y = seen_y;
+            EACH(round, 8) {
+                double r2 = x * x + y * y, radial = 1 + r2 * (lens[4] + r2 * (lens[5] + r2 * lens[8]));
+                double at_x = x * radial + 2 * lens[6] * x * y + lens[7] * (r2 + 2 * x * x);
+                double at_y = y * radial + lens[6] * (r2 + 2 * y * y) + 2 * lens[7] * x * y;
+                x += seen_x - at_x, y += seen_y - at_y;
+            }
+            at[0][k] = x, at[1][k] = y;
         }
-        rays[row][column][0] = x, rays[row][column][1] = y;
+        EACH(i, across->samples) {
+            int k = knot_before(across, i, &beyond);
+            EACH(c, 2) rays[row][c][i] = (1 - beyond) * at[c][k] + beyond * at[c][k + 1];
+        }
     }
 }
 
-/* Compute the directions, in the head frame, of a row of samples. */
-static void turn_rays(
-    const view *v, const axis *across, const axis *down, double rays[][across->knots][2], int row,
-    float plane[restrict][across->samples])
+/* Compute the directions, in the head frame, of a row of n samples. */
+static void turn_rays(const view *v, const axis *down, int row, int n, double rays[][2][n], float plane[restrict][n])
 {
-    const int above = down->knot[row];
-    const double beyond = down->beyond[row];
-    double at[2][across->knots];
-    EACH(k, across->knots) EACH(c, 2) at[c][k] = (1 - beyond) * rays[above][k][c] + beyond * rays[above + 1][k][c];
+    double beyond;
+    const int k = knot_before(down, row, &beyond);
     const float *r = v->rotation;
-    EACH(i, across->samples) {
-        const int k = across->knot[i];
-        const double share = across->beyond[i];
-        float x = (float)((1 - share) * at[0][k] + share * at[0][k + 1]);
-        float y = (float)((1 - share) * at[1][k] + share * at[1][k + 1]);
+    EACH(i, n) {
+        float x = (float)((1 - beyond) * rays[k][0][i] + beyond * rays[k + 1][0][i]);
+        float y = (float)((1 - beyond) * rays[k][1][i] + beyond * rays[k + 1][1][i]);
         EACH(c, 3) plane[RAY + c][i] = x * r[c] + y * r[3 + c] + r[6 + c];
     }
 }
@@ -391,16 +394,11 @@ void paint(
     const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][ROW][w], uint8_t *levels,
     float *inside)
 {
-    const int across_knots = box[2] / 16 + 2, down_knots = box[3] / 16 + 2;
-    int across_knot[w], down_knot[h];
-    double across_beyond[w], down_beyond[h], rays[down_knots][across_knots][2];
-    axis across = {.samples = w, .knots = across_knots, .knot = across_knot, .beyond = across_beyond};
-    axis down = {.samples = h, .knots = down_knots, .knot = down_knot, .beyond = down_beyond};
-    place_samples(&across, box[0], box[2]);
-    place_samples(&down, box[1], box[3]);
+    const axis across = place_knots(box[0], box[2], w), down = place_knots(box[1], box[3], h);
+    double rays[down.knots][2][w];
     invert_lens(lens, &across, &down, rays);
     EACH(y, h) {
-        turn_rays(v, &across, &down, rays, y, rows[y]);
+        turn_rays(v, &down, y, w, rays, rows[y]);
         float(*row)[w] = rows[y];
         if (s) meet_spectacles(v, s, w, row[RAY], row[RAY + 1], row[RAY + 2], row[GLOW], row[SHARE], row[METAL]);
         meet_face(v, p, m, w, rows[y], inside + (size_t)y * w);

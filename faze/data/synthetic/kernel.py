@@ -21,8 +21,7 @@ _HEAD_MM = ((-80.0, -105.0, 0.0), (80.0, 145.0, 90.0))
 _BAND_MM = ((-66.0, -34.0, 0.0), (66.0, 30.0, 0.0))
 _EYE_MM = np.array([[-17.0, -13.0, 0.0], [17.0, 11.0, 0.0]])
 Box = tuple[int, int, int, int]  # left, top, width, height, px
-# Rows and columns of the frame, levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0.
-Layer = tuple[tuple[slice, slice], NDArray[np.uint8], Image]
+Layer = tuple[Box, NDArray[np.uint8], Image]  # levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +116,7 @@ class Painter:
         return self._paint(shot, view, head, 2), self._paint(shot, view, band, 1, records, boxes, glasses)
 
     def _paint(self, shot: Shot, view: NDArray, box: Box, px_per_sample: int, *parts: NDArray | None) -> Layer:
-        left, top, *sides = box
-        width, height = (side // px_per_sample for side in sides)
+        width, height = (side // px_per_sample for side in box[2:])
         lens = np.concatenate([shot.camera.parameters, shot.camera.distortion])
         rows = np.empty((height, _PLANES, width), np.float32)
         levels, inside = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
@@ -126,7 +124,7 @@ class Painter:
         before = [lens, view, self._record, self._maps, np.array(box, np.int32)]
         after = [eyes, eye_boxes, glasses, rows, levels, inside]
         self._code.paint(*map(_pointer, before), width, height, *map(_pointer, after))
-        return np.s_[top : top + sides[1], left : left + sides[0]], levels, inside
+        return box, levels, inside
 
     def _eye(self, shot: Shot, side: int, camera_mm: NDArray) -> NDArray[np.float32]:
         start = (camera_mm - self._person.eye_centres_mm[side]).astype(np.float32)

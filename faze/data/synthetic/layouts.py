@@ -1,9 +1,6 @@
 """Annotation of rendered frames: FAZE's, the files of MPIIFaceGaze and GazeCapture, and the ground truth.
 
-The annotated head pose is that of a generic face model fitted to the person, as in the real data sets. The annotated
-gaze origin is the midpoint of the model's inner eye corners.
-
-Shapes: N frames. Coordinates are in the camera frame, in mm, or in px.
+As in the real data sets, the annotated head pose is that of a generic face model. N frames; camera frame, mm or px.
 """
 
 import io

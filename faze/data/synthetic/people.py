@@ -80,7 +80,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonFrames]:
-    """Write the people of each layout into its folder with several processes; the files do not depend on their number."""
+    """Write all people into the folders of their layouts; the files do not depend on the number of processes."""
     load_kernel()  # fails before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0

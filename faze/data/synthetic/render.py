@@ -1,7 +1,6 @@
-"""Render camera frames of synthetic people, tracing the ray of each pixel through the calibrated camera.
+"""Render camera frames: a room, a person's body in flat shapes, the ray-traced head, and sensor noise.
 
-Each frame has the whole head at half resolution, the band around the eyes at full resolution, and each eye in it with
-several samples per pixel, before a room's background and under sensor noise.
+The head has half the frame's resolution, the band across the eyes all of it, and each eye several samples per pixel.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.face import Image, draw_line
-from faze.data.synthetic.kernel import Light, Painter, Shot, blend
+from faze.data.synthetic.kernel import Box, Light, Painter, Shot, blend
 from faze.data.synthetic.layouts import PersonFrames
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson
 
@@ -140,10 +139,9 @@ class Renderer:
         eyes = scene.optical_in_head[row], scene.aperture[row], pupil_mm
         shot = Shot(screen.camera, rotation, origin, replace(place.light, **turned), exposure, *eyes)
         draw_body(image, place, person, shot)
-        (head, *face), (band, *eyes) = self._painter.paint(shot)
-        region = image[head]
-        _draw(region, *face, 1.0, feathered=False)
-        _draw(image[band], *eyes, 2.0, feathered=True)
+        head, band = self._painter.paint(shot)
+        region = _draw(image, *head, 1.0, feathered=False)
+        _draw(image, *band, 2.0, feathered=True)
         cv2.GaussianBlur(region, (0, 0), rng.uniform(*setting.blur_px), dst=region)
         if rng.random() < setting.moved:
             smear(rng, region)
@@ -153,9 +151,11 @@ class Renderer:
 
 
 def _draw(
-    region: NDArray[np.uint8], levels: NDArray[np.uint8], inside: Image, softness_px: float, feathered: bool
-) -> None:
-    """Draw the inside of the silhouette, since colours outside it are undefined."""
-    cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
-    size = region.shape[1], region.shape[0]
+    image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image, softness: float, feathered: bool
+) -> NDArray[np.uint8]:
+    """Draw a layer inside the silhouette, since colours outside it are undefined; return that part of the image."""
+    cover = cv2.GaussianBlur(inside, (0, 0), softness) * 2 - 1 if inside.min() < 1 else inside
+    left, top, *size = box
+    region = image[top : top + size[1], left : left + size[0]]
     blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered)
+    return region

@@ -1,8 +1,7 @@
 """Screens and their cameras: laptops with a webcam, and phones and tablets in different orientations.
 
-A `Screen` is one position of a screen relative to its camera; a handheld device has several. The screen's pixels or
-points are counted from its top left corner as seen by the user. The camera faces the user, so the screen's right is the
-camera's -x. Cameras are pinholes with OpenCV's five distortion coefficients k1, k2, p1, p2, k3.
+Pixels or points of a screen are counted from its top left corner as seen by the user. The camera faces the user, so the
+screen's right is the camera's -x. Cameras are pinholes with OpenCV's five distortion coefficients.
 """
 
 from dataclasses import dataclass
@@ -87,7 +86,7 @@ PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300,
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """A screen and the camera beside it."""
+    """A position of a screen relative to its camera; a handheld device has several."""
 
     camera: Camera
     orientation: int  # GazeCapture's code: 1 portrait, 3 landscape home right, 4 landscape home left
