@@ -68,9 +68,8 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
     """Render a person's frames into a data set's folder and write the data set's own annotation there."""
     cv2.setNumThreads(1)
     frames = sample_frames(role, synthetic)
-    for folder in {(root / name).parent for name in frames.file_names}:
-        folder.mkdir(parents=True, exist_ok=True)
     for name, image in zip(frames.file_names, render_frames(frames, synthetic.seed), strict=True):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(jpeg(frames, image))
     if role.layout == "mpiifacegaze":
         write_mpiifacegaze(root, frames, role.random(synthetic.seed, FILES, 1))

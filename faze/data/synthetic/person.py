@@ -30,13 +30,10 @@ class Spectacles:
     reflectance: float  # of both surfaces together, 0..1
 
     def apparent_target(self, eye_centres_mm: NDArray, target_mm: NDArray) -> NDArray:
-        """Find where eyes (2, 3), turned to targets (N, 3) seen through the lenses, would look without: (N, 2, 3).
-
-        A lens changes the slope of a ray h mm off its centre by h * dioptres / 1000 (Prentice's rule).
-        """
+        """Find where eyes (2, 3), turned to targets (N, 3) seen through the lenses, would look without: (N, 2, 3)."""
         behind = eye_centres_mm[:, 2:] - self.plane_mm  # (2, 1)
         before = (self.plane_mm - target_mm[:, 2])[:, None, None]  # (N, 1, 1)
-        bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1)
+        bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1); slope per mm off the centre: Prentice's rule
         aside = target_mm[:, None, :2] - eye_centres_mm[:, :2] + bend * (eye_centres_mm[:, :2] - self.centre_mm)
         slope = aside / (behind + before - bend * behind)
         seen = eye_centres_mm[:, :2] + slope * (behind + before)

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.face import Image, draw_line
-from faze.data.synthetic.kernel import Box, Light, Painter, Shot, blend
+from faze.data.synthetic.face import draw_line
+from faze.data.synthetic.kernel import Layer, Light, Painter, Shot, blend
 from faze.data.synthetic.layouts import PersonFrames
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson
 
@@ -140,8 +140,8 @@ class Renderer:
         shot = Shot(screen.camera, rotation, origin, replace(place.light, **turned), exposure, *eyes)
         draw_body(image, place, person, shot)
         head, band = self._painter.paint(shot)
-        region = _draw(image, *head, 1.0, feathered=False)
-        _draw(image, *band, 2.0, feathered=True)
+        region = _draw(image, head, 1.0, feathered=False)
+        _draw(image, band, 2.0, feathered=True)
         cv2.GaussianBlur(region, (0, 0), rng.uniform(*setting.blur_px), dst=region)
         if rng.random() < setting.moved:
             smear(rng, region)
@@ -150,12 +150,10 @@ class Renderer:
         return cv2.addWeighted(image, 1, noise, 1, -128, dst=image)
 
 
-def _draw(
-    image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image, softness: float, feathered: bool
-) -> NDArray[np.uint8]:
+def _draw(image: NDArray[np.uint8], layer: Layer, softness_px: float, feathered: bool) -> NDArray[np.uint8]:
     """Draw a layer inside the silhouette, since colours outside it are undefined; return that part of the image."""
-    cover = cv2.GaussianBlur(inside, (0, 0), softness) * 2 - 1 if inside.min() < 1 else inside
-    left, top, *size = box
+    (left, top, *size), levels, inside = layer
+    cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
     region = image[top : top + size[1], left : left + size[0]]
     blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered)
     return region

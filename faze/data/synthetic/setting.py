@@ -79,7 +79,6 @@ _DEVICES = {
 }
 _SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
 _LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
-_MARGIN = 0.03  # share of the screen's width and height without targets
 # Usual distances: docs/explanation/people.md.
 PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300, 480), Spread(500, 60, 420, 640)
 
@@ -106,8 +105,8 @@ class Screen:
         return self.target_mm(np.array(self.size_units) / 2)
 
     def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
-        """Draw uniformly distributed targets: (count, 2) whole pixels or points."""
-        low, high = np.multiply(_MARGIN, self.size_units), np.multiply(1 - _MARGIN, self.size_units)
+        """Draw uniformly distributed targets, not at the edges: (count, 2) whole pixels or points."""
+        low, high = np.multiply(0.03, self.size_units), np.multiply(0.97, self.size_units)
         return np.round(rng.uniform(low, high, (count, 2)))
 
 
