@@ -374,7 +374,7 @@ static void meet_spectacles(
         ray_x[i] = ray.x * longer - aside * turn;
         ray_y[i] = ray.y * longer - below * turn;
         ray_z[i] = ray.z * longer;
-        vec front = {aside / 110, below / 110 + 0.12f, -1}; /* a sphere, whose lower rim is 7 degrees nearer to the face */
+        vec front = {aside / 110, below / 110 + 0.12f, -1}; /* a sphere, tilted by 7 degrees towards the face */
         float steep = length(front);
         front.x /= steep, front.y /= steep, front.z /= steep, sight.x /= far, sight.y /= far, sight.z /= far;
         glow[i] = 3 * (shine(&v->lights[0], front, sight) + shine(&v->lights[1], front, sight)) + s->glow;
