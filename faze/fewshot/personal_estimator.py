@@ -141,22 +141,3 @@ def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np
         error_deg=mean_angle_deg(gaze, person.gaze[query]),
         unadapted_deg=mean_angle_deg(person.gaze_hat[query], person.gaze[query]),
     )
-
-
-def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
-    """Split the entries: the first k are for calibration; the rest, or the last ones, are for measurement.
-
-    Raises:
-        UserError: the person has too few entries.
-    """
-    count = len(person.code)
-    if query_entries is not None and query_entries < 0:
-        raise UserError(f"--query-entries {query_entries} is negative")
-    wanted = shots + (query_entries or 0)
-    if count < wanted:
-        query = f" + --query-entries {query_entries}" if query_entries else ""
-        raise UserError(
-            f"{person} has {count} entries, fewer than --shots {shots}{query}: use fewer shots or more samples"
-        )
-    first = shots if query_entries is None else count - query_entries
-    return list(range(shots)), np.arange(first, count)
