@@ -96,18 +96,17 @@ def load_personal_estimator(path: Path, checkpoint: str, code_size: int) -> Pers
     return found
 
 
-def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | None) -> PersonalEstimator:
+def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> PersonalEstimator:
     """Adapt a learner to one person.
 
     Args:
         person: the person, with z_gaze, gaze and gaze_hat of every entry.
         support: entries used for calibration.
-        learned: a trained learner; None for `offset`, which needs no training.
+        learned: a trained learner, or a `Learned` of `offset`, which needs no training.
 
     Raises:
         UserError: the codes differ in size from the learner's, or the adaptation diverged.
     """
-    learned = learned or Learned("offset", [], {})
     learner, entries = LEARNERS[learned.learner], np.asarray(support)
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
     if isinstance(learner, ClosedForm):
