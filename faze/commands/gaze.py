@@ -4,10 +4,9 @@
     faze gaze photos/ --lens lens.yaml --person me.pt --table gaze.csv
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
-Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration. If
-there is no gaze, the row contains the reason. Without --lens, --focal-px or --hfov-deg, a field of view is assumed,
-and the column `lens` is `assumed`. A manifest states the lenses of its frames; its labels are not used. The virtual
-camera of strips is that in the checkpoint or, if it contains none, in config/config.yaml.
+Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
+Without --lens, --focal-px or --hfov-deg, a field of view is assumed. A manifest states the lenses of its frames; its
+labels are not used.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
@@ -24,10 +23,8 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
 | pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad |
 
-The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason.
-
-Rows and pictures are written immediately to NAME.partial.csv and NAME.partial.mp4, which are renamed at the end. A
-stopped run leaves them. Ctrl-C ends a recording from a camera.
+The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason. A stopped
+run leaves its rows and pictures in NAME.partial.csv and NAME.partial.mp4. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib

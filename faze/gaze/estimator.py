@@ -59,9 +59,7 @@ class FaceGaze:
 class GazeEstimator:
     """A trained network with the virtual camera of its strips, a detector of faces and, if known, a person and a lens.
 
-    with GazeEstimator.load(lens=Lens(hfov_deg=70)) as estimator:
-        for frame, faces in estimator.video("me.mp4"):
-            print(frame.time_s, faces)
+    docs/how-to/gaze.md contains an example.
     """
 
     dted: DTED
@@ -117,13 +115,7 @@ class GazeEstimator:
             yield frame, found
 
     def faces(self, image: NDArray[np.uint8], camera: Camera) -> list[FaceGaze | str]:
-        """Estimate the gaze of each face in a frame, the largest first, or the reason why a face has none.
-
-        Args:
-            image: (H, W, 3) BGR, upright.
-            camera: (3, 3) intrinsics, px from the centre of the frame's first pixel, and distortion coefficients (d,)
-                in OpenCV's order.
-        """
+        """Estimate the gaze of each face in an upright BGR frame (H, W, 3), the largest first, or return why not."""
         found: list[FaceGaze | str] = []
         for landmarks in self.detect(image):
             try:
@@ -141,16 +133,10 @@ class GazeEstimator:
         pose: NDArray[np.float64],
         corners_mm: NDArray[np.float64] = INNER_EYE_CORNERS_14_MM,
     ) -> FaceGaze:
-        """Estimate the gaze of a face whose head pose is known.
+        """Estimate the gaze of a face whose head pose is known; raise UnusableFrame if the face is not in the frame.
 
-        Args:
-            image: as in `faces`.
-            camera: as in `faces`.
-            pose: (6,) rotation vector (rad) and translation (mm), head -> camera.
-            corners_mm: (2, 3) inner eye corners in the head frame.
-
-        Raises:
-            UnusableFrame: the face is not in the frame, or the frame does not match its camera.
+        `pose` contains a rotation vector (rad) and a translation (mm), head -> camera: (6,). `corners_mm` are the inner
+        eye corners in the head frame, (2, 3).
         """
         any_target = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on it
         poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm, any_target)

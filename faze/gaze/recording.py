@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error
-from faze.base.progress import Progress
 from faze.data.landmarks import NO_FACE
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
@@ -51,11 +50,9 @@ class Recording:
 
         `shots` is their number; None: one of each target. Too few targets or frames are a UserError.
         """
-        targets = 1 + self.target.max()
-        if targets < EVERY:
-            first = f"; the first rejected frame: {self.rejects[0]}" if self.rejects else ""
-            shown = counted(targets, "target")
-            raise UserError(f"{self.person}: has usable frames of {shown}, but {EVERY} are needed{first}")
+        if self.target.max() + 1 < EVERY:
+            first = f"; the first rejected frame is {self.rejects[0]}" if self.rejects else ""
+            raise UserError(f"{self.person}: usable frames of at least {EVERY} targets are needed{first}")
         free = np.setdiff1d(np.arange(len(self.target)), self.held_out)
         rank = pd.Series(free).groupby(self.target[free]).cumcount().to_numpy()  # of a frame among its target's
         wanted = np.sum(rank == 0) if shots is None else shots
@@ -67,9 +64,7 @@ class Recording:
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
     """Estimate the gaze in a person's frames in a manifest (path); landmarks give the head poses that are NaN."""
     faces, used, rejects = [], [], []
-    progress = Progress("calibrate", len(person.files), "frames")
     for row, file in enumerate(person.files):
-        progress(row)
         try:
             faces.append(_estimate(estimator, person, row))
             used.append(row)
@@ -82,7 +77,7 @@ def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Reco
     distance_mm = np.linalg.norm(targets_mm - origins, axis=1)
     directions = (targets_mm - origins) / distance_mm[:, None]
     # Like all labels, the vector points from the target to the eye, in the normalised camera's frame.
-    gaze = -np.stack([face.rotation @ direction for face, direction in zip(faces, directions, strict=True)])
+    gaze = -np.einsum("nij,nj->ni", np.stack([face.rotation for face in faces]), directions)
     code, gaze_hat, head = (np.concatenate(parts) for parts in zip(*(face.seen for face in faces), strict=True))
     is_point = person.gaze is None
     return Recording(
@@ -129,9 +124,8 @@ def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bo
     lines = [f"{count} of {count + len(recording.rejects)} frames can be used"]
     lines += [f"  rejected: {reject}" for reject in recording.rejects]
     samples = ", ".join(recording.files[entry] for entry in found.support)
-    lines.append(f"{found.learner} on {found.shots} samples: {samples}")
-    targets = counted(len(errors_deg), "held-out target")
-    lines.append(f"mean error on {targets}, with its 95 % interval over targets:")
+    lines += [f"{found.learner} on {found.shots} samples: {samples}"]
+    lines += [f"mean error on {counted(len(errors_deg), 'held-out target')}, with its 95 % interval over targets:"]
     for when in errors:
         mm = errors_mm[when].mean()
         at_target = "" if np.isnan(mm) else f", {mm:.0f} mm at the target"

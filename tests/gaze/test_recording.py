@@ -67,7 +67,7 @@ def test_samples_are_spread_over_targets_that_are_not_held_out(target, shots, su
 
 
 def test_too_few_targets_or_frames_are_one_sentence() -> None:
-    with pytest.raises(UserError, match="usable frames of 2 targets, but 3 are needed"):
+    with pytest.raises(UserError, match="usable frames of at least 3 targets are needed"):
         recording([0, 1, 0, 1]).support(None)
     with pytest.raises(UserError, match="--shots 5 is more than the 2 frames not held out"):
         recording([0, 1, 2]).support(5)
