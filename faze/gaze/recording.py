@@ -28,7 +28,6 @@ MOST_LISTED = 20  # rejected frames
 EVERY = 3  # one of three successive targets is held out, each time in another position, also in a grid
 POSITIONS = (2, 0, 1)
 SAME_MM, SAME_DEG = 1.0, 1.0  # distances up to which two targets or directions count as one
-WHOLE = {"margin": 1.0, "alpha": 0.025}  # of a two-sided 95 % interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,16 +136,22 @@ def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bo
     for when, gaze in (("before", person.gaze_hat[frames]), ("after", found.gaze(person.seen(frames)))):
         error = angular_error(gaze, person.gaze[frames])
         errors_deg.append(_of_targets(np.degrees(error), target))
-        mean = compare(errors_deg[-1], **WHOLE)
+        mean, low, high = _with_interval(errors_deg[-1])
         mm = _of_targets(2 * recording.distance_mm[frames] * np.sin(error / 2), target).mean()
-        ends = "" if math.isnan(mean.low) else f" ({max(mean.low, 0):.2f} to {mean.high:.2f})"
+        ends = "" if math.isnan(low) else f" ({max(low, 0):.2f} to {high:.2f})"
         at_target = "" if math.isnan(mm) else f", {mm:.0f} mm at the target"
-        lines.append(f"  {when}: {mean.difference:.2f} degrees{ends}{at_target}")
-    change = compare(errors_deg[1] - errors_deg[0], **WHOLE)
-    ends = "" if math.isnan(change.low) else f" ({signed(change.low)} to {signed(change.high)})"
-    shown = "" if change.high < 0 or change.difference >= 0 else "; not shown to be an improvement"
-    lines.append(f"  change: {signed(change.difference)} degrees{ends}{shown}")
-    return change.difference < 0, lines
+        lines.append(f"  {when}: {mean:.2f} degrees{ends}{at_target}")
+    mean, low, high = _with_interval(errors_deg[1] - errors_deg[0])
+    ends = "" if math.isnan(low) else f" ({signed(low)} to {signed(high)})"
+    shown = "" if high < 0 or mean >= 0 else "; not shown to be an improvement"
+    lines.append(f"  change: {signed(mean)} degrees{ends}{shown}")
+    return mean < 0, lines
+
+
+def _with_interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Return the mean with the ends of its two-sided 95 % interval."""
+    found = compare(values, margin=1.0, alpha=0.025)
+    return found["difference_deg"], found["low_deg"], found["high_deg"]
 
 
 def _of_targets(values: NDArray[np.float64], target: NDArray[np.int64]) -> NDArray[np.float64]:
