@@ -18,7 +18,7 @@ html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
 highlight_language = "text"

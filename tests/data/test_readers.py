@@ -64,15 +64,6 @@ def test_mpiifacegaze(mpiifacegaze: Path, tmp_path: Path) -> None:
     assert (person.name, person.split, person.source, person.device) == ("p01", "", "annotated", "")
     assert np.isnan(person.on_screen).all()
     np.testing.assert_array_equal(person.corners_mm, INNER_EYE_CORNERS_6_MM)
-    lines = [
-        raw_data.mpiifacegaze_line(f"day01/000{i}.jpg", np.array([i / 10, 0, 0.2]), np.array([i, 20.0, 30]))
-        for i in (1, 2)
-    ]
-    (mpiifacegaze / "p01/p01.txt").write_text("\n".join(lines))
-    person = people["p01"]()
-    assert person.files == ["p01/day01/0001.jpg", "p01/day01/0002.jpg"]  # each has the numbers of its own line
-    assert person.poses[:, :3].tolist() == [[0.1, 0, 0.2], [0.2, 0, 0.2]]
-    assert person.targets_mm.tolist() == [[1, 20, 30], [2, 20, 30]]
     with pytest.raises(UserError, match=f"{tmp_path}: .*p00"):
         open_mpiigaze(tmp_path, None)
 
@@ -194,26 +185,29 @@ def test_faze_s_annotation_keeps_screens_and_names_missing_people(original: Path
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(p03, name), getattr(person, name))
     assert p04.reasons == ["no folder p04"] and p05.reasons == ["not in the supplementary annotation"]
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        poses = file["p03/head_pose"][:, :5]
+        del file["p03/head_pose"]
+        file["p03/head_pose"] = poses
+    (reason,) = open_mpiigaze(tmp_path, tmp_path / "s.h5")["p03"]().reasons
+    assert "s.h5: cannot be read" in reason
 
 
 def test_the_supplementary_file_has_the_published_layout(tmp_path: Path) -> None:
-    count, rng = 2, np.random.default_rng(0)
-    widths = {"camera_parameters": 4, "distortion_parameters": 5, "head_pose": 6, "3d_gaze_target": 3}
-    published = {name: rng.normal(size=(count, width)) for name, width in widths.items()}
-    published["file_name"] = np.array([b"00002/frames/00001.jpg", b"b"])
-    with h5py.File(tmp_path / "published.h5", "w") as file:
-        for name, array in published.items():
-            file[f"00002/{name}"] = array
-    person = read_supplementary(tmp_path / "published.h5", "00002", tmp_path)
-    assert person.reasons == ["", ""] and person.source == "supplementary"
-    np.testing.assert_array_equal(person.cameras[:, [0, 1, 0, 1], [0, 1, 2, 2]], published["camera_parameters"])
-    person.reasons[1], person.source = "no face found", "estimated"
-    write_supplementary(tmp_path / "ours.h5", [person])
-    with h5py.File(tmp_path / "ours.h5") as file:
-        for name, array in published.items():
-            np.testing.assert_array_equal(file[f"00002/{name}"], array)
-    again = read_supplementary(tmp_path / "ours.h5", "00002", tmp_path)
-    assert (again.files, again.reasons, again.source) == (person.files, person.reasons, "estimated")
+    person = replace(raw_data.annotation(tmp_path, ["00002/a.jpg", "b"]), source="estimated")
+    person.reasons[1] = "no face found"
+    write_supplementary(tmp_path / "s.h5", [person])
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        group = file["00002"]
+        assert group["camera_parameters"][0].tolist() == raw_data.CAMERA_MATRIX[[0, 1, 0, 1], [0, 1, 2, 2]].tolist()
+        again = read_supplementary(tmp_path / "s.h5", "00002", tmp_path)
+        assert (again.files, again.reasons, again.source) == (person.files, person.reasons, "estimated")
+        del group["reason"], group.attrs["label_source"]  # which the published file lacks
+        widths = {"camera_parameters": 4, "distortion_parameters": 5, "head_pose": 6, "3d_gaze_target": 3}
+        shapes = {"file_name": (2,)} | {name: (2, width) for name, width in widths.items()}
+        assert {name: group[name].shape for name in group} == shapes
+    again = read_supplementary(tmp_path / "s.h5", "00002", tmp_path)
+    assert (again.reasons, again.source) == (["", ""], "supplementary")
 
 
 # GazeCapture
@@ -235,16 +229,12 @@ def test_gazecapture(gazecapture: Path, tmp_path: Path) -> None:
             open_gazecapture(raw, annotation)
 
 
-def edit(path: Path, change: Callable) -> None:
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
-
-
 def test_invalid_frames_of_gazecapture_have_reasons(gazecapture: Path) -> None:
     """Frames that only FAZE lists are accepted."""
     for name in ("appleLeftEye", "faceGrid"):
-        edit(gazecapture / f"00002/{name}.json", lambda content: content | {"IsValid": [1, 0, 1]})
-    edit(gazecapture / "00002/frames.json", lambda names: [names[0], names[1], "../../../x.jpg"])
-    edit(gazecapture / "00002/info.json", lambda info: {"Dataset": "train"})
+        (gazecapture / f"00002/{name}.json").write_text('{"IsValid": [1, 0, 1]}')
+    (gazecapture / "00002/frames.json").write_text('["00000.jpg", "00001.jpg", "../../../x.jpg"]')
+    (gazecapture / "00002/info.json").write_text('{"Dataset": "train"}')
     person, _ = read_people(gazecapture)
     assert person.reasons == ["", "IsValid 0 in appleLeftEye, faceGrid", ""] and person.device == ""
     assert read_recording(gazecapture / "00002").reasons[2] == "path leads out of the data folder"
@@ -256,6 +246,7 @@ def test_invalid_frames_of_gazecapture_have_reasons(gazecapture: Path) -> None:
     ("name", "content", "words"),
     [
         ("frames", "[", "frames.json: cannot be read"),
+        ("frames", "null", "frames.json: cannot be read"),
         ("info", '{"DeviceName": "iPad Air"}', "info.json"),
         ("info", '{"Dataset": "training"}', "info.json: Dataset is 'training', not one of train, val, test"),
         ("appleFace", '{"IsValid": [1, 1]}', "appleFace.json.*IsValid must be a list of 3 numbers"),

@@ -25,9 +25,9 @@ OUTPUTS = {
 def run(folder: Path, threads: int, monkeypatch: pytest.MonkeyPatch, **changes: object) -> int:
     folder.mkdir()
     config = write_config(folder, "synthesise", {"synthetic": TINY | changes}, config=defaults())
-    outputs = [word for name, end in (OUTPUTS | {"truth": ".h5"}).items() for word in (f"--{name}", f"raw/{name}{end}")]
-    monkeypatch.chdir(folder)
-    arguments = ["--config", str(config), "--threads", str(threads), *outputs]
+    arguments = ["--config", str(config), "--threads", str(threads)]
+    for name, end in (OUTPUTS | {"truth": ".h5"}).items():
+        arguments += [f"--{name}", f"{folder}/raw/{name}{end}"]
     monkeypatch.setattr(sys, "argv", ["faze", "synthesise", *arguments])
     return main()
 

@@ -102,24 +102,6 @@ def test_log_has_every_entry_in_its_index() -> None:
     assert entries == index
 
 
-def test_each_reason_to_leave_a_frame_out_is_found_in_the_file_that_the_table_names() -> None:
-    """Check both directions: the phrases are in the file, and every reason in the code is in the table."""
-    text = (ROOT / "docs/how-to/real-data.md").read_text(encoding="utf-8").partition("## Why was this frame")[2]
-    rows = re.findall(r"^\| (.*`.*) \| `(faze/[^`]+)`.*\|$", text, re.MULTILINE)
-    assert len(rows) == text.count("| `faze/") > 5
-    told = {}
-    for words, path in rows:
-        code = (ROOT / path).read_text(encoding="utf-8")
-        phrases = [phrase for phrase in re.findall(r"`([^`]+)`", words) if " " in phrase and ": " not in phrase]
-        assert [phrase for phrase in phrases if phrase not in code] == [], path
-        told[path] = phrases
-    given = r'(?:UnusableFrame\(|Reject\([^"\n]+|^O[A-Z_]+ = |reason = )\s*f?"([^"]+)"|^ +"((?:head|gaze) [^"]+)": '
-    checks = [path for room in ("normalization", "readers") for path in (ROOT / "faze/data" / room).glob("*.py")]
-    for path, file in [(path, name(path)) for path in checks]:
-        for reason in map("".join, re.findall(given, path.read_text(encoding="utf-8"), re.MULTILINE)):
-            assert any(phrase in reason for phrase in told.get(file, ())), (file, reason)
-
-
 def test_numbers_on_pages_are_those_of_the_measured_tables() -> None:
     measured = importlib.import_module("measured")
     pages = {page.name: page.read_text(encoding="utf-8") for page in measured.PAGES}

@@ -16,11 +16,10 @@ import h5py
 import numpy as np
 import pytest
 import raw_data
-from one_frame import normalize_pose
 
 from faze.config.parameters import NormalizedCamera
 from faze.data.normalization.images import read_image
-from faze.data.normalization.pose import NormalizedPose, gaze_origins_mm
+from faze.data.normalization.pose import NormalizedPose, gaze_origins_mm, normalize_poses
 from faze.data.normalization.warp import make_strip
 from faze.data.readers.manifest import needs_landmarks, read_manifest
 from faze.data.readers.person import Person
@@ -55,7 +54,7 @@ def origin_of(frame: Person) -> np.ndarray:
 
 
 def pose_of(frame: Person) -> NormalizedPose:
-    return normalize_pose(frame.poses[0, :3], frame.poses[0, 3:], frame.corners_mm[0], frame.targets_mm[0])
+    return normalize_poses(frame.poses[:, :3], frame.poses[:, 3:], frame.corners_mm, frame.targets_mm)[0][0]
 
 
 def rotation_of(frame: Person) -> np.ndarray:

@@ -15,9 +15,11 @@ LINE = {"person": "anna"} | CAMERA | TARGET | HEAD
 
 
 def lines(count: int = 3, **cells: object) -> list[dict[str, object]]:
-    """Return valid lines of one person, with other cells where given; None removes a column."""
-    changed = {name: value for name, value in (LINE | cells).items() if value is not None}
-    return [{"image": f"img/{i:04d}.jpg"} | changed for i in range(count)]
+    """Return valid lines of one person, with other cells: a list has one per line, and None removes a column."""
+    count = next((len(cell) for cell in cells.values() if isinstance(cell, list)), count)
+    columns = {"image": [f"img/{i:04d}.jpg" for i in range(count)]} | LINE | cells
+    kept = {name: cell for name, cell in columns.items() if cell is not None}
+    return [{name: cell[i] if isinstance(cell, list) else cell for name, cell in kept.items()} for i in range(count)]
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 from scipy.io import savemat
 
 from faze.data.readers.person import Person
@@ -39,8 +38,8 @@ def write_file(path: Path, content: bytes | str) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def mpiifacegaze_line(name: str, rotation_vector: NDArray = ROTATION_VECTOR, target_mm: NDArray = TARGET_MM) -> str:
-    numbers = [640, 400, *range(12), *rotation_vector, *TRANSLATION_MM, 1, 2, 3, *target_mm]
+def mpiifacegaze_line(name: str) -> str:
+    numbers = [640, 400, *range(12), *ROTATION_VECTOR, *TRANSLATION_MM, 1, 2, 3, *TARGET_MM]
     return " ".join([name, *(f"{n:.9g}" for n in numbers), "left"])
 
 

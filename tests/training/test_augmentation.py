@@ -6,13 +6,13 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from one_frame import normalize_pose, warp_fused
 from trajectory import made_up_people
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Augment, Model, NormalizedCamera
 from faze.data.network_input import shrink
-from faze.data.normalization.pose import NormalizedPose
+from faze.data.normalization.pose import NormalizedPose, normalize_poses
+from faze.data.normalization.warp import make_strip
 from faze.data.pairs import BatchShare, PairIndices, People
 from faze.training.augmentation import (
     VirtualCamera,
@@ -39,6 +39,10 @@ def model(height: int, width: int) -> Model:
     )
 
 
+def pose_of(head: np.ndarray, place: np.ndarray, target: np.ndarray) -> NormalizedPose:
+    return normalize_poses(head[None], place[None], CORNERS, target[None])[0][0]
+
+
 def frame() -> np.ndarray:
     """Return a frame of soft colours, so that interpolation matters little."""
     random = np.random.default_rng(5)
@@ -47,7 +51,7 @@ def frame() -> np.ndarray:
 
 def strip(pose: NormalizedPose, image: np.ndarray | None = None, matrix: np.ndarray = K) -> torch.Tensor:
     image = frame() if image is None else image
-    return torch.from_numpy(warp_fused(image, matrix, np.zeros(5), pose, CAMERA))[None]
+    return torch.from_numpy(make_strip(image, matrix, np.zeros(5), pose, CAMERA))[None]
 
 
 def labels(pose: NormalizedPose) -> tuple[torch.Tensor, torch.Tensor]:
@@ -63,10 +67,10 @@ def difference(a: torch.Tensor, b: torch.Tensor, edge: int = 12) -> float:
 
 def test_a_mirrored_frame_has_the_mirrored_strip_and_labels():
     """Mirror the whole scene in the camera's vertical plane, then normalise it as usual."""
-    pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
+    pose = pose_of(HEAD, PLACE, TARGET)
     across = np.array([-1.0, 1, 1])
     # A mirrored rotation M R M: its vector keeps x and changes sign in y and z. The face model is symmetrical.
-    other = normalize_pose(HEAD * -across, PLACE * across, CORNERS, TARGET * across)
+    other = pose_of(HEAD * -across, PLACE * across, TARGET * across)
     matrix = K.copy()
     matrix[0, 2] = 1279 - K[0, 2]
     wanted = strip(other, frame()[:, ::-1].copy(), matrix)
@@ -81,7 +85,7 @@ def test_a_mirrored_frame_has_the_mirrored_strip_and_labels():
 @pytest.mark.parametrize("size", [(64, 256), (32, 128)])
 def test_a_turned_camera_sees_what_the_frame_shows_it(shift, size):
     """Compare with normalisation: the frame is warped by a virtual camera that is aimed shift px away."""
-    pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
+    pose = pose_of(HEAD, PLACE, TARGET)
     u = np.array([*shift, 1300.0]) / np.linalg.norm([*shift, 1300.0])
     y = np.cross(u, [1.0, 0, 0]) / np.linalg.norm(np.cross(u, [1.0, 0, 0]))
     turn = np.stack([np.cross(y, u), y, u])

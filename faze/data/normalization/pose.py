@@ -5,11 +5,11 @@ Camera frame: x right, y down, z away from the camera; mm. Head frame: the same 
 
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.parameters import NormalizedCamera
+from faze.base.geometry import pitchyaw_from_vector
 
 # Inner eye corners, mm, head frame: in the 6-point face model of MPIIFaceGaze (columns 2 and 3), ...
 INNER_EYE_CORNERS_6_MM = np.array([[-21.3129, 0.4838, -2.3970], [21.3129, 0.4838, -2.3970]])
@@ -20,12 +20,6 @@ INNER_EYE_CORNERS_14_MM = np.array([[-19.0150342, 1.5302906, -3.10160017], [19.1
 
 class UnusableFrame(ValueError):
     """The reason why a frame cannot become a strip."""
-
-
-def matrix_of(camera: NormalizedCamera) -> NDArray[np.float64]:
-    """Return the intrinsics (3, 3) of a virtual camera, px; its principal point is the centre of the strip."""
-    f = camera.focal_length_px
-    return np.array([[f, 0, camera.width_px / 2], [0, f, camera.height_px / 2], [0, 0, 1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +40,10 @@ def normalize_poses(
 ) -> tuple[NormalizedPose, list[str]]:
     """Compute the virtual cameras for n frames, and rotate gaze and head into these cameras' coordinates.
 
+    Labels that cannot be true, because of an inverted sign, exchanged columns, or degrees in place of radians, are a
+    reason to leave a frame out. An eye turns by at most about 55 degrees in the head, and head poses of fitted face
+    models are biased by ten degrees or more: a gaze that is 90 degrees away from the head is impossible.
+
     Args:
         rotation_vectors: (n, 3) head -> camera, rad; float64, like all arrays.
         translations_mm: (n, 3) head -> camera.
@@ -53,14 +51,16 @@ def normalize_poses(
         gaze_targets_mm: (n, 3) in the camera frame.
 
     Returns:
-        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays; and for each frame the reason why it has no pose, or "" if
-        it has one.
+        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays; and for each frame the reason to leave it out, or "".
     """
     with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
         origins = _origins(heads, translations_mm, inner_eye_corners_mm)
         gazes = gaze_targets_mm - origins
         rotations, across = _look_at(origins, heads[:, :, 0])
+        # A frontal gaze points from the face to the camera, along -z; the labels describe its mirror image.
+        directions = np.stack([-gazes, heads[:, :, 2]], axis=1) @ np.swapaxes(rotations, 1, 2)  # (n, 2, 3)
+        labels = pitchyaw_from_vector(directions).reshape(-1, 4)
         reasons = {
             "head pose is not finite": ~np.isfinite(np.hstack([rotation_vectors, translations_mm])).all(axis=1),
             "gaze target is not finite": ~np.isfinite(gaze_targets_mm).all(axis=1),
@@ -68,44 +68,16 @@ def normalize_poses(
             "head pose is behind the camera": origins[:, 2] <= 0,
             "gaze target is at the gaze origin": np.linalg.norm(gazes, axis=1) < 1,
             "head is seen exactly from the side": across < 1e-3,
+            "the head faces away from the camera: check the unit and the axes of the head pose": directions[:, 1, 2]
+            < 0,
+            "the gaze points away from the camera: check the signs of target and head pose": directions[:, 0, 2] < 0,
+            "the gaze target is behind the head: check the signs of target and head pose": (
+                directions[:, 0] * directions[:, 1]
+            ).sum(axis=1)
+            <= 0,
         }
-        # A frontal gaze points from the face to the camera, along -z; the labels describe its mirror image.
-        directions = np.stack([-gazes, heads[:, :, 2]], axis=1) @ np.swapaxes(rotations, 1, 2)  # (n, 2, 3)
-        labels = pitchyaw_from_vector(directions).reshape(-1, 4)
-    return NormalizedPose(rotations, origins, labels), _first(reasons)
-
-
-def _first(reasons: dict[str, NDArray[np.bool_]]) -> list[str]:
-    """Return the first reason that holds for each of n frames, or ""."""
     first = np.select(list(reasons.values()), list(range(1, 1 + len(reasons))), 0)
-    return [("", *reasons)[number] for number in first]
-
-
-def find_impossible(labels: NDArray) -> list[str]:
-    """Explain why labels cannot be true: an inverted sign, exchanged columns, or degrees in place of radians.
-
-    An eye turns by at most about 55 degrees in the head, and head poses of fitted face models are biased by ten degrees
-    or more. A gaze that is 90 degrees away from the head is therefore impossible.
-
-    Args:
-        labels: (n, 4) gaze pitch, yaw, head pitch, yaw in rad, in the normalised camera.
-
-    Returns:
-        For each row the reason, or "" if the labels are possible.
-    """
-    finite = np.isfinite(labels).all(axis=1)
-    known = np.where(finite[:, None], labels, 0).astype(np.float64)
-    beyond = np.abs(known) > np.pi / 2 + 1e-3
-    gaze, head = vector_from_pitchyaw(known[:, :2]), vector_from_pitchyaw(known[:, 2:])
-    reasons = {
-        "labels are not finite": ~finite,
-        "pitch is beyond 90 degrees: are the angles in degrees instead of radians?": beyond[:, [0, 2]].any(axis=1),
-        "the head faces away from the camera: check the unit and the axes of the head pose": beyond[:, 3],
-        "the gaze points away from the camera: check the signs of the target and of the head pose": beyond[:, 1],
-        "the gaze target is behind the head: check the signs of the target and of the head pose": (gaze * head).sum(1)
-        <= 0,
-    }
-    return _first(reasons)
+    return NormalizedPose(rotations, origins, labels), [("", *reasons)[number] for number in first]
 
 
 def gaze_origins_mm(rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
@@ -118,12 +90,8 @@ def _origins(heads: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDA
 
 
 def _rotations(vectors: NDArray) -> NDArray:
-    """Convert (n, 3) rotation vectors, rad, to (n, 3, 3) rotations using Rodrigues' formula."""
-    angles = np.linalg.norm(vectors, axis=1)[:, None, None]
-    x, y, z = np.divide(vectors, angles[:, 0], out=np.zeros_like(vectors), where=angles[:, 0] > 0).T
-    zero = np.zeros_like(x)
-    crosses = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=1).reshape(-1, 3, 3)
-    return np.eye(3) + np.sin(angles) * crosses + (1 - np.cos(angles)) * (crosses @ crosses)
+    """Convert (n, 3) rotation vectors, rad, to (n, 3, 3) rotations."""
+    return np.array([cv2.Rodrigues(vector)[0] for vector in vectors]).reshape(-1, 3, 3)
 
 
 def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:

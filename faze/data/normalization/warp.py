@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.config.parameters import NormalizedCamera
-from faze.data.normalization.pose import NormalizedPose, UnusableFrame, matrix_of
+from faze.data.normalization.pose import NormalizedPose, UnusableFrame
 
 _PRINCIPAL_SHARE = 0.15  # of a side: largest distance of the principal point from the middle of the frame
 
@@ -19,17 +19,14 @@ def make_strip(
     pose: NormalizedPose,
     camera: NormalizedCamera,
 ) -> NDArray[np.uint8]:
-    """Make a strip by one interpolation of the frame, whose positions account for the lens.
+    """Make a strip (height, width, 3) RGB by one interpolation of the frame, whose positions account for the lens.
 
     Args:
         image: (H, W, 3) BGR, distorted.
         camera_matrix: (3, 3) of the frame, px.
         distortion: (d,) in OpenCV's order.
-        pose: Pose of the virtual camera.
-        camera: Virtual camera.
-
-    Returns:
-        (height, width, 3) RGB strip; pixels outside the frame are black.
+        pose: Of the virtual camera.
+        camera: The virtual camera; what it sees outside the frame is black.
 
     Raises:
         UnusableFrame: The frame does not match its camera, or the gaze origin is outside the frame.
@@ -71,7 +68,8 @@ def _undistortion(matrix: bytes, distortion: bytes, size: tuple[int, int], recen
 
 def _scaled(camera: NormalizedCamera, pose: NormalizedPose) -> NDArray[np.float64]:
     """Return the intrinsics of the virtual camera, scaled as if the face were at its distance."""
-    return matrix_of(camera) @ np.diag([1, 1, camera.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
+    f, scale = camera.focal_length_px, camera.distance_mm / np.linalg.norm(pose.gaze_origin_mm)
+    return np.array([[f, 0, camera.width_px / 2], [0, f, camera.height_px / 2], [0, 0, 1]]) @ np.diag([1, 1, scale])
 
 
 def check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, pose: NormalizedPose) -> None:

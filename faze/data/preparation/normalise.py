@@ -67,7 +67,7 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
     is_rendered = ((raw.parent if raw.is_file() else raw) / RENDERED_MARK).is_file()
     source = RENDERED if is_rendered else NAMES.get(entry.layout, entry.layout)
     try:
-        counts = write_store(config, raw, source, out, rejects, loaded, size)
+        counts = write_store(out, rejects, loaded, size, dataset=entry.name, pixel_source=source)
     except UserError:  # no frame is usable; the images may differ next time
         shutil.rmtree(work)
         raise

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from faze.base.files import whole_file
 from faze.config.parameters import Preprocess
 from faze.data.normalization.images import read_image
-from faze.data.normalization.pose import NormalizedPose, UnusableFrame, find_impossible, normalize_poses
+from faze.data.normalization.pose import NormalizedPose, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
 from faze.data.readers.person import Person
 
@@ -20,10 +20,7 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
     """Make and write the strips of some frames of a person, the first of which has the number `start`."""
     cv2.setNumThreads(1)
     poses, faults = normalize_poses(person.poses[:, :3], person.poses[:, 3:], person.corners_mm, person.targets_mm)
-    impossible = find_impossible(poses.labels)
-    reasons = [
-        reason or fault or other for reason, fault, other in zip(person.reasons, faults, impossible, strict=True)
-    ]
+    reasons = [reason or fault for reason, fault in zip(person.reasons, faults, strict=True)]
     rows: list[int] = []
     strips = np.empty((len(reasons), settings.height_px, settings.width_px, 3), np.uint8)
     for row, reason in enumerate(reasons):
@@ -35,6 +32,7 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
         except UnusableFrame as unusable:
             reasons[row] = str(unusable)
     good = person[np.array(rows, int)]
+    seen = good.on_screen
     with whole_file(part) as temporary, temporary.open("wb") as file:
         np.savez(
             file,
@@ -42,17 +40,10 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
             labels=poses.labels[rows].astype(np.float32),
             file_name=np.array([file.encode() for file in good.files], np.bytes_),
             frame_index=start + np.array(rows, np.int64),
-            validity=_validity(good),
+            validity=np.full(len(rows), 2) if seen is None else np.select([seen == 1, seen == 0], [0, 1], 2),
             about=np.array([person.split, person.device, person.source]),
             rejects=np.array([pair for pair in zip(person.files, reasons, strict=True) if pair[1]]).reshape(-1, 2),
         )
-
-
-def _validity(person: Person) -> NDArray[np.uint8]:
-    """Return the index into VALIDITIES of each frame."""
-    if person.on_screen is None:
-        return np.full(len(person.files), 2, np.uint8)
-    return np.select([person.on_screen == 1, person.on_screen == 0], [0, 1], 2).astype(np.uint8)
 
 
 def _make_strip(person: Person, row: int, pose: NormalizedPose, settings: Preprocess, layout: str) -> NDArray[np.uint8]:

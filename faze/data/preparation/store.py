@@ -34,16 +34,15 @@ Part = Mapping[str, NDArray]
 PER_STRIP = ("labels", "file_name", "frame_index", "validity")
 
 
-def write_store(
-    config: Resolved,
-    raw: Path,
-    pixel_source: str,
-    out: Path,
-    rejects: Path,
-    people: Iterable[tuple[str, list[Part]]],
-    size: int,
-) -> str:
-    """Write the store and the rejects, person by person, and describe them; `size` is the number of bytes of all parts.
+def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, list[Part]]], size: int, **about: str) -> str:
+    """Write the store and the rejects, person by person, and describe them.
+
+    Args:
+        out: Path of the store.
+        rejects: Path of the list of rejects.
+        people: Name and parts of each person.
+        size: Bytes of all parts.
+        about: Attributes of the store: dataset and pixel_source.
 
     Raises:
         UserError: No person has a strip; the message contains the most frequent reasons.
@@ -57,7 +56,7 @@ def write_store(
     ):
         table = csv.writer(listed, lineterminator="\n")
         table.writerow(("person", "file_name", "reason"))
-        file.attrs.update({"dataset": config.dataset.name, "pixel_source": pixel_source, "validities": VALIDITIES})
+        file.attrs.update({**about, "validities": VALIDITIES})
         for name, parts in people:
             found = np.concatenate([part["rejects"] for part in parts])
             table.writerows((name, *reject) for reject in found)
@@ -65,7 +64,7 @@ def write_store(
             strips += _write_person(file, name, parts)
         if not strips:
             common = "; ".join(f"{reason} ({times} times)" for reason, times in reasons.most_common(3))
-            raise UserError(f"{raw}: no frame is usable: {common}")
+            raise UserError(f"{about['dataset']}: no frame is usable: {common}")
         return f"{strips} strips of {len(file)} people; {reasons.total()} rejects"
 
 
@@ -121,7 +120,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
             for name in sorted(file):
                 yield name, [_part_of(file[name], name, split_of, shape)]
 
-    return write_store(config, raw, source, out, rejects, people(), size)
+    return write_store(out, rejects, people(), size, dataset=config.dataset.name, pixel_source=source)
 
 
 def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int, int, int]) -> Part:

@@ -61,13 +61,14 @@ def read_recording(folder: Path) -> Person:
 
 def _read_recording(folder: Path) -> Person:
     info = _read_json(folder, "info")
-    names = _read_json(folder, "frames")
+    with reading(folder / "frames.json"):
+        names = [str(name) for name in _read_json(folder, "frames")]
     count = len(names)
     with reading(folder / "info.json"):
         split, device = info["Dataset"], str(info.get("DeviceName", ""))
         if split not in SPLITS:
             raise UserError(f"{folder / 'info.json'}: Dataset is {split!r}, not one of {', '.join(SPLITS)}")
-    reasons = ["" if is_inside(str(name)) else OUTSIDE for name in names]
+    reasons = ["" if is_inside(name) else OUTSIDE for name in names]
     for detection in _DETECTIONS:
         if detection == "faceGrid" and not (folder / "faceGrid.json").exists():
             continue  # derived from appleFace

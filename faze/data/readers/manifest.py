@@ -21,7 +21,6 @@ from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
     UnusableFrame,
-    find_impossible,
     gaze_origins_mm,
     normalize_poses,
 )
@@ -88,7 +87,7 @@ def _rows_of_people(table: Table) -> dict[str, NDArray[np.int64]]:
     """Return each person's rows, in the order of session and time."""
     names, splits = pd.Series(table.texts("person")), pd.Series(table.texts("split", "test")).str.lower()
     table.refuse(names == "", "person", "the person is missing")
-    table.refuse(names.str.contains(r"^\.|/"), "person", "a name may not begin with . or contain /")
+    table.refuse(names.str.contains(r"^\.|[/\0]"), "person", "a name may not begin with . or contain /")
     table.refuse(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
     differs = splits != splits.groupby(names).transform("first")
     table.refuse(differs, "split", "the person is in another split in an earlier line, but belongs to one")
@@ -240,7 +239,7 @@ def _check_targets_mm(table: Table, targets_mm: NDArray) -> None:
 
 
 def _take_poses(person: Person, found: Person) -> None:
-    """Give a person the head poses that `faze landmarks` estimated."""
+    """Assign the head poses that `faze landmarks` estimated."""
     rows = {file: row for row, file in enumerate(found.files)}
     if person.source != "assumed_camera":
         person.source = found.source
@@ -259,8 +258,7 @@ def _check_labels(person: Person, lines: NDArray[np.int64]) -> None:
     """Complete the targets, and reject frames whose labels cannot be true."""
     rotations, translations_mm = person.poses[:, :3], person.poses[:, 3:]
     person.targets_mm = person.targets_from(gaze_origins_mm(rotations, translations_mm, person.corners_mm))
-    poses, faults = normalize_poses(rotations, translations_mm, person.corners_mm, person.targets_mm)
-    impossible = find_impossible(poses.labels)
+    _, faults = normalize_poses(rotations, translations_mm, person.corners_mm, person.targets_mm)
     for row, line in enumerate(lines):
-        if not person.reasons[row] and (fault := faults[row] or impossible[row]):
-            person.reasons[row] = f"line {line}: {fault}"
+        if not person.reasons[row] and faults[row]:
+            person.reasons[row] = f"line {line}: {faults[row]}"

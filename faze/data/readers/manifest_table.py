@@ -46,7 +46,7 @@ class Table:
         return f"line {self.lines[row]}{shown}"
 
     def reject(self, rows: ArrayLike, column: str, why: str) -> None:
-        """Give the selected lines, (N,) bool, a reason, unless they have one."""
+        """Add a reason to the selected lines, (N,) bool, unless they have one."""
         for row in np.flatnonzero(np.asarray(rows, bool) & (self.reasons == "")):
             self.reasons[row] = f"{self.where(row, column)}: {why}"
 

@@ -37,7 +37,7 @@ class Person:
     on_screen: NDArray | None = None  # (n,) 1: the target is on the screen, 0: it is not
     split: str = ""  # train | val | test; "": not stated
     device: str = ""
-    source: str = "annotated"  # of the labels: one of LABEL_SOURCES
+    source: str = "annotated"  # of the labels: annotated | supplementary | estimated | assumed_camera
 
     def targets_from(self, origins_mm: NDArray) -> NDArray:
         """Return targets (n, 3): the stated ones, or points 1 m from the gaze origins (n, 3) along the gaze."""
@@ -69,7 +69,7 @@ def unreadable(name: str, folder: Path, reason: object) -> Person:
 def is_inside(file_name: str) -> bool:
     """Return whether a file name stays within its folder."""
     path = os.path.normpath(file_name)
-    return not os.path.isabs(path) and path.split(os.sep)[0] not in (".", "..")
+    return "\0" not in path and not os.path.isabs(path) and path.split(os.sep)[0] not in (".", "..")
 
 
 def camera_matrices(fx_fy_cx_cy: NDArray) -> NDArray:

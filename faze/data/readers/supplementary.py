@@ -5,6 +5,7 @@ head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). 
 why a frame has no label, and the attribute label_source.
 """
 
+import io
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers.person import OUTSIDE, Person, camera_matrices, is_inside, unreadable
@@ -27,7 +29,8 @@ def supplementary_people(path: Path) -> list[str]:
 
 def write_supplementary(path: Path, people: Iterable[Person]) -> None:
     """Write the annotation of people, one after the other."""
-    with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
+    content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
+    with h5py.File(content, "w") as file:
         for person in people:
             group = file.create_group(person.name)
             group["file_name"] = np.array([name.encode() for name in person.files])
@@ -37,25 +40,32 @@ def write_supplementary(path: Path, people: Iterable[Person]) -> None:
             group["3d_gaze_target"] = person.targets_mm
             group["reason"] = np.array([reason.encode() for reason in person.reasons])
             group.attrs["label_source"] = person.source
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
 
 
 def read_supplementary(path: Path, name: str, folder: Path) -> Person:
-    """Read one person's annotation; a damaged one gives one reason."""
+    """Read one person's annotation.
+
+    Raises:
+        UserError: An array is missing or has another shape.
+    """
     with reading(path, _REMEDY), h5py.File(path) as file:
         if name not in file:
             return unreadable(name, folder, "not in the supplementary annotation")
         group = file[name]
         files = [file.decode() for file in group["file_name"]]
         reasons = [reason.decode() for reason in group["reason"]] if "reason" in group else [""] * len(files)
+        count, lenses = len(files), group["distortion_parameters"][:]
         return Person(
             name,
             folder,
             files,
             [reason or OUTSIDE * (not is_inside(file)) for reason, file in zip(reasons, files, strict=True)],
-            cameras=camera_matrices(group["camera_parameters"][:]),
-            distortions=group["distortion_parameters"][:].astype(float),
-            poses=group["head_pose"][:].astype(float),
-            targets_mm=group["3d_gaze_target"][:].astype(float),
+            cameras=camera_matrices(group["camera_parameters"][:].reshape(count, 4)),
+            distortions=lenses.astype(float).reshape(count, lenses.shape[1]),
+            poses=group["head_pose"][:].astype(float).reshape(count, 6),
+            targets_mm=group["3d_gaze_target"][:].astype(float).reshape(count, 3),
             corners_mm=INNER_EYE_CORNERS_14_MM,
             source=str(group.attrs.get("label_source", "supplementary")),
         )
@@ -65,7 +75,10 @@ def with_supplementary(own: Person, path: Path) -> Person:
     """Return a person's frames as FAZE annotates them, with the split, device, screen and reasons of the data set."""
     if not (own.folder / own.name).is_dir():
         return unreadable(own.name, own.folder, f"no folder {own.name}")
-    found = read_supplementary(path, own.name, own.folder)
+    try:
+        found = read_supplementary(path, own.name, own.folder)
+    except UserError as error:
+        return unreadable(own.name, own.folder, error)
     rows = {file: row for row, file in enumerate(own.files)}
     at = np.array([rows.get(file, -1) for file in found.files], int)  # -1: only FAZE lists the frame
     for row, reason in enumerate(np.array([*own.reasons, ""])[at]):
