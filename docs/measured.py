@@ -23,7 +23,7 @@ from faze.report.formats import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/measured"
-TABLES = ("tiers", "person_variance", "redirected", "turned")
+TABLES = ("tiers", "person_variance", "redirected")
 EXPLANATIONS = ("calibration", "case-studies", "people", "redirection")
 PAGES = [*(ROOT / f"docs/explanation/{page}.md" for page in EXPLANATIONS), ROOT / "docs/how-to/weights.md"]
 TITLES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
@@ -108,7 +108,6 @@ def variance() -> str:
 def redirection() -> str:
     """Return error and gain of redirected strips and their controls."""
     errors = table("redirected", "variant", "number", "dataset")
-    gains = table("turned", "number", "dataset")["mean"]
 
     def error(variant: str, number: str, name: str, interval: bool = False) -> str:
         found = errors.loc[variant, number, name]
@@ -123,10 +122,10 @@ def redirection() -> str:
         ]
         for key, title in variants.items()
     ]
-    for title, ending in (("gain", "gain"), ("gain of real strips", "gain_real")):
+    for title, key in (("gain", "redirected"), ("gain of real strips", "real")):
+        gains = errors["mean"].loc[key]
         rows.append(
-            [title]
-            + [", ".join(f"{gains[f'{part}_{ending}', name]:.2f}" for part in ("gaze", "head")) for name in TITLES]
+            [title] + [", ".join(f"{gains[f'{part}_gain', name]:.2f}" for part in ("gaze", "head")) for name in TITLES]
         )
     rows.append(
         ["to E(b)"]
@@ -139,7 +138,6 @@ def network() -> str:
     """Return what the default's network achieves, in the order GazeCapture, MPIIGaze, and the references."""
     errors = table("tiers", "learner", "k", "dataset")["mean_deg"]
     similarity = table("redirected", "variant", "number", "dataset")["mean"]
-    gains = table("turned", "number", "dataset")["mean"]
 
     def cell(values: pd.Series, form: str) -> str:
         return "{} ({})".format(*(form.format(values[name]) for name in reversed(TITLES)))
@@ -154,8 +152,8 @@ def network() -> str:
         ],
         [
             "head gain (degrees turned per degree requested)",
-            cell(gains["head_gain"], "{:.2f}"),
-            f"real strips: {cell(gains['head_gain_real'], '{:.2f}')}",
+            cell(similarity["redirected", "head_gain"], "{:.2f}"),
+            f"real strips: {cell(similarity['real', 'head_gain'], '{:.2f}')}",
         ],
     ]
     return markdown(["rendered test people, GazeCapture (MPIIGaze)", "default", "reference"], rows).replace("%", " %")

@@ -58,7 +58,7 @@ def main(
     if "fold.folds" in start["config"]:
         raise UserError(f"{results}: has a network for each fold of the people: train one with a JSON file of splits")
     datasets = list(dict.fromkeys(pd.read_parquet(inputs[-1], columns=["dataset"])["dataset"]))
-    ablation = Ablation(paths, [tier], [seed], learners, query_entries=0, datasets=datasets)
+    ablation = Ablation(paths, [tier], [seed], learners, datasets)
     pixel_sources, people = {}, []
     for dataset in datasets:
         store = read_store(paths.store(dataset))

@@ -1,11 +1,8 @@
-"""Read the outputs of the runs of an ablation.
-
-Tables of errors have one row per tier, seed, dataset, person, learner and k. Errors are means over calibration draws.
-"""
+"""Read the outputs of the runs of an ablation: errors of people, and what few-shot learning reports about itself."""
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +13,8 @@ import pyarrow.parquet as pq
 
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
-from faze.base.run_log import LoggedRun
 from faze.evaluation import UNADAPTED
-from faze.evaluation.switches import changed_switches
 
-COLUMNS = ["person", "dataset", "split", "k", "repeat", "steps", "error_deg", "start_error_deg"]
 # Metadata of the files of errors, as JSON.
 LEFT_OUT = (b"left_out", b"left_out_of_training")  # reasons, one for each person
 VAL = b"val_deg"  # k -> error
@@ -36,115 +30,85 @@ class Ablation:
     tiers: Sequence[str]
     seeds: Sequence[int]
     learners: Sequence[str]  # the verdict is about the first one
-    query_entries: int
     datasets: Sequence[str]
     controls: Sequence[str] = ()  # noise controls: trainings of the baseline with the first seed that differ by chance
 
     def runs(self) -> Iterator[tuple[str, int]]:
-        """Yield every tier and seed, tier by tier."""
-        return itertools.product(self.tiers, self.seeds)
-
-    def all_runs(self) -> Iterator[tuple[str, int]]:
-        """Yield every run, then every noise control, whose name takes the place of the tier."""
-        yield from self.runs()
+        """Yield every tier and seed, then every noise control, whose name takes the place of the tier."""
+        yield from itertools.product(self.tiers, self.seeds)
         yield from ((control, self.seeds[0]) for control in self.controls)
 
 
 def read_errors(ablation: Ablation) -> pd.DataFrame:
-    """Read the errors of every test person in every run and noise control.
+    """Read the errors of every test person in every run, as means over calibration draws.
 
     Returns:
-        Columns PERSON_KEYS, error_deg, start_error_deg. For k = 0, there is one row per person, with the learner
-        `unadapted`.
+        Columns PERSON_KEYS and error_deg. For k = 0, there is one row per person, with the learner `unadapted`.
 
     Raises:
         UserError: a run has no error of any test person, or an error that is nan.
     """
     parts = []
-    for tier, seed in ablation.all_runs():
-        files = {learner: ablation.paths.errors(tier, seed, learner) for learner in ablation.learners}
-        run = pd.concat([_read_learner(path, learner) for learner, path in files.items()], ignore_index=True)
-        unadapted = run[run["k"] == 0].drop_duplicates(["dataset", "person"]).assign(learner=UNADAPTED)
-        parts += [rows.assign(tier=tier, seed=seed) for rows in (unadapted, run[run["k"] > 0])]
-    persons = pd.concat(parts, ignore_index=True)
+    for (tier, seed), learner in itertools.product(ablation.runs(), ablation.learners):
+        path = ablation.paths.errors(tier, seed, learner)
+        rows = pd.read_parquet(path, columns=["person", "dataset", "split", "k", "error_deg"])
+        rows = rows[rows["split"] == "test"]
+        if rows.empty or not np.isfinite(rows["error_deg"]).all():
+            problem = "no error of any test person" if rows.empty else "an error that is nan"
+            raise UserError(f"{path}: contains {problem}; see the log of adapt")
+        means = rows.groupby(["dataset", "person", "k"], as_index=False)["error_deg"].mean()
+        parts.append(means.assign(tier=tier, seed=seed, learner=np.where(means["k"] > 0, learner, UNADAPTED)))
+    persons = pd.concat(parts, ignore_index=True).drop_duplicates(PERSON_KEYS)
     orders = {"tier": [*ablation.tiers, *ablation.controls], "dataset": ablation.datasets}
     orders["learner"] = [UNADAPTED, *ablation.learners]
     persons = persons.sort_values(PERSON_KEYS, key=lambda c: c.map(orders[c.name].index) if c.name in orders else c)
-    return persons[[*PERSON_KEYS, "error_deg", "start_error_deg"]].reset_index(drop=True)
-
-
-def _read_learner(path: Path, learner: str) -> pd.DataFrame:
-    """Compute each test person's mean error over calibration draws, at each k and after the last adaptation step."""
-    rows = pd.read_parquet(path, columns=COLUMNS)
-    rows = rows[rows["split"] == "test"]
-    if rows.empty or not np.isfinite(rows["error_deg"]).all():
-        problem = "no error of any test person" if rows.empty else "an error that is nan"
-        raise UserError(f"{path}: contains {problem}; see the log of adapt")
-    last = rows.groupby(["dataset", "person", "k", "repeat"])["steps"].transform("max") == rows["steps"]
-    means = rows[last].groupby(["dataset", "person", "k"], as_index=False)[["error_deg", "start_error_deg"]].mean()
-    return means.assign(learner=learner)
-
-
-def tier_switches(
-    ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]
-) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return the switches of each measured tier: those of its training or, for an untrained tier, of the benchmark.
-
-    Training sets some switches for all tiers, such as `allocator`. An untrained tier differs from the baseline's
-    training only where it differs from the baseline in the benchmark.
-
-    Args:
-        ablation: its first tier is the baseline.
-        benchmark: the measurements of the benchmark.
-        trainings: the run log of one training run per trained tier.
-    """
-    first, measured = ablation.tiers[0], benchmark["tiers"]
-    found = {}
-    for tier, row in measured.items():
-        if tier in trainings:
-            found[tier] = trainings[tier].switches
-        else:
-            changed = changed_switches(row["switches"], measured[first]["switches"])
-            own = {switch["switch"]: switch for switch in changed}
-            found[tier] = [own.get(switch["switch"], switch) for switch in trainings[first].switches]
-    return found
+    return persons[[*PERSON_KEYS, "error_deg"]].reset_index(drop=True)
 
 
 def read_metadata(path: Path) -> dict[bytes, Any]:
-    """Read the JSON metadata of a parquet file; other metadata is ignored."""
+    """Read the JSON metadata of a file of errors; other metadata is ignored."""
     metadata = pq.read_schema(path).metadata or {}
     return {key: json.loads(metadata[key]) for key in (*LEFT_OUT, VAL, SECONDS) if key in metadata}
 
 
-def read_left_out(ablation: Ablation) -> list[str]:
-    """Read the distinct reasons why meta_train or adapt left people out, over all runs."""
-    reasons: dict[str, None] = {}
-    for (tier, seed), learner in itertools.product(ablation.all_runs(), ablation.learners):
-        metadata = read_metadata(ablation.paths.errors(tier, seed, learner))
-        for key in LEFT_OUT:
-            reasons |= dict.fromkeys(metadata.get(key, ()))
-    return list(reasons)
-
-
-def read_val_errors(ablation: Ablation) -> pd.DataFrame:
-    """Read the baseline's error on val people, averaged over seeds; learners may have been trained on these people.
+def read_about_learners(ablation: Ablation) -> dict[str, Any]:
+    """Read what few-shot learning reports about itself.
 
     Returns:
-        Columns learner, k (0: unadapted), error_deg; empty if there are no val people.
+        left_out_reasons: distinct reasons why people were left out, over all runs; recommended_learners: see
+        `recommend_learners`; learner_times: each learner's seconds of training (learn) and of all calibrations (adapt),
+        and their number, in the baseline's first run.
     """
+    reasons: dict[str, None] = {}
+    val, times = [], {}
+    for (tier, seed), learner in itertools.product(ablation.runs(), ablation.learners):
+        path = ablation.paths.errors(tier, seed, learner)
+        metadata = read_metadata(path)
+        for key in LEFT_OUT:
+            reasons |= dict.fromkeys(metadata.get(key, ()))
+        if tier == ablation.tiers[0]:
+            val += [(int(k), learner, error_deg) for k, error_deg in metadata.get(VAL, {}).items()]
+            if seed == ablation.seeds[0] and SECONDS in metadata:
+                calibrations = int((pd.read_parquet(path, columns=["k"])["k"] > 0).sum())
+                times[learner] = metadata[SECONDS] | {"calibrations": calibrations}
+    recommended = recommend_learners(pd.DataFrame(val, columns=["k", "learner", "error_deg"]))
+    return {"left_out_reasons": list(reasons), "recommended_learners": recommended, "learner_times": times}
+
+
+def recommend_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
+    """Select, for each k, the learner with the lowest error on val people, or UNADAPTED if none improves on k = 0.
+
+    Args:
+        val: columns k (0: unadapted), learner, error_deg; for each seed.
+
+    Returns:
+        Rows with k, learner, error_deg and unadapted_deg.
+    """
+    means = val.pivot_table(index="k", columns="learner", values="error_deg")
     rows = []
-    for seed, learner in itertools.product(ablation.seeds, ablation.learners):
-        errors = read_metadata(ablation.paths.errors(ablation.tiers[0], seed, learner)).get(VAL, {})
-        rows += [{"learner": learner, "k": int(k), "error_deg": deg} for k, deg in errors.items()]
-    found = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
-    return found.groupby(["learner", "k"], sort=False, as_index=False)["error_deg"].mean()
-
-
-def read_learner_times(ablation: Ablation) -> dict[str, dict[str, float]]:
-    """Read each learner's training and adaptation times and its number of calibrations, in the baseline's first run."""
-    found = {}
-    for learner in ablation.learners:
-        path = ablation.paths.errors(ablation.tiers[0], ablation.seeds[0], learner)
-        if seconds := read_metadata(path).get(SECONDS):
-            found[learner] = seconds | {"calibrations": int((pd.read_parquet(path, columns=["k"])["k"] > 0).sum())}
-    return found
+    for k, of_k in means[means.index > 0].iterrows():
+        unadapted = means.loc[0].mean()
+        learner = of_k.idxmin() if of_k.min() < unadapted else UNADAPTED
+        row = {"k": k, "learner": learner, "error_deg": min(of_k.min(), unadapted)}
+        rows.append(row | {"unadapted_deg": unadapted})
+    return rows

@@ -1,171 +1,110 @@
 """The summary of an evaluation: each run's metrics for MLflow, the verdicts, and facts for the report."""
 
 import json
-import math
-import operator
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from faze.base.run_log import LoggedRun, finite
-from faze.config.parameters import Evaluate
+from faze.base.run_log import LoggedRun
+from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.evaluation import UNADAPTED, verdict
-from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, REDIRECTED, SIMILARITIES
-from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors, tier_switches
+from faze.evaluation import verdict
+from faze.evaluation.redirected_angles import ERRORS, GAINS, REDIRECTED, SIMILARITIES
+from faze.evaluation.runs import Ablation, read_about_learners
+from faze.evaluation.switches import Switches
+from faze.evaluation.tables import Matrices
 
 Tables = Mapping[str, pd.DataFrame]
 
-# MLflow's name -> column of the table `performance`; a metric is omitted if the device does not report it.
-METRICS = {
-    "speed/images_per_s": "images_per_s",
-    "speed/step_ms": "step_ms",
-    "memory/peak_gib": "peak_gib",
-    "speed/share_of_matmul_roof": "share_of_matmul_roof",
-    "speed/share_of_copy_roof": "share_of_copy_roof",
-    "speed/joules_per_step": "joules_per_step",
-    "memory/reserved_gib": "reserved_gib",
-}
+# Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
+MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/reserved_gib", "speed/joules_per_step")
+MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 
 
 def summarize(
     ablation: Ablation,
+    config: Resolved,
     tables: Tables,
     trainings: Mapping[tuple[str, int], LoggedRun],
     benchmark: Mapping[str, Any],
-    evaluate: Evaluate,
+    switches: Mapping[str, Switches],
 ) -> dict[str, Any]:
-    """Summarise an evaluation.
-
-    Args:
-        ablation: the runs to summarise.
-        tables: all tables of the evaluation, by name.
-        trainings: the run log of every run.
-        benchmark: the measurements of the benchmark.
-        evaluate: margin and confidence.
-    """
-    seed, baseline = ablation.seeds[0], ablation.tiers[0]
-    largest_k = int(tables["runs"]["k"].max())
-    switches = tier_switches(ablation, benchmark, {tier: trainings[tier, seed] for tier in ablation.tiers})
-    decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in ablation.tiers[1:]}
-    tier_verdicts = {tier: verdict.overall(changes) for tier, changes in decisive.items()}
-    sentences = verdict.describe(tables, switches, ablation.controls, len(ablation.seeds), evaluate)
+    """Return the settings, verdicts and facts that the page shows."""
+    evaluate, tiers, seeds, controls = config.evaluate, ablation.tiers, ablation.seeds, ablation.controls
+    decisive = tables["changes"][tables["changes"]["decides"].astype(bool) & tables["changes"]["tier"].isin(tiers)]
+    first_run = trainings[tiers[0], seeds[0]].start
+    persons = tables["persons"]
+    tested = set(zip(persons["dataset"], persons["person"], strict=True))
+    codes = {
+        name: CodeStore(ablation.paths.codes(tiers[0], seeds[0], name), default_split="test")
+        for name in ablation.datasets
+    }
     return {
-        "tiers": list(ablation.tiers),
-        "seeds": list(ablation.seeds),
-        "controls": list(ablation.controls),
+        "tiers": list(tiers),
+        "seeds": list(seeds),
+        "controls": list(controls),
         "learners": list(ablation.learners),
-        "largest_k": largest_k,
-        "query_entries": ablation.query_entries,
+        "largest_k": int(persons["k"].max()),
+        "query_entries": config.fewshot.query_entries,
         "margin_deg": evaluate.margin_deg,
         "learner_margin_deg": evaluate.learner_margin_deg,
         "confidence": evaluate.confidence,
         "verdict": {
-            "fastest": verdict.best(tables["performance"], "speed_ratio"),
-            "leanest": verdict.best(tables["performance"], "memory_ratio"),
-            "error_word": verdict.overall(pd.concat(decisive.values())) if decisive else "",
-            "sentences": sentences,
+            "fastest": verdict.best(tables["performance"], "speed_ratio")["tier"],
+            "leanest": verdict.best(tables["performance"], "memory_ratio")["tier"],
+            "error_word": verdict.overall(decisive) if len(decisive) else "",
+            "sentences": verdict.describe(tables, tiers, controls, len(seeds), evaluate),
         },
-        "tier_verdicts": tier_verdicts,
-        "runs": [_run_metrics(tables, *run, ablation.learners[0], largest_k) for run in ablation.all_runs()],
+        "tier_verdicts": verdict.tier_verdicts(decisive),
         "switches": switches,
-        "recommended_learners": recommended_learners(read_val_errors(ablation)),
-        "learner_times": read_learner_times(ablation),
-        "folds": trainings[baseline, seed].start["config"].get("fold.folds", 0),
-        "pixel_sources": {dataset: store.pixel_source for dataset, store in _code_stores(ablation).items()},
-        "left_out": left_out(ablation, tables["persons"]),
-        "left_out_reasons": read_left_out(ablation),
+        **read_about_learners(ablation),
+        "folds": first_run["config"].get("fold.folds", 0),
+        "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
+        # People with too few entries for a query and the largest k.
+        "left_out": {
+            name: [person for person in store.persons("test") if (name, person) not in tested]
+            for name, store in codes.items()
+        },
         "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
         "began": min(training.start["time"] for training in trainings.values()),
         "machine": benchmark.get("machine", {}),
         "roof": benchmark.get("roof", {}),
-        "training_machine": trainings[baseline, seed].start.get("machine", {}),
+        "training_machine": first_run.get("machine", {}),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }
 
 
-def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: int) -> dict[str, Any]:
-    """Collect the metrics and curves of one run under their MLflow names."""
-    performance = tables["performance"].set_index("tier")
-    errors = tables["runs"][(tables["runs"]["tier"] == tier) & (tables["runs"]["seed"] == seed)]
-    metrics: dict[str, float] = {}
-    curves: dict[str, list[list[float]]] = {}
-    for dataset in dict.fromkeys(errors["dataset"]):
-        of_dataset = errors[errors["dataset"] == dataset]
-        start = of_dataset[of_dataset["learner"] == UNADAPTED]["mean_deg"].iloc[0]
-        metrics[f"error/{dataset}_deg"] = start
-        for name, rows in of_dataset[of_dataset["learner"] != UNADAPTED].groupby("learner", sort=False):
-            curve = [[0, start], *([int(k), deg] for k, deg in zip(rows["k"], rows["mean_deg"], strict=True))]
-            curves[f"{dataset}_{name}"] = curve
-            if name == learner:
-                metrics[f"error/{dataset}_k{largest_k}_deg"] = curve[-1][1]
-    if tier in performance.index:  # noise controls have no benchmark
-        metrics |= {name: value for name, of in METRICS.items() if math.isfinite(value := performance.loc[tier, of])}
-    metrics |= _redirection_metrics(tables, tier, seed)
-    times = tables["convergence"]
-    reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
-    if len(reached):
-        metrics["speed/time_to_baseline_error_s"] = reached["rate_seconds"].iloc[0]
-    return {"tier": tier, "seed": seed, "metrics": metrics, "curves": curves}
+def run_metrics(ablation: Ablation, tables: Tables, matrices: Matrices) -> list[dict[str, Any]]:
+    """Return the tier, seed, metrics and curves of each run under their names in MLflow."""
+    speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
+    people, largest_k, runs = tables["redirected_people"], tables["persons"]["k"].max(), []
+    for tier, seed in ablation.runs():
+        metrics, curves, number = {}, {}, ablation.seeds.index(seed)
+        for (of, dataset, learner, k), errors in matrices.items():
+            if of == tier and k == 0:
+                metrics[f"error/{dataset}_deg"] = errors[number].mean()
+            elif of == tier:
+                start = [0, metrics[f"error/{dataset}_deg"]]
+                curves.setdefault(f"{dataset}_{learner}", [start]).append([k, errors[number].mean()])
+                if (learner, k) == (ablation.learners[0], largest_k):
+                    metrics[f"error/{dataset}_k{k}_deg"] = errors[number].mean()
+        if tier in speed.index:  # noise controls have no benchmark
+            metrics |= {name: speed.loc[tier, name.split("/")[1]] for name in MEASURED}
+        metrics |= _redirection_metrics(people[(people["tier"] == tier) & (people["seed"] == seed)])
+        if (tier, seed) in times.index:
+            metrics["speed/time_to_baseline_error_s"] = times.loc[(tier, seed), "rate_seconds"]
+        known = {name: value for name, value in metrics.items() if pd.notna(value)}
+        runs.append({"tier": tier, "seed": seed, "metrics": known, "curves": curves})
+    return runs
 
 
-def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, float]:
-    """Collect the errors, similarities and gains of redirected strips and their controls, averaged over people."""
-    people, turned = (
-        table[(table["tier"] == tier) & (table["seed"] == seed)]
-        for table in (tables["redirected_people"], tables["turned_people"])
-    )
-    found = {}
-    sections = {REDIRECTED: ("redirection", (*ERRORS, *SIMILARITIES))}
-    sections |= dict.fromkeys(CONTROLS, ("redirection_control", ERRORS))
+def _redirection_metrics(people: pd.DataFrame) -> dict[str, float]:
+    """Return the errors, similarities and gains of redirected strips and their controls, averaged over people."""
+    metrics = {}
     for (dataset, variant), rows in people.groupby(["dataset", "variant"]):
-        section, numbers = sections.get(variant, ("", ()))
-        means = rows[list(numbers)].mean().dropna()
-        found |= {f"{section}/{dataset}_{variant}_{name}": float(value) for name, value in means.items()}
-    for dataset, rows in turned.groupby("dataset"):
-        for name, value in rows[list(GAINS)].mean().dropna().items():
-            section = "redirection_control" if name.endswith("_real") else "redirection"
-            found[f"{section}/{dataset}_{name}"] = float(value)
-    return found
-
-
-def recommended_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
-    """Select, for each k, the learner with the lowest error on val people, or UNADAPTED if none improves on k = 0.
-
-    Args:
-        val: columns learner, k (0: unadapted), error_deg.
-
-    Returns:
-        Rows with k, learner, error_deg and unadapted_deg.
-    """
-    unadapted, rows = val.loc[val["k"] == 0, "error_deg"].mean(), []
-    for k, of_k in val[val["k"] > 0].groupby("k"):
-        best = of_k.loc[of_k["error_deg"].idxmin()]
-        learner = best["learner"] if best["error_deg"] < unadapted else UNADAPTED
-        row = {"k": k, "learner": learner, "error_deg": min(best["error_deg"], unadapted)}
-        rows.append(row | {"unadapted_deg": unadapted})
-    return rows
-
-
-def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
-    """List the test people without a measured error: they have too few entries for a query and the largest k."""
-    tested = set(zip(persons["dataset"], persons["person"], strict=True))
-    return {
-        dataset: [person for person in store.persons("test") if (dataset, person) not in tested]
-        for dataset, store in _code_stores(ablation).items()
-    }
-
-
-def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
-    """Open the first run's codes for each data set."""
-    run = next(ablation.runs())
-    return {name: CodeStore(ablation.paths.codes(*run, name), default_split="test") for name in ablation.datasets}
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, converting nan to null and NumPy numbers to plain Python numbers."""
-    path.write_text(
-        json.dumps(finite(content), allow_nan=False, default=operator.methodcaller("item")), encoding="utf-8"
-    )
+        section, of = ("redirection", "") if variant == REDIRECTED else ("redirection_control", f"_{variant}")
+        numbers = [*ERRORS, *SIMILARITIES] if variant == REDIRECTED else [*ERRORS]
+        metrics |= {f"{section}/{dataset}_{variant}_{name}": value for name, value in rows[numbers].mean().items()}
+        metrics |= {f"{section}/{dataset}_{name}{of}": value for name, value in rows[[*GAINS]].mean().items()}
+    return metrics

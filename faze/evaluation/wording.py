@@ -37,15 +37,12 @@ def signed(number: float, digits: int = 2) -> str:
     return text if float(text) == 0 else f"{'+' if number > 0 else '−'}{text}"
 
 
-def saving(ratio: float) -> str:
-    """Format the ratio of the baseline's memory to the tier's: 1.60× less, 1.72× as much."""
+def memory_change(ratio: float, differs: bool) -> str:
+    """Format the ratio of the baseline's memory to the tier's: 1.60× less, 1.72× as much, 1.00×, or not shown."""
+    if not differs:
+        return "not shown"
     text = f"{max(ratio, 1 / ratio):.2f}×"
     return text if text == "1.00×" else f"{text} {'less' if ratio > 1 else 'as much'}"
-
-
-def memory_change(ratio: float, differs: bool) -> str:
-    """Format a memory ratio as `saving` does, or as "not shown" if the ranges of the peaks overlap."""
-    return saving(ratio) if differs else "not shown"
 
 
 def peak(row: Mapping[str, Any]) -> str:

@@ -1,17 +1,15 @@
 """The results of a workload's ablation: for each tier sameness, speed, memory and score, compared with the baseline."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from faze.base.result_paths import ResultPaths
-from faze.base.run_log import SCORE, LoggedRun, read_run
+from faze.base.run_log import SCORE, read_run
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.switches import tier_changes
 from faze.evaluation.wording import peaks_differ
@@ -31,30 +29,21 @@ class WorkloadResults:
 def read_results(
     paths: ResultPaths, tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[str], confidence: float
 ) -> WorkloadResults:
-    """Read proofs, benchmark and run logs.
-
-    Args:
-        paths: paths of the ablation.
-        tiers: trained tiers, the baseline first.
-        seeds: seeds of each tier.
-        controls: noise controls.
-        confidence: level of the intervals of scores.
-
-    Raises:
-        UserError: a file is missing or incomplete.
-    """
+    """Read the proofs, the benchmark and the run logs of trained tiers, the baseline first, and of noise controls."""
     proofs = json.loads(paths.benchmark.with_name("proofs.json").read_text(encoding="utf-8"))
     benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
-    runs = [(tier, seed) for tier in tiers for seed in seeds] + [(control, seeds[0]) for control in controls]
-    curves = {run: _curve(read_run(paths.run_log(*run))) for run in runs}
+    curves = {}
+    for run in [(tier, seed) for tier in tiers for seed in seeds] + [(control, seeds[0]) for control in controls]:
+        values = read_run(paths.run_log(*run)).values
+        curves[run] = [(value.step, value.value) for value in values if value.metric == SCORE]
     scores = {run: curve[-1][1] for run, curve in curves.items()}
-    measured = benchmark["tiers"]
-    first, reference = tiers[0], next(iter(measured.values()))
+    measured, first = benchmark["tiers"], tiers[0]
     changes = tier_changes({tier: row["switches"] for tier, row in measured.items()})
     rows = []
     for tier, row in measured.items():
-        of_tier = np.array([scores[tier, seed] for seed in seeds]) if tier in tiers else np.empty(0)
         before, changed = changes[tier]
+        of_tier = [scores[tier, seed] for seed in seeds] if tier in tiers else []
+        gained = np.subtract(of_tier, [scores[first, seed] for seed in seeds]) if of_tier and tier != first else []
         rows.append(
             {
                 "tier": tier,
@@ -63,43 +52,33 @@ def read_results(
                 "proof": proofs[tier],
                 "same": "failed" not in proofs[tier],
                 "speed": row["speedup"],
-                "simultaneous": row["simultaneous"],
-                "step_ms": row["step_ms"],
-                "peak_gib": row["peak_gib"],
-                "memory_ratio": row["memory_ratio"],
-                "memory_differs": tier != first and peaks_differ(row, reference),
+                "memory_differs": tier != first and peaks_differ(row, measured[first]),
                 "idle": row["same_as_baseline"],
-                "scores": of_tier.tolist(),
+                "scores": of_tier,
                 "score": _interval(of_tier, confidence),
-                "change": _interval(of_tier - [scores[first, seed] for seed in seeds], confidence)
-                if tier in tiers and tier != first
-                else None,
+                "change": _interval(gained, confidence),
             }
+            | {name: row[name] for name in ("simultaneous", "step_ms", "peak_gib", "memory_ratio")}
         )
     noise = {control: scores[control, seeds[0]] - scores[first, seeds[0]] for control in controls}
     by_tier = {tier: [curves[tier, seed] for seed in seeds] for tier in tiers}
     return WorkloadResults(rows, by_tier, noise, scores, benchmark["machine"])
 
 
-def _curve(run: LoggedRun) -> list[tuple[int, float]]:
-    return [(value.step, value.value) for value in run.values if value.metric == SCORE]
-
-
-def _interval(values: NDArray[np.float64], confidence: float) -> dict[str, float] | None:
-    """Return the mean of independent values with its t interval, nan if they are too few."""
+def _interval(values: Sequence[float], confidence: float) -> dict[str, float] | None:
+    """Return the mean of independent values with its t interval, nan if they are too few; None without values."""
     if not len(values):
         return None
-    mean, half = float(np.mean(values)), math.nan
+    mean, half = float(np.mean(values)), np.nan
     if len(values) >= SEEDS_FOR_A_TIER:
         quantile = special.stdtrit(len(values) - 1, (1 + confidence) / 2)
-        half = float(quantile * np.std(values, ddof=1) / math.sqrt(len(values)))
+        half = float(quantile * np.std(values, ddof=1) / np.sqrt(len(values)))
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def run_metrics(results: WorkloadResults) -> list[dict[str, Any]]:
     """Return the metrics of each run for MLflow."""
-    measured = {row["tier"]: row for row in results.rows}
-    runs = []
+    measured, runs = {row["tier"]: row for row in results.rows}, []
     for (tier, seed), score in results.scores.items():
         metrics = {"score/final": score}
         if row := measured.get(tier):

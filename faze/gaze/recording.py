@@ -4,7 +4,7 @@ Held-out targets measure the calibration: frames of one target resemble each oth
 that was used would be too small.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from faze.data.landmarks import NO_FACE
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers.person import Person
-from faze.evaluation.statistics import Comparison, compare
+from faze.evaluation.statistics import compare
 from faze.evaluation.wording import counted, signed
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import PersonalEstimator
@@ -132,12 +132,12 @@ def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bo
         mean = compare(errors_deg[when], **INTERVAL)
         lines.append(f"  {when}: {_describe(mean, lambda error: f'{max(error, 0):.2f}')}{at_target}")
     change = compare(errors_deg["after"] - errors_deg["before"], **INTERVAL)
-    shown = "" if change.high < 0 or change.difference >= 0 else "; not shown to be an improvement"
+    shown = "" if change["high_deg"] < 0 or change["difference_deg"] >= 0 else "; not shown to be an improvement"
     lines.append(f"  change: {_describe(change, signed)}{shown}")
-    return change.difference < 0, lines
+    return change["difference_deg"] < 0, lines
 
 
-def _describe(mean: Comparison, show: Callable[[float], str]) -> str:
+def _describe(mean: Mapping[str, float], show: Callable[[float], str]) -> str:
     """Format a mean and, if there are several targets, its interval."""
-    interval = "" if np.isnan(mean.low) else f" ({show(mean.low)} to {show(mean.high)})"
-    return f"{show(mean.difference)} degrees{interval}"
+    interval = "" if np.isnan(mean["low_deg"]) else f" ({show(mean['low_deg'])} to {show(mean['high_deg'])})"
+    return f"{show(mean['difference_deg'])} degrees{interval}"

@@ -160,13 +160,12 @@ def pixel_check_rows(results: Results) -> Rows:
 
 def turned_rows(results: Results) -> Rows:
     """Return the errors and gains of redirected strips per tier, followed by the first tier's controls."""
-    errors, gains = (_numbers(results, name) for name in ("redirected", "turned"))
+    numbers = _numbers(results)
     changes = results.tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
 
     def cell(tier: str, variant: str, dataset: str) -> dict[str, Any]:
-        found = {f: errors.get((tier, dataset, variant, f"{f}_error_deg")) for f in FACTORS}
-        of_variant = "" if variant == REDIRECTED else f"_{variant}"
-        found |= {f"{f}_gain": gains.get((tier, dataset, f"{f}_gain{of_variant}")) for f in FACTORS}
+        found = {f: numbers.get((tier, dataset, variant, f"{f}_error_deg")) for f in FACTORS}
+        found |= {f"{f}_gain": numbers.get((tier, dataset, variant, f"{f}_gain")) for f in FACTORS}
         if variant == REDIRECTED:
             keys = {f: (tier, dataset, f) for f in FACTORS}
             found |= {f"{f}_change": changes.loc[key].to_dict() for f, key in keys.items() if key in changes.index}
@@ -182,7 +181,7 @@ def turned_rows(results: Results) -> Rows:
 
 def similarity_rows(results: Results) -> Rows:
     """Return the similarity of redirected strips and controls to their target strips, for the first tier."""
-    numbers, tier = _numbers(results, "redirected"), results.tiers[0]
+    numbers, tier = _numbers(results), results.tiers[0]
     return [
         {
             "label": label,
@@ -192,11 +191,10 @@ def similarity_rows(results: Results) -> Rows:
     ]
 
 
-def _numbers(results: Results, table: str) -> dict[tuple[str, ...], dict[str, float]]:
-    """Return mean, low and high, keyed by tier, data set, variant (if the table has one) and name of the measure."""
-    rows = results.tables[table]
-    keys = [key for key in ("tier", "dataset", "variant", "number") if key in rows]
-    return rows.set_index(keys)[["mean", "low", "high"]].to_dict("index")
+def _numbers(results: Results) -> dict[tuple[str, ...], dict[str, float]]:
+    """Return mean, low and high of redirected strips, keyed by tier, data set, variant and name of the measure."""
+    rows = results.tables["redirected"].set_index(["tier", "dataset", "variant", "number"])
+    return rows[["mean", "low", "high"]].to_dict("index")
 
 
 def time_rows(results: Results) -> Rows:

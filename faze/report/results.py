@@ -15,7 +15,7 @@ from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import join, title_of
 
 TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirected")
-TABLES += ("turned", "redirection_changes", "performance", "training", "convergence")
+TABLES += ("redirection_changes", "performance", "training", "convergence")
 
 
 @dataclass(frozen=True)

@@ -1,68 +1,61 @@
 """Rule `evaluate`: errors, redirected strips, codes, run logs and benchmark of every run -> tables and the verdict."""
 
+import itertools
 import json
+import operator
 from pathlib import Path
-
-import pandas as pd
 
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
-from faze.base.run_log import read_run
+from faze.base.run_log import finite, read_run
 from faze.config.stage_config import Resolved
+from faze.evaluation import UNADAPTED
 from faze.evaluation.diagnostics import person_variance, pixel_checks
-from faze.evaluation.redirection_tables import redirected_tables
+from faze.evaluation.performance import performance, tier_switches, times_to_error, validation_curves
 from faze.evaluation.runs import Ablation, read_errors
-from faze.evaluation.summary import summarize, write_json
+from faze.evaluation.summary import run_metrics, summarize
 from faze.evaluation.tables import (
-    RUN_CELL,
-    TIER_CELL,
     changes,
+    error_matrices,
     learner_differences,
     mean_errors,
-    performance,
+    redirected,
+    redirected_people,
+    redirection_changes,
 )
-from faze.evaluation.validation import times_to_error, validation_curves
 
 
 def main(*, config: Resolved, results: Path, out: Path) -> None:
-    """Read every run, compare each tier with the first, and write the tables."""
-    ablation = Ablation(
-        paths=ResultPaths(results),
-        tiers=config.run.tiers,
-        seeds=config.run.seeds,
-        learners=config.fewshot.learners,
-        query_entries=config.fewshot.query_entries,
-        datasets=config.datasets,
-        controls=config.run.controls,
-    )
-    write_evaluation(ablation, config, out)
-
-
-def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
-    """Write each table as CSV, and write summary.json."""
-    persons = read_errors(ablation)
-    trainings = {run: read_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
+    """Read every run, compare each tier with the first, and write the tables as CSV and summary.json."""
+    run, learners, settings = config.run, config.fewshot.learners, config.evaluate
+    ablation = Ablation(ResultPaths(results), run.tiers, run.seeds, learners, config.datasets, run.controls)
+    persons, people = read_errors(ablation), redirected_people(ablation)
+    matrices = error_matrices(persons)
+    trainings = {of: read_run(ablation.paths.run_log(*of)) for of in itertools.product(run.tiers, run.seeds)}
     benchmark = json.loads(ablation.paths.benchmark.read_text(encoding="utf-8"))
-    of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
-    tables: dict[str, pd.DataFrame] = {
+    switches = tier_switches(benchmark, {tier: trainings[tier, run.seeds[0]] for tier in run.tiers})
+    speed = performance(benchmark, switches)
+    curves = validation_curves(trainings, speed.set_index("tier")["images_per_s"])
+    decide = [(UNADAPTED, 0), (learners[0], persons["k"].max())]
+    tables = {
         "persons": persons,
-        "runs": mean_errors(persons, RUN_CELL, config.evaluate).drop(columns="seeds"),
-        "tiers": mean_errors(persons, TIER_CELL, config.evaluate),
-        "changes": changes(persons, ablation, config.evaluate),
-        "learners": learner_differences(
-            persons[persons["tier"].isin(ablation.tiers)], ablation.learners, config.evaluate
-        ),
-        "pixel_checks": pixel_checks(ablation, persons),
+        "tiers": mean_errors(matrices, settings),
+        "changes": changes(matrices, run.tiers, decide, settings),
+        "learners": learner_differences(matrices, run.tiers, settings),
+        "pixel_checks": pixel_checks(ablation, persons, config.fewshot.query_entries),
         "person_variance": person_variance(ablation, persons),
-        **redirected_tables(ablation, config.evaluate),
-        "performance": performance(ablation, benchmark, of_tier),
+        "redirected_people": people,
+        "redirected": redirected(people, settings),
+        "redirection_changes": redirection_changes(people, run.tiers, settings),
+        "performance": speed,
+        "training": curves,
+        "convergence": times_to_error(curves, run.tiers[0], settings.margin_deg),
     }
-    rates = tables["performance"].set_index("tier")["images_per_s"]
-    tables["training"] = validation_curves(trainings, rates)
-    tables["convergence"] = times_to_error(tables["training"], ablation.tiers[0], config.evaluate.margin_deg)
-    summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
+    summary = summarize(ablation, config, tables, trainings, benchmark, switches)
+    summary["runs"] = run_metrics(ablation, tables, matrices)
     with whole_folder(out) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
-        write_json(folder / "summary.json", summary)
-    print("\n".join(filter(None, summary["verdict"]["sentences"].values())))
+        text = json.dumps(finite(summary), allow_nan=False, default=operator.methodcaller("item"))
+        (folder / "summary.json").write_text(text, encoding="utf-8")
+    print("\n".join(summary["verdict"]["sentences"].values()))

@@ -74,13 +74,11 @@ def seeded(tmp_path_factory) -> tuple[Fabricated, Evaluated]:
 def test_tables_contain_every_run(seeded):
     case, (tables, summary) = seeded
     runs = 3 * 3 + 2  # with the controls
-    sizes = {"runs": runs * 2 * CELLS, "persons": runs * (6 + 5) * CELLS, "tiers": (3 + 2) * 2 * CELLS}
+    sizes = {"persons": runs * (6 + 5) * CELLS, "tiers": (3 + 2) * 2 * CELLS}
     sizes |= {"changes": 4 * 2 * CELLS, "pixel_checks": 3 * 3 * 2 * 2, "learners": 3 * 2 * len(SHOTS)}
     assert {name: len(tables[name]) for name in sizes} == sizes
     assert list(tables["performance"]["tier"]) == list(case.tiers) == list(dict.fromkeys(tables["learners"]["tier"]))
     assert list(tables["convergence"]["tier"]) == [tier for tier in case.tiers for _ in SEEDS]
-    keys = ["tier", "seed", "dataset", "learner", "k"]
-    assert list(tables["runs"].columns[:8]) == [*keys, "mean_deg", "low_deg", "high_deg"]
     assert list(tables["persons"].columns[:7]) == ["tier", "seed", "dataset", "person", "learner", "k", "error_deg"]
     expected = [*itertools.product(case.tiers, case.seeds), ("rounding", 0), ("seed", 0)]
     assert [(r["tier"], r["seed"]) for r in summary["runs"]] == expected
@@ -96,7 +94,7 @@ def test_every_table_has_the_data_sets_in_the_order_of_the_list(tmp_path):
     assert summary["pixel_sources"] == sources and list(summary["pixel_sources"]) == list(sources)
     orders = {name: list(dict.fromkeys(table.get("dataset", ()))) for name, table in tables.items() if len(table)}
     assert [name for name, order in orders.items() if order and order != list(sources)] == []
-    assert len([order for order in orders.values() if order]) >= 10
+    assert len([order for order in orders.values() if order]) >= 9
     people = tables["persons"].groupby("dataset")["person"].nunique()
     assert people.to_dict() == {"webcam": 3, "gazecapture": 4, "mpiigaze": 2}
     sentence = summary["verdict"]["sentences"]["redirection"]
@@ -104,15 +102,14 @@ def test_every_table_has_the_data_sets_in_the_order_of_the_list(tmp_path):
     assert places == sorted(places)
 
 
-def test_run_errors_are_means_over_people_of_means_over_repeats(written, small):
+def test_errors_are_means_over_people_of_means_over_repeats(written, small):
     rows = pd.read_parquet(ResultPaths(written[1]).errors("amp", 0, "maml"))
     rows = rows[(rows["dataset"] == "mpiigaze") & (rows["k"] == 9)]
     expected = rows.groupby("person")["error_deg"].mean().mean()
-    runs = small.tables["runs"].set_index(["tier", "dataset", "learner", "k"])
-    found, start = runs.loc[("amp", "mpiigaze", "maml", 9)], runs.loc[("amp", "mpiigaze", "unadapted", 0), "mean_deg"]
+    tiers = small.tables["tiers"].set_index(["tier", "dataset", "learner", "k"])
+    found, start = tiers.loc[("amp", "mpiigaze", "maml", 9)], tiers.loc[("amp", "mpiigaze", "unadapted", 0), "mean_deg"]
     assert found["mean_deg"] == pytest.approx(expected, rel=1e-5)
     assert found["low_deg"] < expected < found["high_deg"]
-    assert found["start_deg"] == pytest.approx(1.3 * start, rel=1e-5)
     assert found["reduction"] == pytest.approx(1 - expected / start, rel=1e-4)
     curve = small.summary["runs"][1]["curves"]["mpiigaze_maml"]
     assert [k for k, _ in curve] == [0, *SHOTS] and curve[-1][1] == pytest.approx(expected)
@@ -165,14 +162,12 @@ def test_redirection_errors_are_averaged_over_people_and_compared(copied):
     assert "of amp and ddp is not judged" in summary["verdict"]["sentences"]["redirection"]  # of one seed
 
 
-def test_only_the_last_adaptation_step_and_the_test_people_count(copied, small):
+def test_only_test_people_count(copied, small):
     case, paths = copied
     path = paths.errors("ddp", 0, "maml")
     rows = pd.read_parquet(path)
-    early = rows[rows["k"] > 0].assign(steps=20, error_deg=50.0)
-    training = rows.assign(split="train", person="99999", error_deg=50.0)
-    pd.concat([rows, early, training]).to_parquet(path, index=False)
-    pd.testing.assert_frame_equal(small.tables["runs"], run(paths.root, case).tables["runs"])
+    pd.concat([rows, rows.assign(split="train", person="99999", error_deg=50.0)]).to_parquet(path, index=False)
+    pd.testing.assert_frame_equal(small.tables["tiers"], run(paths.root, case).tables["tiers"])
 
 
 @pytest.mark.parametrize(("settings", "margin", "verdict"), [
@@ -227,7 +222,6 @@ def test_switches_and_speed_are_in_the_performance_table(small):
     step_ms = 412.0 / 0.94
     assert intervals == pytest.approx([0.94 * 0.988, 0.94 * 1.012, 0.985 * step_ms, 1.02 * step_ms], rel=1e-5)
     assert "ddp. It is slower" in sentences["speed"] and small.summary["verdict"]["fastest"] == "ddp"
-    assert "precision fp16 (" in sentences["switches"] and "parallel" not in sentences["switches"]
     assert "checkpoints" in sentences["scope"]
 
 
@@ -262,8 +256,8 @@ def test_the_verdict_is_printed(tmp_path, capsys):
     printed, sentences = capsys.readouterr().out, summary["verdict"]["sentences"]
     assert all(sentence in printed for sentence in sentences.values()) and "`maml` by " in sentences["learners"]
     compared = tables["learners"].set_index(["tier", "dataset", "k"])
-    runs = tables["runs"].set_index(["tier", "dataset", "learner", "k"])["mean_deg"]
-    expected = runs["ddp", "mpiigaze", "maml", 5] - runs["ddp", "mpiigaze", "offset", 5]
+    tiers = tables["tiers"].set_index(["tier", "dataset", "learner", "k"])["mean_deg"]
+    expected = tiers["ddp", "mpiigaze", "maml", 5] - tiers["ddp", "mpiigaze", "offset", 5]
     assert compared.loc[("ddp", "mpiigaze", 5), "difference_deg"] == pytest.approx(expected, abs=1e-4)
 
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from faze.config.parameters import Evaluate
-from faze.evaluation.summary import recommended_learners
-from faze.evaluation.tables import learner_differences
+from faze.evaluation.runs import recommend_learners
+from faze.evaluation.tables import error_matrices, learner_differences
 
 EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.3, learner_margin_deg=0.1)
 PEOPLE = 12
@@ -23,7 +23,7 @@ def persons(
 ) -> pd.DataFrame:
     """Return errors with an exact mean change for each learner and k. People differ by degrees, changes by `spread`."""
     own, parts = np.linspace(2.0, 8.0, PEOPLE), []
-    people = pd.DataFrame({"person": [f"p{i:02d}" for i in range(PEOPLE)], "start_error_deg": np.nan})
+    people = pd.DataFrame({"person": [f"p{i:02d}" for i in range(PEOPLE)]})
     for tier, seed, dataset in itertools.product(tiers, seeds, datasets):
         where = people.assign(tier=tier, seed=seed, dataset=dataset)
         parts.append(where.assign(learner="unadapted", k=0, error_deg=own))
@@ -36,7 +36,8 @@ def persons(
 
 
 def judged(by_learner: dict[str, dict[int, float]], **settings) -> pd.DataFrame:
-    return learner_differences(persons(by_learner, **settings), list(by_learner), EVALUATE)
+    table = persons(by_learner, **settings)
+    return learner_differences(error_matrices(table), list(table["tier"].unique()), EVALUATE)
 
 
 def test_learners_are_paired_with_offset_by_person():
@@ -77,7 +78,7 @@ def test_three_seeds_count_as_samples_too():
     table = persons({"maml": {9: -0.3}, "offset": {9: 0.0}}, seeds=(0, 1, 2))
     maml = table["learner"] == "maml"
     table.loc[maml, "error_deg"] += table.loc[maml, "seed"].map({0: -0.6, 1: 0.0, 2: 0.6})
-    [row] = learner_differences(table, ["maml", "offset"], EVALUATE).to_dict("records")
+    [row] = learner_differences(error_matrices(table), ["baseline"], EVALUATE).to_dict("records")
     assert row["seeds"] == 3
     assert row["verdict"] == "not shown" and row["high_deg"] > 0.5  # each seed by itself would be sure of its sign
 
@@ -87,5 +88,5 @@ def test_the_recommended_learner_has_the_smallest_validation_error_at_each_k():
     rows = [(learner, k, deg) for learner, by_k in errors.items() for k, deg in by_k.items()]
     val = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
     expected = [(1, "unadapted", 4.0, 4.0), (3, "bayes", 3.1, 4.0), (18, "maml", 2.5, 4.0)]
-    assert [tuple(row.values()) for row in recommended_learners(val)] == expected
-    assert recommended_learners(val.iloc[:0]) == []
+    assert [tuple(row.values()) for row in recommend_learners(val)] == expected
+    assert recommend_learners(val.iloc[:0]) == []

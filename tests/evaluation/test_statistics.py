@@ -4,22 +4,12 @@ Simulated rates have a standard error of 0.5 points at 5 % (2,000 draws) and 0.5
 """
 
 import numpy as np
+import pandas as pd
 import pytest
 from crossed import draw
 from scipy import stats
 
-from faze.evaluation.statistics import (
-    SEEDS_FOR_A_TIER,
-    bootstrap_mean,
-    bootstrap_reduction,
-    compare,
-    crossed_error,
-    equivalence_p,
-    holm,
-    mean_squares,
-    pool_noise,
-    standard_error,
-)
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap, compare, holm, mean_squares, pool_noise
 
 # Student 1908, additional hours of sleep under two drugs, ten patients: R's documentation of t.test works this example.
 SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
@@ -27,143 +17,113 @@ SLEEP_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 # Wellek 2003, p. 212: AUC of a test and a reference drug in twelve people, as in SAS/STAT's manual (t test, example 5).
 AUC_TEST = np.array([103.4, 59.92, 68.17, 94.54, 69.48, 72.17, 74.37, 84.44, 96.74, 94.26, 48.52, 95.68])
 AUC_REFERENCE = np.array([90.11, 77.71, 77.71, 97.51, 58.21, 101.3, 79.84, 96.06, 89.30, 97.22, 61.62, 85.80])
-BOOTSTRAP = {"confidence": 0.95, "resamples": 4000, "seed": 0}
-
-
-def rate_of_equivalence(differences, margin=0.1, alpha=0.05):
-    return np.mean(equivalence_p(differences.mean(axis=(-2, -1)), *standard_error(differences), margin) < alpha)
-
-
-def coverage(differences, true, alpha=0.05):
-    error, freedom = standard_error(differences)
-    return np.mean(np.abs(differences.mean(axis=(-2, -1)) - true) < stats.t.ppf(1 - alpha, freedom) * error)
-
-
-@pytest.mark.parametrize("margin", [0.5, 1.5, 2.0, 3.0])
-def test_tost_is_two_one_sided_t_tests(margin):
-    differences = SLEEP_1 - SLEEP_2
-    above = stats.ttest_1samp(differences, -margin, alternative="greater").pvalue
-    below = stats.ttest_1samp(differences, margin, alternative="less").pvalue
-    result = compare(differences, margin=margin)
-    assert result.tost_p == pytest.approx(max(above, below), rel=1e-9)
-    assert (result.tost_p < 0.05) == (-margin < result.low and result.high < margin)
+BOOTSTRAP = {"confidence": 0.95, "resamples": 4000}
+ENDS = ("low_deg", "high_deg")
 
 
 def test_two_seeds_are_one_mean_per_person():
-    rng = np.random.default_rng(1)
-    differences = rng.normal(size=(2, 9))
+    differences = np.random.default_rng(1).normal(size=(2, 9))
     both, mean = compare(differences, margin=0.7), compare(differences.mean(axis=0), margin=0.7)
-    assert (both.tost_p, both.low, both.high) == pytest.approx((mean.tost_p, mean.low, mean.high))
-    assert both.seeds < SEEDS_FOR_A_TIER
+    assert [both[name] for name in (*ENDS, "tost_p")] == pytest.approx([mean[name] for name in (*ENDS, "tost_p")])
+    assert (both["seeds"], mean["seeds"]) == (2, 1)
 
 
 def test_three_seeds_add_both_variances():
     # Without interaction the grand mean's variance is var(seeds) / S + var(people) / P.
     seed_effect, person_effect = np.array([0.3, -0.1, 0.4]), np.linspace(-0.5, 0.7, 8)
     differences = seed_effect[:, None] + person_effect
-    variance = seed_effect.var(ddof=1) / 3 + person_effect.var(ddof=1) / 8
     terms = seed_effect.var(ddof=1) / 3, person_effect.var(ddof=1) / 8
+    variance = sum(terms)
     freedom = variance**2 / (terms[0] ** 2 / 2 + terms[1] ** 2 / 7)
     result = compare(differences, margin=1.0)
-    assert result.seeds >= SEEDS_FOR_A_TIER
     reach = stats.t.ppf(0.95, freedom) * np.sqrt(variance)
-    assert (result.high - result.low) / 2 == pytest.approx(reach, rel=1e-9)
-    assert result.tost_p == pytest.approx(stats.t.sf((1.0 - abs(differences.mean())) / np.sqrt(variance), freedom))
+    assert (result["high_deg"] - result["low_deg"]) / 2 == pytest.approx(reach, rel=1e-9)
+    assert result["tost_p"] == pytest.approx(stats.t.sf((1.0 - abs(differences.mean())) / np.sqrt(variance), freedom))
 
 
 def test_tost_agrees_with_sas_on_welleks_bioequivalence_data():
     # SAS/STAT, dist=lognormal tost(0.8, 1.25): geometric mean ratio 0.9412, 90 % limits 0.8634, 1.0260; equivalent.
     result = compare(np.log(AUC_TEST / AUC_REFERENCE), margin=np.log(1.25))
-    assert np.exp([result.difference, result.low, result.high]) == pytest.approx([0.9412, 0.8634, 1.0260], abs=5e-5)
+    found = np.exp([result[name] for name in ("difference_deg", *ENDS)])
+    assert found == pytest.approx([0.9412, 0.8634, 1.0260], abs=5e-5)
+    assert result["tost_p"] < 0.05
 
 
 def test_tost_agrees_with_r_toster_on_the_sleep_data():
     # TOSTER's t_TOST(extra ~ group, paired, bounds -1 and 1): its tables print t = -1.491161 and -6.633095 at 9 degrees
     # of freedom, p = 0.9149441 (lower) and 4.778596e-05 (upper), 90 % limits -2.293005 and -0.8669947.
     result = compare(SLEEP_1 - SLEEP_2, margin=1.0)
-    assert result.tost_p == pytest.approx(0.9149441, abs=5e-8)
-    assert (result.low, result.high) == pytest.approx((-2.293005, -0.8669947), abs=5e-7)
-    assert result.difference_p == pytest.approx(2.832890e-3, abs=5e-10)
+    assert result["tost_p"] == pytest.approx(0.9149441, abs=5e-8)
+    assert [result[name] for name in ENDS] == pytest.approx([-2.293005, -0.8669947], abs=5e-7)
+    assert result["difference_p"] == pytest.approx(2.832890e-3, abs=5e-10)
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_equivalence_at_the_margin_is_shown_in_five_percent(seeds):
     spread = {"seed_sd": 0.04 * (seeds > 1), "person_sd": 0.02, "rest_sd": 0.06}
-    at, beyond = (rate_of_equivalence(draw(2, 2000, seeds, 15, true, **spread)) for true in (0.1, 0.15))
+    at, beyond = (
+        np.mean([compare(one, margin=0.1)["tost_p"] < 0.05 for one in draw(2, 2000, seeds, 15, true, **spread)])
+        for true in (0.1, 0.15)
+    )
     assert 0.035 <= at <= 0.065
-    assert beyond < 0.02
-    assert beyond < at
+    assert beyond < min(at, 0.02)
 
 
-@pytest.mark.parametrize(("seeds", "people"), [(3, 15), (3, 12), (5, 15)])
-@pytest.mark.parametrize("seed_sd", [0.0, 0.03, 0.1, 0.3])
+@pytest.mark.parametrize(("seeds", "people"), [(3, 15), (5, 12)])
+@pytest.mark.parametrize("seed_sd", [0.0, 0.03, 0.3])
 def test_intervals_cover_for_any_variance_between_seeds(seeds, people, seed_sd):
-    covered = coverage(draw(5, 4000, seeds, people, 0.2, seed_sd, 0.08, 0.13), 0.2)
-    assert 0.88 <= covered <= 0.96
+    found = pd.DataFrame([compare(one, margin=1) for one in draw(5, 4000, seeds, people, 0.2, seed_sd, 0.08, 0.13)])
+    assert 0.88 <= ((found["low_deg"] < 0.2) & (found["high_deg"] > 0.2)).mean() <= 0.96
 
 
 def test_bootstrap_resamples_whole_seeds_and_people_independently():
     # Seeds differ, people do not: only resampled seeds can widen the interval, to the outer seeds and no further.
     errors = np.array([1.0, 2.0, 3.0])[:, None] + np.zeros((1, 10))
-    interval = bootstrap_mean(errors, **BOOTSTRAP)
-    assert (interval.mean, interval.low, interval.high) == pytest.approx((2.0, 1.0, 3.0), abs=0.35)
-    assert bootstrap_mean(errors[:1], **BOOTSTRAP) == bootstrap_mean(errors[0], **BOOTSTRAP)
+    assert bootstrap(errors, **BOOTSTRAP) == pytest.approx((2.0, 1.0, 3.0), abs=0.35)
     # The interval over many people is that of the central limit theorem.
-    people = np.random.default_rng(7).normal(5, 2, size=400)
-    interval = bootstrap_mean(people, **BOOTSTRAP)
+    people = np.random.default_rng(7).normal(5, 2, size=(1, 400))
+    mean, low, high = bootstrap(people, **BOOTSTRAP)
     half = 1.96 * people.std(ddof=1) / 20
-    assert (interval.low, interval.high) == pytest.approx((people.mean() - half, people.mean() + half), abs=0.02)
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.02)
 
 
 @pytest.mark.parametrize("people", [5, 15, 200])
 def test_bootstrap_intervals_are_as_wide_as_t_intervals(people):
     """The bootstrap interval is the expanded one (Hesterberg 2015, section 3.3)."""
     errors = stats.norm.ppf((np.arange(people) + 0.5) / people)
-    found = bootstrap_mean(errors, confidence=0.95, resamples=40_000, seed=0)
+    _, low, high = bootstrap(errors[None], confidence=0.95, resamples=40_000)
     expected = stats.t.ppf(0.975, people - 1) * errors.std(ddof=1) / np.sqrt(people)
-    assert (found.high - found.low) / 2 == pytest.approx(expected, rel=0.08)
-
-
-def test_degrees_of_freedom_are_satterthwaites():
-    error, freedom = crossed_error(2.0, 3.0, 1.5, seeds=3, people=15)
-    assert error == pytest.approx((3.5 / 45) ** 0.5)
-    assert freedom == pytest.approx(3.5**2 / (2**2 / 2 + 3**2 / 14 + 1.5**2 / 28))
-    assert crossed_error(2.0, 3.0, 1.5, 3, 15, tiers=4) == (error, pytest.approx(4 * freedom))
-    assert crossed_error(1.0, 1.0, 1.0, 3, 15)[1] == pytest.approx(1 / (1 / 2 + 1 / 14 + 1 / 28))
-    assert crossed_error(1.0, 1.0, 1.0, 3, 2)[1] == 1  # never fewer
+    assert (high - low) / 2 == pytest.approx(expected, rel=0.08)
 
 
 def test_one_person_has_no_interval():
-    interval = bootstrap_mean([[3.0], [5.0]], **BOOTSTRAP)
-    assert interval.mean == 4.0
-    assert np.isnan(interval.low) and np.isnan(interval.high)
+    mean, *ends = bootstrap(np.array([[3.0], [5.0]]), **BOOTSTRAP)
+    assert mean == 4.0 and np.isnan(ends).all()
     for seeds in (1, SEEDS_FOR_A_TIER):
         alone = compare([[0.02]] * seeds, margin=0.1)
-        assert np.isnan([alone.low, alone.high, alone.tost_p, alone.difference_p]).all() and not alone.identical
+        assert np.isnan([alone[name] for name in (*ENDS, "tost_p", "difference_p")]).all() and not alone["identical"]
 
 
 def test_reduction_is_paired():
-    before = np.random.default_rng(8).uniform(2, 9, size=12)
-    halved = bootstrap_reduction(before / 2, before, **BOOTSTRAP)
-    assert (halved.mean, halved.low, halved.high) == pytest.approx((0.5, 0.5, 0.5))
-    other = bootstrap_reduction(np.full(12, 2.0), before, **BOOTSTRAP)
-    assert other.mean == pytest.approx(1 - 2 / before.mean())
-    assert other.low < other.mean < other.high
+    before = np.random.default_rng(8).uniform(2, 9, size=(1, 12))
+    assert bootstrap(before / 2, **BOOTSTRAP, before=before) == pytest.approx((0.5, 0.5, 0.5))
+    mean, low, high = bootstrap(np.full((1, 12), 2.0), **BOOTSTRAP, before=before)
+    assert low < mean < high and mean == pytest.approx(1 - 2 / before.mean())
 
 
 def test_a_tiny_change_of_everybody_is_not_identical():
     result = compare(np.full((1, 10), 1e-9), margin=0.1)
-    assert not result.identical and result.tost_p < 1e-9
-    assert not compare([1e-9, -1e-9], margin=0.1).identical  # though their mean is 0
-    assert compare(np.full((4, 10), 0.25), margin=0.1).difference_p == 0
+    assert not result["identical"] and result["tost_p"] < 1e-9
+    assert not compare([1e-9, -1e-9], margin=0.1)["identical"]  # though their mean is 0
     same = compare(np.zeros((3, 8)), margin=0.1)
-    assert same.identical and same.difference == 0
+    assert same["identical"] and same["difference_deg"] == same["low_deg"] == 0 and np.isnan(same["tost_p"])
 
 
 @pytest.mark.parametrize("change", [0.1, 0.25, -0.1, -0.25])
 def test_a_change_without_variance_is_compared_with_the_margin(change):
-    assert compare(np.full((4, 10), change), margin=0.1).tost_p == 1  # on the margin is not within it
-    assert compare(np.full((4, 10), change), margin=0.3).tost_p == 0
+    assert compare(np.full((4, 10), change), margin=0.1)["tost_p"] == 1  # on the margin is not within it
+    found = compare(np.full((4, 10), change), margin=0.3)
+    assert (found["tost_p"], found["difference_p"]) == (0, 0)
 
 
 def ablations(draws: int, tiers: int, seeds: int, *deviations: float) -> np.ndarray:
@@ -174,38 +134,30 @@ def ablations(draws: int, tiers: int, seeds: int, *deviations: float) -> np.ndar
 def test_noise_of_two_tiers_is_that_of_their_differences():
     errors = ablations(1, 1, 3, 0.1, 0.2, 0.3)[0]
     noise = pool_noise(errors)
-    expected = mean_squares(errors[1] - errors[0])
-    assert (noise.seeds, noise.people, noise.residual) == pytest.approx(expected, rel=1e-9) and noise.tiers == 1
+    assert noise[0] == pytest.approx(mean_squares(errors[1] - errors[0]), rel=1e-9) and noise[1] == 1
     single, pooled = (compare(errors[1] - errors[0], margin=0.3, noise=given) for given in (None, noise))
-    assert (pooled.low, pooled.high, pooled.tost_p) == pytest.approx((single.low, single.high, single.tost_p), rel=1e-9)
+    assert pooled == pytest.approx(single, rel=1e-9)
 
 
 def test_noise_is_pooled_over_all_distinct_tiers():
     """Effects of people and seeds that all tiers share are not noise. Regression: the baseline's effects were
     counted."""
-    found = [pool_noise(errors + np.arange(3)[:, None]) for errors in ablations(400, 4, 3, 0.1, 0.2, 0.3)]
-    variances = {"residual": 0.3**2, "seeds": 0.3**2 + 20 * 0.1**2, "people": 0.3**2 + 3 * 0.2**2}
-    for name, variance in variances.items():
-        assert np.mean([getattr(noise, name) for noise in found]) == pytest.approx(2 * variance, rel=0.05)
+    found = [pool_noise(errors + np.arange(3)[:, None])[0] for errors in ablations(400, 4, 3, 0.1, 0.2, 0.3)]
+    variances = [0.3**2 + 20 * 0.1**2, 0.3**2 + 3 * 0.2**2, 0.3**2]  # of seeds, people and both
+    assert np.mean(found, axis=0) == pytest.approx(2 * np.array(variances), rel=0.05)
     errors = ablations(1, 2, 3, 0.1, 0.2, 0.3)[0]
-    assert pool_noise(errors[[0, 0, 1, 2, 2, 2]]) == pool_noise(errors)
-    assert pool_noise(errors[[1, 1]]) is None
+    (repeated, tiers), (once, _) = pool_noise(errors[[0, 0, 1, 2, 2, 2]]), pool_noise(errors)
+    assert tiers == 2 and (repeated == once).all()
+    assert pool_noise(errors[[1, 1]]) is None and pool_noise(errors[:, :2]) is None
 
 
-@pytest.mark.parametrize("seeds", [2, 3])
-def test_pooled_noise_is_ignored_below_three_seeds(seeds):
-    errors = ablations(1, 3, seeds, 0.1, 0.2, 0.3)[0]
-    found = [compare(errors[1] - errors[0], margin=0.3, noise=noise) for noise in (None, pool_noise(errors))]
-    assert (found[0] == found[1]) == (seeds == 2)
-
-
-@pytest.mark.parametrize("seed_sd", [0.0, 0.05, 0.13, 0.5])
+@pytest.mark.parametrize("seed_sd", [0.0, 0.13, 0.5])
 def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
     """This includes the tail for Holm's first step. Regression: at 3 seeds, false differences were 4 times as
     common."""
     small = 0.05 / 16
     found = [
-        compare(errors[1] - errors[0], margin=0.3, noise=pool_noise(errors)).difference_p
+        compare(errors[1] - errors[0], margin=0.3, noise=pool_noise(errors))["difference_p"]
         for errors in ablations(2500, 4, 3, seed_sd, 0.0, 0.24)
     ]
     assert np.mean(np.less(found, small)) < 2 * small
@@ -214,7 +166,6 @@ def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
 
 def test_holm_steps_down():
     """In R, p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") is 0.03 0.06 0.06 0.02."""
-    adjusted = holm([0.01, 0.04, np.nan, 0.03, 0.005])
+    adjusted = holm(pd.Series([0.01, 0.04, np.nan, 0.03, 0.005]))
     np.testing.assert_allclose(adjusted, [0.03, 0.06, np.nan, 0.06, 0.02])
-    np.testing.assert_allclose(holm([0.6, 0.7]), [1.0, 1.0])
-    assert holm([]).size == 0
+    assert holm(pd.Series([0.6, 0.7])).tolist() == [1.0, 1.0] and holm(pd.Series([], dtype=object)).empty

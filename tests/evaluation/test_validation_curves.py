@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from faze.base.run_log import LoggedRun, LoggedValue, read_run
-from faze.evaluation.validation import times_to_error, validation_curves
+from faze.evaluation.performance import times_to_error, validation_curves
 
 RATES = pd.Series({"baseline": 20.0, "fast": 40.0})
 

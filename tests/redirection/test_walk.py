@@ -121,7 +121,7 @@ def write_pairs(path: Path, people: dict[str, list[str]]) -> None:
         {"dataset": d, "person": p, "pair": 0, "variant": v} | dict.fromkeys(angles, 0.0) | {"seen_gaze_yaw": off}
         for d, names in people.items()
         for p in names
-        for v, off in (("real", 0.0), ("redirected", error[p]))
+        for v, off in (("real", 0.0), ("not_turned", 0.0), ("redirected", error[p]))
     ]
     pd.DataFrame(rows).assign(l1=0.1, psnr=1.0, ssim=0.1, ms_ssim=0.1).to_parquet(path, index=False)
 

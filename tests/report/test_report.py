@@ -18,7 +18,7 @@ from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
 from faze.base.tier_colors import tier_colors
 from faze.data.strips import RENDERED
-from faze.evaluation.runs import Ablation, tier_switches
+from faze.evaluation.performance import tier_switches
 from faze.evaluation.switches import changed_switches
 from faze.report import formats, media
 from faze.report.figures import draw_talk_charts
@@ -193,15 +193,14 @@ def test_accuracy_of_redirection(page):
     errors, similarity = (rows_of(part.split("</table>")[0]) for part in section.split("<table")[1:])
     evaluation = out.parent / "evaluation"
     means = pd.read_csv(evaluation / "redirected.csv").set_index(["tier", "dataset", "variant", "number"])["mean"]
-    turned = pd.read_csv(evaluation / "turned.csv").set_index(["tier", "dataset", "number"])["mean"]
     assert len(errors) == 3 + 2  # tiers, controls
     found = [cell.split("°")[0].split()[0] for cell in errors[0][1:5]]
     expected = [means["baseline", "mpiigaze", "redirected", f"{f}_error_deg"] for f in ("gaze", "head")]
-    expected += [turned["baseline", "mpiigaze", f"{f}_gain"] for f in ("gaze", "head")]
+    expected += [means["baseline", "mpiigaze", "redirected", f"{f}_gain"] for f in ("gaze", "head")]
     assert found == [f"{number:.2f}" for number in expected]
     assert errors[-1][0] == "real strip"
     assert errors[-1][1].startswith(f"{means['baseline', 'mpiigaze', 'real', 'gaze_error_deg']:.2f}° ")
-    assert errors[-1][3].startswith(f"{turned['baseline', 'mpiigaze', 'gaze_gain_real']:.2f} ")
+    assert errors[-1][3].startswith(f"{means['baseline', 'mpiigaze', 'real', 'gaze_gain']:.2f} ")
     assert errors[3][0] == "not turned" and [errors[3][i] for i in (3, 4, 7, 8)] == ["–"] * 4  # no gain
     assert {row[0] for row in similarity} == {"redirected", "not turned"}
     assert "3.00° (gaze) and 2.00° (head) for 3 test people of MPIIGaze" in text_of(section)
@@ -299,11 +298,10 @@ def test_switches_of_an_untrained_tier_are_its_changes_in_the_benchmark(tmp_path
     measured = json.loads(paths.benchmark.read_text())
     for row in measured["tiers"].values():
         row["switches"].append({"switch": "allocator", "wanted": "default", "acted": "default", "reason": ""})
-    ablation = Ablation(paths, ("baseline", "amp"), (0,), (), 20, ())
     retained = {"switch": "allocator", "wanted": "default", "acted": "keep", "reason": "like every training run"}
-    logs = {tier: read_run(paths.run_log(tier, 0)) for tier in ablation.tiers}
+    logs = {tier: read_run(paths.run_log(tier, 0)) for tier in ("baseline", "amp")}
     trainings = {tier: dataclasses.replace(log, switches=[*log.switches, retained]) for tier, log in logs.items()}
-    found = tier_switches(ablation, measured, trainings)
+    found = tier_switches(measured, trainings)
     assert list(found) == ["baseline", "amp", "ddp"] and found["amp"] == trainings["amp"].switches
     assert [switch["switch"] for switch in changed_switches(found["ddp"], found["amp"])] == ["parallel"]
 
