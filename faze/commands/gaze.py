@@ -90,6 +90,8 @@ def main(
     for path in outputs:
         if used & {path.resolve(), partial_of(path).resolve()}:
             raise UserError(f"{path}: would replace an input: choose another name")
+        if not sources and (path.exists() or partial_of(path).exists()):
+            raise UserError(f"{path}: an earlier recording is there, finished or not: rename it")
         path.parent.mkdir(parents=True, exist_ok=True)
     screen_found = read_screen(screen) if screen else None
     frames = frames_of(sources) if sources else camera_frames(camera_index)

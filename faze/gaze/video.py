@@ -1,5 +1,7 @@
-"""Read a video as players show it: with square pixels, rotated and mirrored."""
+"""Read a video as players show it: cropped, with square pixels, rotated and mirrored."""
 
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ DAMAGED = "the frame is damaged"
 
 
 def check_video(path: Path) -> int:
-    """Decode a frame, and return the stated number of frames; 0 if it is unknown.
+    """Decode a frame, tell what is not done as in a player, and return the stated number of frames; 0: unknown.
 
     Raises:
         UserError: the file is not a video, or no frame can be decoded.
@@ -27,20 +29,32 @@ def check_video(path: Path) -> int:
     try:
         with _open(path) as container:
             stream = container.streams.best("video")
-            if stream is not None and any(_decode(container, stream)):
-                return stream.frames
+            first = None if stream is None else next(filter(None, _decode(container, stream)), None)
+            codec = "none" if stream is None else _describe(container, stream)[0]
+            videos = len(container.streams.video)
     except (av.FFmpegError, OSError) as error:
         raise UserError(f"{path}: is not a video that can be read ({error.strerror}); is it complete?") from None
-    raise UserError(
-        f"{path}: contains no video that can be decoded: convert it, for example with "
-        f"ffmpeg -i {path.name} -c:v libx264 converted.mp4"
-    )
+    if first is None:
+        raise UserError(
+            f"{path}: contains no video that can be decoded (codec: {codec}): convert it, for example with "
+            f"ffmpeg -i {path.name} -c:v libx264 converted.mp4"
+        )
+    notes = {
+        "is to be rotated by an angle that is not a multiple of 90 degrees, which is not done": first.rotation % 90,
+        "is interlaced, which distorts moving faces: deinterlace it, as by ffmpeg -vf bwdif": first.interlaced_frame,
+        "contains several videos, of which only the best is read": videos > 1,
+    }
+    for note, applies in notes.items():
+        if applies:
+            print(f"{path}: {note}", file=sys.stderr)
+    return stream.frames
 
 
 def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
     """Yield the time in s, from 0, and the picture (H, W, 3) BGR of each frame; None if it is damaged."""
     with _open(path) as container:
         stream = container.streams.best("video")
+        left, right, top, bottom = _describe(container, stream)[1]
         pixel_aspect = float(stream.sample_aspect_ratio or 1)
         start_s = float((stream.start_time or 0) * stream.time_base)
         to_bgr, time_s = VideoReformatter(), 0.0
@@ -50,10 +64,20 @@ def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
                 continue
             time_s = number / float(stream.guessed_rate or DEFAULT_FPS) if frame.time is None else frame.time - start_s
             image = to_bgr.reformat(frame, format="bgr24").to_ndarray()
+            image = np.ascontiguousarray(image[top : image.shape[0] - bottom, left : image.shape[1] - right])
             if pixel_aspect != 1:
                 image = cv2.resize(image, None, fx=max(pixel_aspect, 1), fy=max(1 / pixel_aspect, 1))
             matrix = frame.side_data.get("DISPLAYMATRIX")
             yield time_s, image if matrix is None else _turn(image, np.frombuffer(matrix, np.int32))
+
+
+def _describe(container: InputContainer, stream: VideoStream) -> tuple[str, list[int]]:
+    """Return the codec, and the px to cut off on the left, right, top and bottom, as ffmpeg describes the stream."""
+    av.logging.set_level(av.logging.INFO)
+    text = container.dumps_format().split(f"Stream #0:{stream.index}")[1].split("Stream #")[0]
+    av.logging.set_level(None)
+    cropping = re.search(r"Cropping: (\d+)/(\d+)/(\d+)/(\d+)", text)
+    return re.search("Video: ([^,]*)", text)[1], [int(px) for px in cropping.groups()] if cropping else [0, 0, 0, 0]
 
 
 def _open(path: Path) -> InputContainer:

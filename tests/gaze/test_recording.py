@@ -23,7 +23,7 @@ from faze.fewshot.personal_estimator import load_personal_estimator
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.recording import Recording, read_recording
 from faze.model.weights import save_weights
-from faze.weights import FOLDER, SHIPPED, network_path
+from faze.weights import FOLDER
 
 POSE_OF_HEAD = np.array([0.1, -0.2, 0.05, 5.0, -10.0, 400.0])
 TARGETS_MM = [(-60, 40, 0), (60, 40, 0), (0, 90, 0), (-60, 140, 0), (60, 140, 0), (20, 100, 0)]
@@ -100,9 +100,7 @@ def test_a_calibration_is_measured_on_held_out_targets_and_saved(name: str, run,
     ("words", "learner"),
     [
         ((), "bayes on 4"),
-        (("--learner", "affine"), "affine on 4"),
         (("--learner", "maml", "--shots", 3), "maml on 3"),
-        (("--model", network_path(SHIPPED)), "bayes on 4"),
     ],
 )
 def test_the_network_of_the_package_is_used_with_its_learners(words: tuple, learner: str, run, capsys) -> None:
@@ -118,7 +116,6 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
     Path("dark.csv").write_text("image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm\n3.png,anna,60,0,90,0\n")
     cases = {
         (): "pass either --codes or --manifest",
-        (*own, "--codes", "a.h5"): "pass either --codes or --manifest",
         ("--codes", "a.h5"): "--codes needs --shots",
         (*own, "--person", "ben"): "posed.csv: contains no person ben, only anna",
         (*own, "--learner", "bayes"): "--learner bayes needs --learner-file",
