@@ -332,9 +332,9 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     [
         ("width_mm: 345\n", "", "width_mm: the keys are width_mm"),
         ("345", "34.5", "width_mm and height_mm"),
-        ("1920", "0", "must be at least 1"),
+        ("1920", "0", "pixels that are not square"),
         ("1920", "wide", "each key must be a number"),
-        ("1920", "1080", "which is not square: are width and height exchanged?"),
+        ("1920", "1080", "pixels that are not square: are they exchanged?"),
         ("[172.5, 10, 0]", "[172.5, 10]", "lists of three"),
         ("[172.5, 10, 0]", "[172500, 10, 0]", "more than 5 m from the camera: write it in mm"),
         (SCREEN, "a: [", "cannot be read"),
