@@ -46,10 +46,8 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
             size = content["image_width"], content["image_height"]
     else:
         raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
-    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or not (np.diag(matrix) > 0).all():
-        raise UserError(f"{path}: the camera matrix is not that of a camera")
-    if distortion.size not in _LENGTHS:
-        raise UserError(f"{path}: {distortion.size} distortion coefficients, but OpenCV has models for {_LENGTHS}")
+    if matrix.shape != (3, 3) or not (np.diag(matrix) > 0).all() or distortion.size not in _LENGTHS:
+        raise UserError(f"{path}: must contain a (3, 3) camera matrix in px and {_LENGTHS} distortion coefficients")
     return matrix, distortion.ravel(), size
 
 

@@ -18,7 +18,7 @@ from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_
 from faze.data.readers.supplementary import open_people
 
 SPLITS = ("train", "val", "test")
-_DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye", "faceGrid")  # the last is derived, and may be missing
+_DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye")  # from the first of which faceGrid is derived
 
 
 def list_recordings(raw: Path) -> list[str]:
@@ -50,8 +50,6 @@ def read_recording(folder: Path) -> Person:
             raise UserError(f"{folder / 'info.json'}: Dataset is {split!r}, not one of {', '.join(SPLITS)}")
     count, reasons = len(names), ["" if is_inside(name) else OUTSIDE for name in names]
     for detection in _DETECTIONS:
-        if detection == "faceGrid" and not (folder / "faceGrid.json").exists():
-            continue
         for row in np.flatnonzero(_read_numbers(folder, detection, count, "IsValid")[:, 0] != 1):
             reasons[row] += f", {detection}" if reasons[row] else f"IsValid 0 in {detection}"
     targets_mm, on_screen = np.full((count, 3), np.nan), None
