@@ -281,6 +281,10 @@ LINE_FAULTS: list[tuple[dict[str, object], str]] = [
     ({"fy_px": -3}, "line 3: a focal length must be positive"),
     ({"face_model": "mine"}, "column face_model is 'mine': not one of faze, mpiigaze"),
     ({"head_x_mm": 0, "head_y_mm": 0, "head_z_mm": 0.6}, "write the position in mm"),
+    ({"head_z_mm": -600}, "line 3: head pose is behind the camera"),
+    ({"head_rx": 0, "head_ry": 3, "head_rz": 0}, "the head faces away from the camera"),
+    ({"target_z_mm": 2000}, "the gaze points away from the camera"),
+    (dict.fromkeys(TARGET, 0), "gaze target is (0, 0, 0), which marks a missing one"),
 ]
 
 

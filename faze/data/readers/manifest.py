@@ -21,7 +21,9 @@ from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
     UnusableFrame,
+    find_impossible,
     gaze_origins_mm,
+    normalize_poses,
 )
 from faze.data.readers.camera import assumed_camera, read_camera
 from faze.data.readers.manifest_table import INTRINSICS, LENS, POSE, TARGETS, Table, read_table
@@ -32,7 +34,6 @@ from faze.data.readers.supplementary import read_supplementary
 SPLITS = ("train", "val", "test")
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
 FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
-HEAD_MM = (100.0, 10_000.0)  # distance of a head from its camera
 _LENS_LENGTH = 14  # of the longest of OpenCV's lens models; zeros complete shorter ones
 
 
@@ -64,8 +65,7 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
         if supplementary:
             _take_poses(person, read_supplementary(supplementary, name, person.folder))
         if posed:
-            origins_mm = gaze_origins_mm(person.poses[:, :3], person.poses[:, 3:], person.corners_mm)
-            person.targets_mm = person.targets_from(origins_mm)
+            _check_labels(person, table.cells.index[rows])
         people.append(person)
     return people
 
@@ -104,21 +104,11 @@ def _read_frames(table: Table) -> Person:
     cameras, distortions = _read_cameras(table, files)
     models = table.texts("face_model", "faze")
     table.reject([model not in FACE_MODELS for model in models], "face_model", f"not one of {', '.join(FACE_MODELS)}")
+    corners_mm = np.stack([FACE_MODELS.get(model, INNER_EYE_CORNERS_14_MM) for model in models])
     targets_mm, gaze, on_screen = _read_targets(table)
-    return Person(
-        name="",
-        folder=folder,
-        poses=_read_poses(table),
-        files=files,
-        reasons=table.reasons.tolist(),
-        cameras=cameras,
-        distortions=distortions,
-        targets_mm=targets_mm,
-        gaze=gaze,
-        corners_mm=np.stack([FACE_MODELS.get(model, INNER_EYE_CORNERS_14_MM) for model in models]),
-        on_screen=on_screen,
-        source="assumed_camera" if table.camera == "hfov_deg" else "annotated",
-    )
+    poses, source = _read_poses(table), "assumed_camera" if table.camera == "hfov_deg" else "annotated"
+    arrays = (cameras, distortions, poses, targets_mm, gaze, corners_mm, on_screen)
+    return Person("", folder, files, table.reasons.tolist(), *arrays, source=source)
 
 
 def _each_file(table: Table, column: str, default: str, read: Callable[[Path], Any]) -> Iterator[tuple[NDArray, Any]]:
@@ -168,10 +158,8 @@ def _sizes(table: Table, files: list[str], rows: NDArray[np.bool_]) -> Iterator[
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
     """Explain that frames have another width and height than those of the calibration."""
-    return (
-        f"the lens was calibrated with {calibrated[0]} x {calibrated[1]} px, but the frame has {size[0]} x {size[1]}: "
-        "calibrate with frames of this size"
-    )
+    was, has = (f"{width} x {height}" for width, height in (calibrated, size))
+    return f"the lens was calibrated with {was} px, but the frame has {has}: calibrate with frames of this size"
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
@@ -182,9 +170,8 @@ def _read_poses(table: Table) -> NDArray[np.float64]:
     turned = np.linalg.norm(poses[:, :3], axis=1) > 2 * np.pi
     table.refuse(turned, POSE[0], "turns the head by more than a full turn: write a rotation vector in radians")
     distance_mm = np.linalg.norm(poses[:, 3:], axis=1)
-    least, most = HEAD_MM
-    outside = (distance_mm < least) | (distance_mm > most)
-    table.reject(outside, POSE[5], f"the head is not {least:g} to {most:g} mm away: write the position in mm")
+    outside = (distance_mm < 100) | (distance_mm > 10_000)
+    table.reject(outside, POSE[5], "the head is not 100 to 10000 mm away: write the position in mm")
     return poses
 
 
@@ -232,3 +219,13 @@ def _take_poses(person: Person, found: Person) -> None:
         else:
             why, person.poses[row] = found.reasons[at], found.poses[at]
         person.reasons[row] = person.reasons[row] or why
+
+
+def _check_labels(person: Person, lines: pd.Index) -> None:
+    """Complete the targets, and reject frames whose labels cannot be true."""
+    pose = person.poses[:, :3], person.poses[:, 3:], person.corners_mm
+    person.targets_mm = person.targets_from(gaze_origins_mm(*pose))
+    poses, faults = normalize_poses(*pose, person.targets_mm)
+    for row, (fault, other) in enumerate(zip(faults, find_impossible(poses.labels), strict=True)):
+        if not person.reasons[row] and (fault or other):
+            person.reasons[row] = f"line {lines[row]}: {fault or other}"

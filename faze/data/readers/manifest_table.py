@@ -81,12 +81,8 @@ def read_table(path: Path) -> Table:
     groups = _check_header(list(cells.columns), f"{path}: line 1")
     if not len(cells):
         raise UserError(f"{path}: has a header, but no lines: add one line per frame")
-    cells = (
-        cells[[name for name in cells if name in KNOWN]]
-        .astype("string")
-        .fillna("")
-        .apply(lambda column: column.str.strip())
-    )
+    cells = cells.loc[:, cells.columns.isin(KNOWN)].astype("string").fillna("")
+    cells = cells.apply(lambda column: column.str.strip())
     table = Table(path, cells.astype(object), np.full(len(cells), "", object), *groups)
     table.reject(surplus, "", "has more cells than line 1 has columns")
     numbers = [name for name in cells if name in NUMBERS]
@@ -144,25 +140,19 @@ def _check_header(header: Sequence[str], where: str) -> tuple[str, str]:
             raise UserError(f"{where}: has no column {name!r}; the columns are {', '.join(header)[:300]}")
     camera = _find_group(header, CAMERAS, "the camera", where)
     target = _find_group(header, TARGETS, "the gaze target", where)
-    if _is_complete(header, LENS, where) and camera != "columns":
+    for names in (CAMERAS[camera], TARGETS[target], LENS, POSE):
+        missing = [name for name in names if name not in header]
+        if 0 < len(missing) < len(names):
+            raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
+    if LENS[0] in header and camera != "columns":
         raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
-    _is_complete(header, POSE, where)
     return camera, target
 
 
 def _find_group(header: Sequence[str], groups: Mapping[str, Sequence[str]], what: str, where: str) -> str:
-    """Return the key of the only group that has columns in the header, and check that it is complete."""
+    """Return the key of the only group that has columns in the header."""
     found = [key for key, names in groups.items() if set(names) & set(header)]
     if len(found) != 1:
         choices = "; or ".join(", ".join(names) for names in groups.values())
         raise UserError(f"{where}: has {len(found)} descriptions of {what}, but needs one of {choices}")
-    _is_complete(header, groups[found[0]], where)
     return found[0]
-
-
-def _is_complete(header: Sequence[str], names: Sequence[str], where: str) -> bool:
-    """Return whether the header has all of the names; refuse a part of them."""
-    missing = [name for name in names if name not in header]
-    if 0 < len(missing) < len(names):
-        raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
-    return not missing
