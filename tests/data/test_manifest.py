@@ -306,7 +306,7 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
         "": (None, "column camera is '': state a file"),
         "none.yaml": (None, "No such file"),
         "../cam.yaml": (None, "path leads out"),
-        "rows.yaml": (OPENCV.replace("rows: 3", "rows: 2"), "rows.yaml: cannot be read"),
+        "short.yaml": (OPENCV.replace("0., 0., 1. ]", "0. ]"), "short.yaml: must contain a (3, 3) camera matrix"),
         "bad.mat": ("MATLAB", "bad.mat: cannot be read"),
         "cam.txt": (OPENCV, ".yaml, .yml or .mat"),
         "size.yaml": (OPENCV + size, "calibrated with 644 x 240 px, but the frame has 320 x 240"),

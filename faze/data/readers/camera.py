@@ -41,14 +41,16 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
         if model not in _MODELS:
             raise UserError(f"{path}: distortion model {model} cannot be used: calibrate with {_MODELS[0]}")
         with reading(path, "it must contain camera_matrix and distortion_coefficients, as OpenCV and ROS write them"):
-            matrix, distortion = (_to_array(content[name]) for name in ("camera_matrix", "distortion_coefficients"))
+            values = [content["camera_matrix"], content["distortion_coefficients"]]
+            lists = (value["data"] if isinstance(value, dict) else value for value in values)  # a dict has rows, cols
+            matrix, distortion = (np.array(numbers, np.float64) for numbers in lists)
         if {"image_width", "image_height"} <= set(content):
             size = content["image_width"], content["image_height"]
     else:
         raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
-    if matrix.shape != (3, 3) or not (np.diag(matrix) > 0).all() or distortion.size not in _LENGTHS:
+    if matrix.size != 9 or not (np.diag(matrix.reshape(3, 3)) > 0).all() or distortion.size not in _LENGTHS:
         raise UserError(f"{path}: must contain a (3, 3) camera matrix in px and {_LENGTHS} distortion coefficients")
-    return matrix, distortion.ravel(), size
+    return matrix.reshape(3, 3), distortion.ravel(), size
 
 
 def read_mat(path: Path, *names: str) -> list[NDArray[np.float64]]:
@@ -58,13 +60,6 @@ def read_mat(path: Path, *names: str) -> list[NDArray[np.float64]]:
     with reading(path):
         found = loadmat(path, variable_names=names)
         return [np.asarray(found[name], np.float64).squeeze() for name in names]
-
-
-def _to_array(value: Any) -> NDArray[np.float64]:
-    """Convert a matrix of OpenCV or ROS, which has rows, cols and data, or nested lists."""
-    if isinstance(value, dict):
-        return np.array(value["data"], np.float64).reshape(value["rows"], value["cols"])
-    return np.array(value, np.float64)
 
 
 def assumed_camera(hfov_deg: float, width_px: int, height_px: int) -> Camera:

@@ -16,8 +16,8 @@ from faze.base.errors import UserError
 from faze.base.files import reading
 from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_screen
 from faze.data.readers.supplementary import open_people
+from faze.data.strips import SPLITS
 
-SPLITS = ("train", "val", "test")
 _DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye")  # from the first of which faceGrid is derived
 
 

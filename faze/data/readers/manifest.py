@@ -1,8 +1,4 @@
-"""Read a manifest: anyone's frames, described by one CSV or Parquet file with one frame a line.
-
-docs/how-to/own-frames.md describes the columns. Faults of the whole file are errors; a faulty line gives its frame a
-reason, with line and column.
-"""
+"""Read a manifest (docs/how-to/own-frames.md): anyone's frames, in one CSV or Parquet file with a line per frame."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -30,11 +26,10 @@ from faze.data.readers.manifest_table import INTRINSICS, LENS, POSE, TARGETS, Ta
 from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, lie_on_screen
 from faze.data.readers.screen import FILE, read_screen
 from faze.data.readers.supplementary import read_supplementary
+from faze.data.strips import SPLITS
 
-SPLITS = ("train", "val", "test")
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
 FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
-_LENS_LENGTH = 14  # of the longest of OpenCV's lens models; zeros complete shorter ones
 
 
 def needs_landmarks(path: Path) -> bool:
@@ -106,7 +101,8 @@ def _read_frames(table: Table) -> Person:
     table.reject([model not in FACE_MODELS for model in models], "face_model", f"not one of {', '.join(FACE_MODELS)}")
     corners_mm = np.stack([FACE_MODELS.get(model, INNER_EYE_CORNERS_14_MM) for model in models])
     targets_mm, gaze, on_screen = _read_targets(table)
-    poses, source = _read_poses(table), "assumed_camera" if table.camera == "hfov_deg" else "annotated"
+    poses = _read_poses(table)
+    source = "assumed_camera" if table.camera == "hfov_deg" else "annotated"
     arrays = (cameras, distortions, poses, targets_mm, gaze, corners_mm, on_screen)
     return Person("", folder, files, table.reasons.tolist(), *arrays, source=source)
 
@@ -131,7 +127,8 @@ def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
         table.reject(table.numbers("fx_px", "fy_px").min(axis=1) <= 0, "", "a focal length must be positive")
         lens = [name for name in (*LENS, "k3") if name in table.cells]
         return camera_matrices(table.numbers(*INTRINSICS)), table.numbers(*lens) if lens else np.zeros((len(files), 5))
-    matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), _LENS_LENGTH))
+    # Zeros complete the coefficients to the 14 of the longest of OpenCV's lens models.
+    matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), 14))
     if table.camera == "hfov_deg":
         least, most = FIELD_OF_VIEW_DEG
         angles = table.cells["hfov_deg"].to_numpy()

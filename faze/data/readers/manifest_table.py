@@ -18,7 +18,6 @@ from faze.base.errors import UserError
 from faze.base.files import reading
 
 SUFFIXES = (".csv", ".tsv", ".parquet")  # of a manifest
-_DELIMITERS = ",;\t"
 INTRINSICS = ("fx_px", "fy_px", "cx_px", "cy_px")
 LENS = ("k1", "k2", "p1", "p2")  # k3 may follow
 POSE = ("head_rx", "head_ry", "head_rz", "head_x_mm", "head_y_mm", "head_z_mm")
@@ -110,11 +109,10 @@ def _read_csv(path: Path) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
         first = file.readline()
         if not first.startswith("sep="):  # by which Excel declares the delimiter, in a line that it does not show
             file.seek(0)
-        rows = list(csv.reader(file, delimiter=max(_DELIMITERS, key=first.count), strict=True))
+        rows = list(csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True))
     if not rows:
         raise ValueError("it is empty")
-    header = [name.strip().lower() for name in rows[0]]
-    width = len(header)
+    header, width = [name.strip().lower() for name in rows[0]], len(rows[0])
     lines = {number: row for number, row in enumerate(rows[1:], start=2) if any(map(str.strip, row))}
     cells = [row[:width] + [""] * (width - len(row)) for row in lines.values()]
     surplus = np.array([any(row[width:]) for row in lines.values()], bool)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 
-GAZE_DISTANCE_MM = 1000.0  # of the point that stands for a gaze direction
 OUTSIDE = "path leads out of the data folder"  # a reason to leave a frame out
 
 
@@ -38,7 +37,7 @@ class Person:
 
     def targets_from(self, origins_mm: NDArray) -> NDArray:
         """Return targets (n, 3): the stated ones, or points 1 m from the gaze origins (n, 3) along the gaze."""
-        return self.targets_mm if self.gaze is None else origins_mm - GAZE_DISTANCE_MM * self.gaze
+        return self.targets_mm if self.gaze is None else origins_mm - 1000 * self.gaze
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Person":
         """Return some of the frames."""
