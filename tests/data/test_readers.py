@@ -176,7 +176,7 @@ def test_a_missing_line_shifts_no_image(original: Path, tmp_path: Path) -> None:
 def test_faze_s_annotation_keeps_screens_and_names_missing_people(original: Path, tmp_path: Path) -> None:
     person = raw_data.annotation(original.parent, ["p03/day02/0003.jpg", "p03/day02/0001.jpg", "p03/../../x.jpg"])
     write_supplementary(tmp_path / "s.h5", [person, replace(person, name="p04")])
-    shutil.copytree(original, original.parent / "p05")
+    (original.parent / "p05").mkdir()
     p03, p04, p05 = (read() for read in open_mpiigaze(tmp_path, tmp_path / "s.h5").values())
     assert p03.files == person.files and p03.reasons == ["", "", "path leads out of the data folder"]
     assert p03.on_screen.tolist()[:2] == [0, 1] and np.isnan(p03.on_screen[2])

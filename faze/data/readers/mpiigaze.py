@@ -4,6 +4,7 @@ Both annotate the head pose and the gaze target in the camera frame, with the 6-
 contains the laptop's camera and screen.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from faze.base.files import reading
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers.camera import read_camera, read_mat
 from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_screen
-from faze.data.readers.supplementary import open_people
+from faze.data.readers.supplementary import open_people, read_or_explain
 
 # The columns of the annotations, counted from 0.
 FACE = {"target_px": slice(1, 3), "head_pose": slice(15, 21), "target_mm": slice(24, 27)}
@@ -29,7 +30,8 @@ def open_mpiigaze(raw: Path, supplementary: Path | None) -> People:
     names = [path.name for path in folder.glob("p*/") if re.fullmatch(r"p\d+", path.name)]
     if not names:
         raise UserError(f"{raw}: contains no folder p00, ...; set the path of this data set to the folder that does")
-    return open_people(folder, names, _read_person, supplementary)
+    read = functools.partial(read_or_explain, _read_person)  # FAZE's annotation needs no other file than the images
+    return open_people(folder, names, read, supplementary)
 
 
 def _read_person(folder: Path) -> Person:
