@@ -34,7 +34,7 @@ FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
 
 def needs_landmarks(path: Path) -> bool:
     """Return whether a manifest has no head poses."""
-    return not read_table(path).posed
+    return not read_table(path, most=2).posed
 
 
 def open_manifest(path: Path, supplementary: Path | None) -> People:

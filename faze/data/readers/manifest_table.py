@@ -6,6 +6,7 @@ line is its reason.
 
 import csv
 import difflib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,10 +74,10 @@ class Table:
             raise UserError(f"{self.path}: {self.where(row, column)}: {why}")
 
 
-def read_table(path: Path) -> Table:
-    """Read the table of a manifest, or raise a UserError with file, line, column and remedy."""
+def read_table(path: Path, most: int | None = None) -> Table:
+    """Read a table, or the first lines of a CSV file; a UserError states file, line, column and remedy."""
     with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
-        cells, surplus = (_read_parquet if path.suffix.lower() == ".parquet" else _read_csv)(path)
+        cells, surplus = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, most)
     groups = _check_header(list(cells.columns), f"{path}: line 1")
     if not len(cells):
         raise UserError(f"{path}: has a header, but no lines: add one line per frame")
@@ -103,13 +104,14 @@ def _read_parquet(path: Path) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     return cells.set_index(np.arange(len(cells)) + 2), np.zeros(len(cells), bool)
 
 
-def _read_csv(path: Path) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+def _read_csv(path: Path, most: int | None) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     """Return the cells, indexed by the numbers of their lines, and which lines have more cells than the header."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
         if not first.startswith("sep="):  # by which Excel declares the delimiter, in a line that it does not show
             file.seek(0)
-        rows = list(csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True))
+        reader = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
+        rows = list(itertools.islice(reader, most))
     if not rows:
         raise ValueError("it is empty")
     header, width = [name.strip().lower() for name in rows[0]], len(rows[0])
