@@ -14,7 +14,6 @@ import cv2
 import joblib
 
 from faze.base.code_hash import fingerprint
-from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.progress import Progress
 from faze.data.landmarks.annotation import annotate
@@ -22,7 +21,7 @@ from faze.data.landmarks.detector import open_faces
 from faze.data.readers.gazecapture import list_recordings, read_recording
 from faze.data.readers.manifest import read_manifest
 from faze.data.readers.person import Person
-from faze.data.readers.supplementary import write_supplementary
+from faze.data.readers.supplementary import read_or_explain, write_supplementary
 from faze.data.worker_processes import worker_processes
 
 
@@ -31,8 +30,6 @@ def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
     with open_faces(model, 1):
         pass  # refuse a missing model at once
     people = read_manifest(raw, posed=False) if raw.is_file() else list_recordings(raw)
-    if not people:
-        raise UserError(f"{raw}: contains no folder 00002, ...; set the path of this data set to the folder that does")
     work = out.parent / f".work.{out.name}"
     folder = work / joblib.hash((model.read_bytes(), fingerprint("faze.stages.landmarks")))
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +37,7 @@ def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
 
     def annotated() -> Iterator[Person]:
         progress = Progress("landmarks", len(people), "people")
-        read = (one if isinstance(one, Person) else read_recording(raw / one) for one in people)
+        read = (one if isinstance(one, Person) else read_or_explain(read_recording, raw / one) for one in people)
         jobs = (joblib.delayed(_annotate)(person, model, folder) for person in read)
         with worker_processes(threads, return_as="generator") as parallel:
             for done, person in enumerate(parallel(jobs), start=1):

@@ -1,11 +1,9 @@
 """Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
 
 GazeCapture annotates the dot, not the head: the head pose and the camera come from FAZE or from `faze landmarks`. Its
-own files contain each recording's split and device, and the frames on which its detectors failed. Its dots are in cm
-from the camera, right and up as the user sees it, whereas the camera faces the user.
+dots are in cm from the camera, right and up as the user sees it, whereas the camera faces the user.
 """
 
-import functools
 import json
 import re
 from pathlib import Path
@@ -16,62 +14,42 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.files import reading
-from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_screen, unreadable
-from faze.data.readers.supplementary import supplementary_people, with_supplementary
+from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_screen
+from faze.data.readers.supplementary import open_people
+from faze.data.strips import SPLITS
 
-SPLITS = ("train", "val", "test")
-_DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye", "faceGrid")
+_DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye")  # from the first of which faceGrid is derived
 
 
 def list_recordings(raw: Path) -> list[str]:
-    """List the folders NNNNN, sorted."""
-    return sorted(folder.name for folder in raw.glob("*/") if re.fullmatch(r"\d{5}", folder.name))
+    """List the folders NNNNN, sorted, or raise a UserError if there are none."""
+    names = sorted(folder.name for folder in raw.glob("*/") if re.fullmatch(r"\d{5}", folder.name))
+    if not names:
+        raise UserError(f"{raw}: contains no folder 00002, ...; set the path of this data set to the folder that does")
+    return names
 
 
 def open_gazecapture(raw: Path, supplementary: Path | None) -> People:
-    """Open a raw folder with FAZE's annotation, or that of `faze landmarks`.
-
-    Raises:
-        UserError: There is no annotation, or the folder contains no recording.
-    """
+    """Open a raw folder with FAZE's annotation, or that of `faze landmarks`; without it, raise a UserError."""
     if supplementary is None:
         raise UserError(
             f"{raw}: raw GazeCapture contains no head poses; set `supplementary` of this data set to FAZE's "
             f"supplementary HDF5, or to the one that `faze landmarks --raw {raw}` writes"
         )
-    recordings = list_recordings(raw)
-    if not recordings:
-        raise UserError(f"{raw}: contains no folder 00002, ...; set the path of this data set to the folder that does")
-    names = sorted({*recordings, *supplementary_people(supplementary)})
-    return {name: functools.partial(_read, raw, name, supplementary) for name in names}
-
-
-def _read(raw: Path, name: str, supplementary: Path) -> Person:
-    own = read_recording(raw / name)
-    return with_supplementary(own, supplementary) if own.split else own
+    return open_people(raw, list_recordings(raw), read_recording, supplementary)
 
 
 def read_recording(folder: Path) -> Person:
-    """Read a recording without cameras and head poses; a damaged one gives one reason, which names the file."""
-    try:
-        return _read_recording(folder)
-    except UserError as error:
-        return unreadable(folder.name, folder.parent, error)
-
-
-def _read_recording(folder: Path) -> Person:
+    """Read a recording without cameras and head poses; a damaged file is a UserError."""
     info = _read_json(folder, "info")
     with reading(folder / "frames.json"):
         names = [str(name) for name in _read_json(folder, "frames")]
-    count = len(names)
     with reading(folder / "info.json"):
         split, device = info["Dataset"], str(info.get("DeviceName", ""))
         if split not in SPLITS:
             raise UserError(f"{folder / 'info.json'}: Dataset is {split!r}, not one of {', '.join(SPLITS)}")
-    reasons = ["" if is_inside(name) else OUTSIDE for name in names]
+    count, reasons = len(names), ["" if is_inside(name) else OUTSIDE for name in names]
     for detection in _DETECTIONS:
-        if detection == "faceGrid" and not (folder / "faceGrid.json").exists():
-            continue  # derived from appleFace
         for row in np.flatnonzero(_read_numbers(folder, detection, count, "IsValid")[:, 0] != 1):
             reasons[row] += f", {detection}" if reasons[row] else f"IsValid 0 in {detection}"
     targets_mm, on_screen = np.full((count, 3), np.nan), None
@@ -104,7 +82,6 @@ def _read_json(folder: Path, name: str) -> Any:
 def _read_numbers(folder: Path, name: str, count: int, *keys: str) -> NDArray[np.float64]:
     """Read arrays of one number per frame as (n, keys); null becomes NaN."""
     content = _read_json(folder, name)
-    with reading(
-        folder / f"{name}.json", f"each of {', '.join(keys)} must be a list of {count} numbers, one per frame"
-    ):
+    remedy = f"each of {', '.join(keys)} must be a list of {count} numbers, one per frame"
+    with reading(folder / f"{name}.json", remedy):
         return np.array([content[key] for key in keys], np.float64).T.reshape(count, len(keys))

@@ -1,14 +1,10 @@
-"""Read a manifest: anyone's frames, described by one CSV or Parquet file with one frame a line.
-
-docs/how-to/own-frames.md describes the columns. Faults of the whole file are errors; a faulty line gives its frame a
-reason, with line and column.
-"""
+"""Read a manifest (docs/how-to/own-frames.md): anyone's frames, in one CSV or Parquet file with a line per frame."""
 
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,25 +21,19 @@ from faze.data.normalization.pose import (
     normalize_poses,
 )
 from faze.data.readers.camera import assumed_camera, read_camera
-from faze.data.readers.columns import INTRINSICS, LENS, POSE, TARGETS
-from faze.data.readers.manifest_table import Table, read_table
+from faze.data.readers.manifest_table import INTRINSICS, LENS, POSE, TARGETS, Table, read_table
 from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, lie_on_screen
 from faze.data.readers.screen import FILE, read_screen
 from faze.data.readers.supplementary import read_supplementary
+from faze.data.strips import SPLITS
 
-T = TypeVar("T")
-SPLITS = ("train", "val", "test")
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
 FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
-HEAD_MM = (100.0, 10_000.0)  # distance of a head from its camera
-_FARTHEST_MM = 1e5  # of a target
-_M_MM, _CM_MM, _FEWEST = 3.0, 30.0, 10  # targets no farther than this are in m or cm; of so many different ones
-_LENS_LENGTH = 14  # of the longest of OpenCV's lens models; zeros complete shorter ones
 
 
 def needs_landmarks(path: Path) -> bool:
     """Return whether a manifest has no head poses."""
-    return not read_table(path, most=2).columns.posed
+    return not read_table(path, most=2).posed
 
 
 def open_manifest(path: Path, supplementary: Path | None) -> People:
@@ -54,31 +44,22 @@ def open_manifest(path: Path, supplementary: Path | None) -> People:
 def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = True) -> list[Person]:
     """Read the people of a manifest, sorted by name; their frames are in the order of `session` and `time_s`.
 
-    Args:
-        path: CSV or Parquet; the paths in it are relative to its folder.
-        supplementary: HDF5 that `faze landmarks` wrote for this manifest; None if the manifest has head poses.
-        posed: False: head poses may be missing, and are then NaN.
-
-    Raises:
-        UserError: The manifest has a fault that concerns all lines, or head poses are missing or given twice.
+    Head poses come from the table, or from the HDF5 that `faze landmarks` wrote for it (`supplementary`). If `posed` is
+    False, they may be missing, and are then NaN. A UserError describes a fault that concerns all lines.
     """
     table = read_table(path)
-    if table.columns.posed and supplementary:
-        raise UserError(f"{path}: has head poses, and so has {supplementary}: remove one of them")
-    if posed and not table.columns.posed and not supplementary:
+    if posed and table.posed == (supplementary is not None):
         raise UserError(
-            f"{path}: has no head poses: add the columns {', '.join(POSE)}, or pass the annotation that `faze "
-            "landmarks` writes"
+            f"{path}: head poses must be given once: in the columns {', '.join(POSE)}, or by the annotation that "
+            "`faze landmarks` writes"
         )
-    rows_of = _rows_of_people(table)
-    everyone = _read_frames(table)
-    people = []
+    rows_of, everyone, people = _rows_of_people(table), _read_frames(table), []
     for name, rows in rows_of.items():
         person = replace(everyone[rows], name=name, split=table.texts("split", "test")[rows[0]].lower())
         if supplementary:
             _take_poses(person, read_supplementary(supplementary, name, person.folder))
         if posed:
-            _check_labels(person, table.lines[rows])
+            _check_labels(person, table.cells.index[rows])
         people.append(person)
     return people
 
@@ -86,8 +67,7 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
 def _rows_of_people(table: Table) -> dict[str, NDArray[np.int64]]:
     """Return each person's rows, in the order of session and time."""
     names, splits = pd.Series(table.texts("person")), pd.Series(table.texts("split", "test")).str.lower()
-    table.refuse(names == "", "person", "the person is missing")
-    table.refuse(names.str.contains(r"^\.|[/\0]"), "person", "a name may not begin with . or contain /")
+    table.refuse(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
     table.refuse(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
     differs = splits != splits.groupby(names).transform("first")
     table.refuse(differs, "split", "the person is in another split in an earlier line, but belongs to one")
@@ -118,26 +98,15 @@ def _read_frames(table: Table) -> Person:
     cameras, distortions = _read_cameras(table, files)
     models = table.texts("face_model", "faze")
     table.reject([model not in FACE_MODELS for model in models], "face_model", f"not one of {', '.join(FACE_MODELS)}")
+    corners_mm = np.stack([FACE_MODELS.get(model, INNER_EYE_CORNERS_14_MM) for model in models])
     targets_mm, gaze, on_screen = _read_targets(table)
-    return Person(
-        name="",
-        folder=folder,
-        poses=_read_poses(table),
-        files=files,
-        reasons=table.reasons.tolist(),
-        cameras=cameras,
-        distortions=distortions,
-        targets_mm=targets_mm,
-        gaze=gaze,
-        corners_mm=np.stack([FACE_MODELS.get(model, INNER_EYE_CORNERS_14_MM) for model in models]),
-        on_screen=on_screen,
-        source="assumed_camera" if table.columns.camera == "hfov_deg" else "annotated",
-    )
+    poses = _read_poses(table)
+    source = "assumed_camera" if table.camera == "hfov_deg" else "annotated"
+    arrays = (cameras, distortions, poses, targets_mm, gaze, corners_mm, on_screen)
+    return Person("", folder, files, table.reasons.tolist(), *arrays, source=source)
 
 
-def _each_file(
-    table: Table, column: str, default: str, read: Callable[[Path], T]
-) -> Iterator[tuple[NDArray[np.bool_], T]]:
+def _each_file(table: Table, column: str, default: str, read: Callable[[Path], Any]) -> Iterator[tuple[NDArray, Any]]:
     """Yield the content of each file that a column names, with its rows; reject the rows of one that cannot be read."""
     names = table.texts(column, default)
     for name in sorted(set(names)):
@@ -153,12 +122,13 @@ def _each_file(
 
 def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
     """Return the camera matrix (N, 3, 3) and distortion (N, d) of each line."""
-    if table.columns.camera == "columns":
+    if table.camera == "columns":
         table.reject(table.numbers("fx_px", "fy_px").min(axis=1) <= 0, "", "a focal length must be positive")
         lens = [name for name in (*LENS, "k3") if name in table.cells]
         return camera_matrices(table.numbers(*INTRINSICS)), table.numbers(*lens) if lens else np.zeros((len(files), 5))
-    matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), _LENS_LENGTH))
-    if table.columns.camera == "hfov_deg":
+    # Zeros complete the coefficients to the 14 of the longest of OpenCV's lens models.
+    matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), 14))
+    if table.camera == "hfov_deg":
         least, most = FIELD_OF_VIEW_DEG
         angles = table.cells["hfov_deg"].to_numpy()
         outside = (angles < least) | (angles > most)
@@ -184,58 +154,51 @@ def _sizes(table: Table, files: list[str], rows: NDArray[np.bool_]) -> Iterator[
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
     """Explain that frames have another width and height than those of the calibration."""
-    return (
-        f"the lens was calibrated with {calibrated[0]} x {calibrated[1]} px, but the frame has {size[0]} x {size[1]}: "
-        "calibrate with frames of this size"
-    )
+    was, has = (f"{width} x {height}" for width, height in (calibrated, size))
+    return f"the lens was calibrated with {was} px, but the frame has {has}: calibrate with frames of this size"
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
     """Return head poses (N, 6), NaN if the manifest has none; refuse degrees, and reject impossible distances."""
-    if not table.columns.posed:
-        return np.full((len(table.lines), 6), np.nan)
+    if not table.posed:
+        return np.full((len(table.cells), 6), np.nan)
     poses = table.numbers(*POSE)
     turned = np.linalg.norm(poses[:, :3], axis=1) > 2 * np.pi
     table.refuse(turned, POSE[0], "turns the head by more than a full turn: write a rotation vector in radians")
     distance_mm = np.linalg.norm(poses[:, 3:], axis=1)
-    for unit, least, most in (("m", 0, 10), ("cm", 10, HEAD_MM[0]), ("µm", HEAD_MM[1], np.inf)):
-        within = (distance_mm >= least) & (distance_mm < most)
-        table.reject(within, POSE[5], f"the head is not {HEAD_MM[0]:g} to {HEAD_MM[1]:g} mm away: is it in {unit}?")
+    outside = (distance_mm < 100) | (distance_mm > 10_000)
+    table.reject(outside, POSE[5], "the head is not 100 to 10000 mm away: write the position in mm")
     return poses
 
 
 def _read_targets(table: Table) -> tuple[NDArray, NDArray | None, NDArray | None]:
     """Return targets (N, 3) in mm or NaN, gaze vectors (N, 3) or None, and whether targets are on their screen."""
-    names = TARGETS[table.columns.target]
-    values = table.numbers(*names)
-    targets_mm, on_screen = np.full((len(values), 3), np.nan), np.full(len(values), np.nan)
-    if table.columns.target == "mm":
+    unit = table.target
+    values = table.numbers(*TARGETS[unit])
+    if unit == "mm":
         _check_targets_mm(table, values)
         return values, None, None
-    if table.columns.target == "px":
+    targets_mm, on_screen = np.full((len(values), 3), np.nan), np.full(len(values), np.nan)
+    if unit == "px":
         for rows, screen in _each_file(table, "screen", FILE, read_screen):
             targets_mm[rows] = screen.to_mm(values[rows])
             on_screen[rows] = lie_on_screen(values[rows], screen.size_px)
         return targets_mm, None, on_screen
-    if table.columns.target == "deg":
+    if unit == "deg":
         values = np.radians(values)
-    for name, angles, most in zip(names, values.T, (np.pi / 2, np.pi), strict=True):
-        table.refuse(np.abs(angles) > most + 1e-6, name, "too large: call a column in degrees gaze_..._deg")
+    for name, angles in zip(TARGETS[unit], values.T, strict=True):
+        table.refuse(np.abs(angles) > np.pi + 1e-6, name, "too large: call a column in degrees gaze_..._deg")
     return targets_mm, vector_from_pitchyaw(values), None
 
 
 def _check_targets_mm(table: Table, targets_mm: NDArray) -> None:
     """Refuse a table whose targets (N, 3) are in m or cm instead of mm."""
     distances = np.linalg.norm(targets_mm, axis=1)
-    table.refuse(distances > _FARTHEST_MM, TARGETS["mm"][0], "the target is more than 100 m away: write it in mm")
     farthest = np.nanmax(distances, initial=0)
-    several = len(np.unique(targets_mm[np.isfinite(distances)], axis=0)) >= _FEWEST
-    if 0 < farthest < _M_MM or (0 < farthest < _CM_MM and several):
-        unit, factor = ("m", 1000) if farthest < _M_MM else ("cm", 10)
-        raise UserError(
-            f"{table.path}: the farthest gaze target is {farthest:.2g} mm from the camera: the targets seem to be in "
-            f"{unit}; multiply them by {factor}"
-        )
+    several = len(np.unique(targets_mm[np.isfinite(distances)], axis=0)) >= 10
+    if 0 < farthest < 3 or (several and 0 < farthest < 30):
+        near = f"the farthest gaze target is {farthest:.2g} mm from the camera"
+        raise UserError(f"{table.path}: {near}: the targets seem to be in cm or m; write them in mm")
 
 
 def _take_poses(person: Person, found: Person) -> None:
@@ -254,11 +217,11 @@ def _take_poses(person: Person, found: Person) -> None:
         person.reasons[row] = person.reasons[row] or why
 
 
-def _check_labels(person: Person, lines: NDArray[np.int64]) -> None:
+def _check_labels(person: Person, lines: pd.Index) -> None:
     """Complete the targets, and reject frames whose labels cannot be true."""
-    rotations, translations_mm = person.poses[:, :3], person.poses[:, 3:]
-    person.targets_mm = person.targets_from(gaze_origins_mm(rotations, translations_mm, person.corners_mm))
-    _, faults = normalize_poses(rotations, translations_mm, person.corners_mm, person.targets_mm)
-    for row, line in enumerate(lines):
-        if not person.reasons[row] and faults[row]:
-            person.reasons[row] = f"line {line}: {faults[row]}"
+    pose = person.poses[:, :3], person.poses[:, 3:], person.corners_mm
+    person.targets_mm = person.targets_from(gaze_origins_mm(*pose))
+    _, faults = normalize_poses(*pose, person.targets_mm)
+    for row, fault in enumerate(faults):
+        if not person.reasons[row] and fault:
+            person.reasons[row] = f"line {lines[row]}: {fault}"

@@ -1,11 +1,13 @@
-"""Read the table of a manifest: CSV as spreadsheets write it, or Parquet.
+"""Read the table of a manifest (docs/how-to/own-frames.md): CSV as spreadsheets write it, or Parquet.
 
 Lines are counted as a spreadsheet shows them: the header is line 1. Faults of the whole file are errors; a fault of a
 line is its reason.
 """
 
 import csv
+import difflib
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +17,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
 from faze.base.files import reading
-from faze.data.readers.columns import NUMBERS, Columns, check_header
 
 SUFFIXES = (".csv", ".tsv", ".parquet")  # of a manifest
-_DELIMITERS = ",;\t"
+INTRINSICS = ("fx_px", "fy_px", "cx_px", "cy_px")
+LENS = ("k1", "k2", "p1", "p2")  # k3 may follow
+POSE = ("head_rx", "head_ry", "head_rz", "head_x_mm", "head_y_mm", "head_z_mm")
+# The camera and the target are each described by exactly one of these groups of columns.
+CAMERAS: Mapping[str, Sequence[str]] = {"file": ("camera",), "columns": INTRINSICS, "hfov_deg": ("hfov_deg",)}
+TARGETS: Mapping[str, Sequence[str]] = {
+    "mm": ("target_x_mm", "target_y_mm", "target_z_mm"),
+    "px": ("target_x_px", "target_y_px"),
+    "rad": ("gaze_pitch_rad", "gaze_yaw_rad"),
+    "deg": ("gaze_pitch_deg", "gaze_yaw_deg"),
+}
+TEXTS = ("image", "person", "split", "camera", "screen", "face_model", "session", "time_s")
+NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *(name for names in TARGETS.values() for name in names), *POSE)
+KNOWN = (*TEXTS, *NUMBERS)
 
 
 @dataclass(eq=False)
@@ -26,10 +40,15 @@ class Table:
     """The N lines of a manifest."""
 
     path: Path
-    columns: Columns
-    cells: pd.DataFrame  # texts; float64 where a column contains numbers, and NaN where a cell contains none
-    lines: NDArray[np.int64]  # (N,)
+    cells: pd.DataFrame  # indexed by the number of the line; texts, or float64: NaN where a cell contains no number
     reasons: NDArray[np.object_]  # (N,) why a line cannot be used; "": it can
+    camera: str  # key of CAMERAS
+    target: str  # key of TARGETS
+
+    @property
+    def posed(self) -> bool:
+        """Whether the table states head poses."""
+        return POSE[0] in self.cells
 
     def numbers(self, *names: str) -> NDArray[np.float64]:
         """Return columns of numbers as (N, columns)."""
@@ -37,13 +56,12 @@ class Table:
 
     def texts(self, name: str, default: str = "") -> NDArray[np.object_]:
         """Return a column of texts (N,), which is optional."""
-        empty = np.full(len(self.lines), default, object)
-        return self.cells[name].to_numpy(object) if name in self.cells else empty
+        return self.cells.get(name, pd.Series(default, self.cells.index)).to_numpy(object)
 
     def where(self, row: int, column: str) -> str:
         """Describe a cell, or a line if the column is ""."""
         shown = f", column {column} is {str(self.cells[column].iloc[row])[:40]!r}" if column else ""
-        return f"line {self.lines[row]}{shown}"
+        return f"line {self.cells.index[row]}{shown}"
 
     def reject(self, rows: ArrayLike, column: str, why: str) -> None:
         """Add a reason to the selected lines, (N,) bool, unless they have one."""
@@ -57,24 +75,26 @@ class Table:
 
 
 def read_table(path: Path, most: int | None = None) -> Table:
-    """Read the table of a manifest, or its first lines.
-
-    Raises:
-        UserError: The file is missing, is not CSV in UTF-8 or Parquet, contains no lines, or its columns are incomplete
-            or ambiguous; the message contains file, line, column and remedy.
-    """
+    """Read a table, or the first lines of a CSV file; a UserError states file, line, column and remedy."""
     with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
         cells, surplus = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, most)
-    columns = check_header(list(cells.columns), f"{path}: line 1")
+    groups = _check_header(list(cells.columns), f"{path}: line 1")
     if not len(cells):
         raise UserError(f"{path}: has a header, but no lines: add one line per frame")
-    cells = cells[list(columns.used)].astype("string").fillna("").apply(lambda column: column.str.strip())
-    table = Table(path, columns, cells.astype(object), cells.index.to_numpy(), np.full(len(cells), "", object))
+    cells = cells.loc[:, cells.columns.isin(KNOWN)].astype("string").fillna("")
+    cells = cells.apply(lambda column: column.str.strip())
+    table = Table(path, cells.astype(object), np.full(len(cells), "", object), *groups)
     table.reject(surplus, "", "has more cells than line 1 has columns")
-    numbers = [name for name in columns.used if name in NUMBERS]
-    decimal = _decimal_mark(cells[numbers])
+    numbers = [name for name in cells if name in NUMBERS]
+    characters = set("".join(cells[numbers].to_numpy().ravel()))
+    decimal = "," if "," in characters and "." not in characters else "."  # a comma in some languages' spreadsheets
     for name in numbers:
-        _convert(table, name, decimal)
+        texts = table.cells[name]
+        values = pd.to_numeric(texts.str.replace(decimal, "."), errors="coerce").to_numpy(float)
+        finite = np.isfinite(values)
+        table.reject(~finite & texts.str.contains(","), name, "write a decimal point, and no thousands separator")
+        table.reject(~finite, name, "not a finite number")
+        table.cells[name] = np.where(finite, values, np.nan)
     return table
 
 
@@ -90,31 +110,49 @@ def _read_csv(path: Path, most: int | None) -> tuple[pd.DataFrame, NDArray[np.bo
         first = file.readline()
         if not first.startswith("sep="):  # by which Excel declares the delimiter, in a line that it does not show
             file.seek(0)
-        delimiter = max(_DELIMITERS, key=first.count)
-        rows = list(itertools.islice(csv.reader(file, delimiter=delimiter, strict=True), most))
+        reader = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
+        rows = list(itertools.islice(reader, most))
     if not rows:
         raise ValueError("it is empty")
-    width = len(rows[0])
+    header, width = [name.strip().lower() for name in rows[0]], len(rows[0])
     lines = {number: row for number, row in enumerate(rows[1:], start=2) if any(map(str.strip, row))}
     cells = [row[:width] + [""] * (width - len(row)) for row in lines.values()]
-    header = [name.strip().lower() for name in rows[0]]
     surplus = np.array([any(row[width:]) for row in lines.values()], bool)
     return pd.DataFrame(cells, list(lines), header, dtype=str), surplus
 
 
-def _decimal_mark(numbers: pd.DataFrame) -> str:
-    """Return a comma if numbers contain commas and no points, as spreadsheets write them in some languages."""
-    has_commas, has_points = (
-        any(numbers[name].str.contains(mark, regex=False).any() for name in numbers) for mark in (",", ".")
-    )
-    return "," if has_commas and not has_points else "."
+def _check_header(header: Sequence[str], where: str) -> tuple[str, str]:
+    """Check names of columns, in lower case; return the keys of the table's groups in CAMERAS and in TARGETS.
+
+    A UserError says where a column is missing, is unknown or occurs twice.
+    """
+    for name in header:
+        if name in KNOWN and header.count(name) > 1:
+            raise UserError(f"{where}: two columns are called {name!r}: rename or remove one of them")
+        alike = difflib.get_close_matches(name, set(KNOWN) - set(header), 1, 0.8)
+        if name not in KNOWN and alike and alike[0] not in name.split("_"):  # camera_id is no camera
+            raise UserError(
+                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If so, convert the values if necessary, "
+                "and rename it; if not, choose another name"
+            )
+    for name in ("image", "person"):
+        if name not in header:
+            raise UserError(f"{where}: has no column {name!r}; the columns are {', '.join(header)[:300]}")
+    camera = _find_group(header, CAMERAS, "the camera", where)
+    target = _find_group(header, TARGETS, "the gaze target", where)
+    for names in (CAMERAS[camera], TARGETS[target], LENS, POSE):
+        missing = [name for name in names if name not in header]
+        if 0 < len(missing) < len(names):
+            raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
+    if LENS[0] in header and camera != "columns":
+        raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
+    return camera, target
 
 
-def _convert(table: Table, name: str, decimal: str) -> None:
-    """Convert a column to numbers; a cell without a finite number is a fault of its line."""
-    texts = table.cells[name]
-    values = pd.to_numeric(texts.str.replace(decimal, "."), errors="coerce").to_numpy(float)
-    finite = np.isfinite(values)
-    table.reject(~finite & texts.str.contains(","), name, "write a decimal point, and no thousands separator")
-    table.reject(~finite, name, "not a finite number")
-    table.cells[name] = np.where(finite, values, np.nan)
+def _find_group(header: Sequence[str], groups: Mapping[str, Sequence[str]], what: str, where: str) -> str:
+    """Return the key of the only group that has columns in the header."""
+    found = [key for key, names in groups.items() if set(names) & set(header)]
+    if len(found) != 1:
+        choices = "; or ".join(", ".join(names) for names in groups.values())
+        raise UserError(f"{where}: has {len(found)} descriptions of {what}, but needs one of {choices}")
+    return found[0]

@@ -9,20 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 
-GAZE_DISTANCE_MM = 1000.0  # of the point that stands for a gaze direction
 OUTSIDE = "path leads out of the data folder"  # a reason to leave a frame out
 
 
 @dataclass(eq=False)
 class Person:
-    """The n annotated frames of one person; what is unknown is NaN.
-
-    A person whose files are missing or damaged has one row, with an empty file name and the reason.
-    """
+    """The n annotated frames of one person; what is unknown is NaN."""
 
     name: str
     folder: Path  # to which the files are relative
@@ -41,19 +37,16 @@ class Person:
 
     def targets_from(self, origins_mm: NDArray) -> NDArray:
         """Return targets (n, 3): the stated ones, or points 1 m from the gaze origins (n, 3) along the gaze."""
-        return self.targets_mm if self.gaze is None else origins_mm - GAZE_DISTANCE_MM * self.gaze
+        return self.targets_mm if self.gaze is None else origins_mm - 1000 * self.gaze
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Person":
         """Return some of the frames."""
-        chosen = {}
-        for name in ("files", "reasons", "cameras", "distortions", "poses", "targets_mm", "gaze", "on_screen"):
-            value = getattr(self, name)
-            if isinstance(value, list):
-                chosen[name] = np.array(value, object)[rows].tolist()
-            elif value is not None:
-                chosen[name] = value[rows]
-        corners_mm = self.corners_mm if self.corners_mm.ndim == 2 else self.corners_mm[rows]
-        return replace(self, **chosen, corners_mm=corners_mm)
+        names = ["cameras", "distortions", "poses", "targets_mm", "gaze", "on_screen"]
+        if self.corners_mm.ndim == 3:
+            names.append("corners_mm")
+        arrays = {name: getattr(self, name)[rows] for name in names if getattr(self, name) is not None}
+        files, reasons = (np.array(texts, object)[rows].tolist() for texts in (self.files, self.reasons))
+        return replace(self, files=files, reasons=reasons, **arrays)
 
 
 # The people of a data set by name, sorted; each is read when its function is called.
@@ -61,7 +54,7 @@ People = Mapping[str, Callable[[], Person]]
 
 
 def unreadable(name: str, folder: Path, reason: object) -> Person:
-    """Return a person of whom no frame can be read."""
+    """Return a person of whom no frame can be read: one row, with an empty file name and the reason."""
     nothing = np.full((1, 6), np.nan)
     return Person(name, folder, [""], [str(reason)], np.full((1, 3, 3), np.nan), nothing, nothing, nothing[:, :3])
 
@@ -74,15 +67,12 @@ def is_inside(file_name: str) -> bool:
 
 def camera_matrices(fx_fy_cx_cy: NDArray) -> NDArray:
     """Return camera matrices (n, 3, 3) of intrinsics (n, 4)."""
-    matrices = np.zeros((len(fx_fy_cx_cy), 3, 3))
+    matrices = np.tile(np.eye(3), (len(fx_fy_cx_cy), 1, 1))
     matrices[:, [0, 1, 0, 1], [0, 1, 2, 2]] = fx_fy_cx_cy
-    matrices[:, 2, 2] = 1
     return matrices
 
 
-def lie_on_screen(targets: NDArray, sizes: ArrayLike) -> NDArray:
+def lie_on_screen(targets: NDArray, sizes: NDArray) -> NDArray:
     """Return 1 or 0 for targets (n, 2) on or off a screen of a size (2,) or (n, 2); NaN where one is unknown."""
-    sizes = np.broadcast_to(np.asarray(sizes, float), targets.shape)
     is_on = ((targets >= 0) & (targets <= sizes)).all(axis=1)
-    known = np.isfinite(targets).all(axis=1) & np.isfinite(sizes).all(axis=1)
-    return np.where(known, is_on, np.nan)
+    return np.where(np.isfinite(targets + sizes).all(axis=1), is_on, np.nan)

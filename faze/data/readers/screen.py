@@ -1,12 +1,7 @@
 """The screen of a manifest, and its pose towards the camera: converts targets from px to mm.
 
-The camera faces the user, so the user sees the x axis of the camera frame point to the left:
-
-    as the user sees it            in the camera frame, by default
-
-    (0, 0) ----> x_px              top_left_mm = (+, +, 0): left of the camera as the user sees it, and below it
-      |                            x_px grows along -x
-      v  y_px                      y_px grows along +y
+The camera faces the user, who sees the x axis of the camera frame point to the left: on a screen without rotation, x_px
+grows along -x, and y_px along +y. docs/how-to/own-frames.md has a drawing.
 """
 
 from dataclasses import dataclass
@@ -22,9 +17,6 @@ from faze.data.readers.camera import read_small_yaml
 
 FILE = "screen.yaml"
 _KEYS = ("width_mm", "height_mm", "width_px", "height_px", "top_left_mm", "rotation_deg")
-_SIDE_MM = (40.0, 4000.0)  # sides of a phone and of a projection
-_SQUARE = 1.3  # largest ratio of a pixel's sides
-_FARTHEST_MM = 5000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,28 +44,21 @@ class Screen:
 
 
 def read_screen(path: Path) -> Screen:
-    """Read a screen.yaml; `rotation_deg`, about x, then y, then z of the camera frame, is optional.
-
-    Raises:
-        UserError: The file is missing, lacks a key, or describes no screen; the message names file, key and remedy.
-    """
+    """Read a screen.yaml, or raise a UserError; `rotation_deg`, about x, then y, then z, is optional."""
     content = {"rotation_deg": [0, 0, 0]} | read_small_yaml(path)
     if set(content) != set(_KEYS):
-        wrong = ", ".join(map(str, sorted(set(content) ^ set(_KEYS), key=str)))
+        wrong = ", ".join(sorted(map(str, set(content) ^ set(_KEYS))))
         raise UserError(f"{path}: lacks or does not know {wrong}: the keys are {', '.join(_KEYS)}")
     with reading(path, "each key must be a number, and top_left_mm and rotation_deg lists of three"):
         size_mm, size_px = np.array([content[key] for key in _KEYS[:4]], float).reshape(2, 2)
         top_left_mm, rotation_deg = np.array([content[key] for key in _KEYS[4:]], float).reshape(2, 3)
-    if (size_mm < _SIDE_MM[0]).any() or (size_mm > _SIDE_MM[1]).any():
+    if not (min(size_mm) >= 40 and max(size_mm) <= 4000):  # sides of a phone and of a projection
         raise UserError(f"{path}: width_mm and height_mm must be those of the lit area, in mm")
-    if not (size_px >= 1).all():
-        raise UserError(f"{path}: width_px and height_px must be at least 1")
-    pixel_mm = size_mm / size_px
-    if not max(pixel_mm) <= _SQUARE * min(pixel_mm):
-        shown = f"{pixel_mm[0]:.3g} x {pixel_mm[1]:.3g} mm"
-        raise UserError(f"{path}: a pixel would have {shown}, which is not square: are width and height exchanged?")
-    if not np.linalg.norm(top_left_mm) <= _FARTHEST_MM:
-        raise UserError(f"{path}: top_left_mm is more than {_FARTHEST_MM / 1000:g} m from the camera: write it in mm")
+    sides = size_mm * size_px[::-1]  # of a pixel, in a common unit
+    if not 0 < max(sides) <= 1.3 * min(sides):
+        raise UserError(f"{path}: width_px and height_px give pixels that are not square: are they exchanged?")
+    if not np.linalg.norm(top_left_mm) <= 5000:
+        raise UserError(f"{path}: top_left_mm is more than 5 m from the camera: write it in mm")
     about_x, about_y, about_z = (cv2.Rodrigues(axis)[0] for axis in np.diag(np.radians(rotation_deg)))
     axes = np.array([[-1.0, 0, 0], [0, 1.0, 0]]) @ (about_z @ about_y @ about_x).T
     return Screen(size_mm, size_px, top_left_mm, axes)

@@ -5,8 +5,9 @@ head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). 
 why a frame has no label, and the attribute label_source.
 """
 
+import functools
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +16,60 @@ import numpy as np
 
 from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
-from faze.data.readers.person import OUTSIDE, Person, camera_matrices, is_inside, unreadable
+from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, unreadable
 
 _REMEDY = "download it again, or make it with `faze landmarks`"
 
 
-def supplementary_people(path: Path) -> list[str]:
-    """List the people of a supplementary file, sorted."""
+def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person], supplementary: Path | None) -> People:
+    """Return the people whose folders are in `raw`, as FAZE annotates them, or as `read` reads each of the folders."""
+    if supplementary is not None:
+        read = functools.partial(_read_both, read=read, supplementary=supplementary)
+        with reading(supplementary, _REMEDY), h5py.File(supplementary) as file:
+            names = {*names, *file}
+    return {name: functools.partial(read_or_explain, read, raw / name) for name in sorted(names)}
+
+
+def read_or_explain(read: Callable[[Path], Person], folder: Path) -> Person:
+    """Read a person's folder; a missing or damaged file is the reason of the person's only row."""
+    try:
+        return read(folder)
+    except UserError as error:
+        return unreadable(folder.name, folder.parent, error)
+
+
+def _read_both(folder: Path, read: Callable[[Path], Person], supplementary: Path) -> Person:
+    """Read a person's frames as FAZE annotates them, with the split, device, screen and reasons of the data set."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder.name}")
+    own, found = read(folder), read_supplementary(supplementary, folder.name, folder.parent)
+    rows = {file: row for row, file in enumerate(own.files)}
+    at = np.array([rows.get(file, -1) for file in found.files], int)  # -1: only FAZE lists the frame
+    for row, reason in enumerate(np.array([*own.reasons, ""])[at]):
+        found.reasons[row] = found.reasons[row] or str(reason)
+    on_screen = None if own.on_screen is None else np.append(own.on_screen, np.nan)[at]
+    return replace(found, on_screen=on_screen, split=own.split, device=own.device)
+
+
+def read_supplementary(path: Path, name: str, folder: Path) -> Person:
+    """Read one person's annotation, or raise a UserError: an array is missing or has another shape."""
     with reading(path, _REMEDY), h5py.File(path) as file:
-        return sorted(file)
+        if name not in file:
+            return unreadable(name, folder, "not in the supplementary annotation")
+        group = file[name]
+        files = [file.decode() for file in group["file_name"]]
+        reasons = [reason.decode() for reason in group.get("reason", [b""] * len(files))]
+        return Person(
+            name,
+            folder,
+            files,
+            [reason or OUTSIDE * (not is_inside(file)) for reason, file in zip(reasons, files, strict=True)],
+            cameras=camera_matrices(group["camera_parameters"][:].reshape(len(files), 4)),
+            distortions=group["distortion_parameters"][:].astype(float),
+            poses=group["head_pose"][:].astype(float).reshape(len(files), 6),
+            targets_mm=group["3d_gaze_target"][:].astype(float).reshape(len(files), 3),
+            source=str(group.attrs.get("label_source", "supplementary")),
+        )
 
 
 def write_supplementary(path: Path, people: Iterable[Person]) -> None:
@@ -42,46 +87,3 @@ def write_supplementary(path: Path, people: Iterable[Person]) -> None:
             group.attrs["label_source"] = person.source
     with whole_file(path) as temporary:
         temporary.write_bytes(content.getbuffer())
-
-
-def read_supplementary(path: Path, name: str, folder: Path) -> Person:
-    """Read one person's annotation.
-
-    Raises:
-        UserError: An array is missing or has another shape.
-    """
-    with reading(path, _REMEDY), h5py.File(path) as file:
-        if name not in file:
-            return unreadable(name, folder, "not in the supplementary annotation")
-        group = file[name]
-        files = [file.decode() for file in group["file_name"]]
-        reasons = [reason.decode() for reason in group["reason"]] if "reason" in group else [""] * len(files)
-        count, lenses = len(files), group["distortion_parameters"][:]
-        return Person(
-            name,
-            folder,
-            files,
-            [reason or OUTSIDE * (not is_inside(file)) for reason, file in zip(reasons, files, strict=True)],
-            cameras=camera_matrices(group["camera_parameters"][:].reshape(count, 4)),
-            distortions=lenses.astype(float).reshape(count, lenses.shape[1]),
-            poses=group["head_pose"][:].astype(float).reshape(count, 6),
-            targets_mm=group["3d_gaze_target"][:].astype(float).reshape(count, 3),
-            corners_mm=INNER_EYE_CORNERS_14_MM,
-            source=str(group.attrs.get("label_source", "supplementary")),
-        )
-
-
-def with_supplementary(own: Person, path: Path) -> Person:
-    """Return a person's frames as FAZE annotates them, with the split, device, screen and reasons of the data set."""
-    if not (own.folder / own.name).is_dir():
-        return unreadable(own.name, own.folder, f"no folder {own.name}")
-    try:
-        found = read_supplementary(path, own.name, own.folder)
-    except UserError as error:
-        return unreadable(own.name, own.folder, error)
-    rows = {file: row for row, file in enumerate(own.files)}
-    at = np.array([rows.get(file, -1) for file in found.files], int)  # -1: only FAZE lists the frame
-    for row, reason in enumerate(np.array([*own.reasons, ""])[at]):
-        found.reasons[row] = found.reasons[row] or str(reason)
-    on_screen = None if own.on_screen is None else np.append(own.on_screen, np.nan)[at]
-    return replace(found, on_screen=on_screen, split=own.split, device=own.device)
