@@ -84,7 +84,7 @@ def from_codes(
 ) -> PersonalEstimator:
     """Calibrate on a person's first entries in a store of codes."""
     check_shots(learned, shots)
-    codes = CodeStore(path, default_split="test")
+    codes = CodeStore(path)
     if learned is not None:
         learned.check_codes(codes.checkpoint, path)
     read = read_person(codes, choose_person(codes.persons(), path, person))

@@ -1,7 +1,4 @@
-"""The store of codes, which the encoder computes from each strip: one group per person (docs/reference/formats.md).
-
-The released code's files, which have no attributes, can be read too.
-"""
+"""The store of codes, which the encoder computes from each strip: one group per person (docs/reference/formats.md)."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -12,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.files import reading, whole_file
-from faze.data.strips import UNKNOWN_SOURCE, text
+from faze.data.strips import UNKNOWN_SOURCE
 
 GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
 
@@ -41,17 +38,15 @@ def write_codes(
 
 
 class CodeStore:
-    """A store of codes, ours or the released code's; codes[person] reads one person's arrays."""
+    """A store of codes; codes[person] reads one person's arrays."""
 
-    def __init__(self, path: Path, default_split: str = "train") -> None:
-        """Read the attributes; people without a split are in `default_split`."""
+    def __init__(self, path: Path) -> None:
         self._path = path
         with reading(path), h5py.File(path, locking=False) as file:
-            self.dataset = text(file.attrs, "dataset", path.stem)
-            self.pixel_source = text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
-            self.checkpoint = text(file.attrs, "checkpoint", "")
+            self.dataset, self.pixel_source = file.attrs["dataset"], file.attrs["pixel_source"]
+            self.checkpoint = file.attrs["checkpoint"]
             self.gaze_head = {name: file.attrs[name] for name in GAZE_HEAD if name in file.attrs}
-            self._splits = {name: text(file[name].attrs, "split", default_split) for name in sorted(file)}
+            self._splits = {name: file[name].attrs["split"] for name in sorted(file)}
 
     def persons(self, split: str | None = None) -> list[str]:
         """List the people in one split, or in all splits, in sorted order."""

@@ -14,11 +14,7 @@ from faze.base.errors import UserError
 
 @contextlib.contextmanager
 def worker_processes(count: int, **options: object) -> Iterator[Parallel]:
-    """Open `joblib.Parallel` with as many processes, which do not outlive this one.
-
-    Raises:
-        UserError: A process was killed, for instance because memory was short.
-    """
+    """Open `joblib.Parallel` with as many processes; raise UserError if one of them is killed."""
     try:
         yield Parallel(count, initializer=_end_with, initargs=(os.getpid(),), **options)
     except BrokenProcessPool:
@@ -27,7 +23,7 @@ def worker_processes(count: int, **options: object) -> Iterator[Parallel]:
 
 
 def _end_with(parent: int) -> None:
-    """Watch the parent process; an idle worker would otherwise wait for its next job forever."""
+    """Watch the parent process; an idle worker would otherwise wait minutes for its next job."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -71,7 +71,7 @@ def pixel_checks(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
 
 
 def _checks_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tested: pd.Series) -> list[dict]:
-    codes = CodeStore(ablation.paths.codes(tier, seed, dataset), default_split="test")
+    codes = CodeStore(ablation.paths.codes(tier, seed, dataset))
     errors: dict[str, list[float]] = {name: [] for name in CHECKS}
     for person in tested.index:
         arrays = codes[str(person)]
@@ -104,7 +104,7 @@ def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
         names = sorted(set(persons.loc[persons["dataset"] == dataset, "person"]))
         found = []
         for seed in ablation.seeds:
-            store = CodeStore(ablation.paths.codes(ablation.tiers[0], seed, dataset), default_split="test")
+            store = CodeStore(ablation.paths.codes(ablation.tiers[0], seed, dataset))
             found += [residual_squares(store[name]) for name in names]
         finite = [squares for squares in found if np.isfinite(squares).all()]
         squares = np.mean(finite, axis=0) if finite else np.full(len(COMPONENTS), np.nan)

@@ -161,7 +161,7 @@ def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
 def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
     """Open the first run's codes for each data set."""
     run = next(ablation.runs())
-    return {name: CodeStore(ablation.paths.codes(*run, name), default_split="test") for name in ablation.datasets}
+    return {name: CodeStore(ablation.paths.codes(*run, name)) for name in ablation.datasets}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
