@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import h5py
-import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.files import reading, whole_file
@@ -26,13 +25,11 @@ def write_codes(
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         file.attrs.update({"dataset": dataset, "pixel_source": pixel_source, "checkpoint": checkpoint})
-        for name, array in (gaze_head or {}).items():
-            file.attrs[name] = np.asarray(array, np.float32)
+        file.attrs.update(gaze_head or {})
         for person, split, arrays in persons:
             group = file.create_group(person)
             group.attrs["split"] = split
-            for name, array in arrays.items():
-                group[name] = np.asarray(array, np.float32)
+            group.update(arrays)
     with whole_file(path) as temporary:
         temporary.write_bytes(content.getbuffer())
 
@@ -46,15 +43,11 @@ class CodeStore:
             self.dataset, self.pixel_source = file.attrs["dataset"], file.attrs["pixel_source"]
             self.checkpoint = file.attrs["checkpoint"]
             self.gaze_head = {name: file.attrs[name] for name in GAZE_HEAD if name in file.attrs}
-            self._splits = {name: file[name].attrs["split"] for name in sorted(file)}
+            self.splits = {name: file[name].attrs["split"] for name in sorted(file)}
 
     def persons(self, split: str | None = None) -> list[str]:
         """List the people in one split, or in all splits, in sorted order."""
-        return [name for name, of_person in self._splits.items() if split in (None, of_person)]
-
-    def split(self, person: str) -> str:
-        """Return a person's split."""
-        return self._splits[person]
+        return [name for name, of_person in self.splits.items() if split in (None, of_person)]
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with h5py.File(self._path, locking=False) as file:

@@ -3,7 +3,6 @@
 Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. Indices count all people's strips in turn.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,8 +23,8 @@ Batch = dict[str, Tensor]
 class PairIndices:
     """Item `step` contains a process's pairs for that step: `person`, `index_a` and `index_b`, each (B,) int64.
 
-    In an epoch, every entry is member a once, in random order; member b is drawn uniformly from the person's other
-    entries. Every person has at least 2. Each process has a contiguous share of every global batch, its `rows`.
+    In an epoch, every strip is member a once, in random order; member b is drawn uniformly from the person's other
+    ones, of which there is at least one. Each process has a contiguous share of every global batch, its `rows`.
     """
 
     def __init__(self, counts: Sequence[int], seed: int, global_batch: int, rank: int = 0, processes: int = 1) -> None:
@@ -59,6 +58,7 @@ class People:
     """Strips and labels of some people, one person after the other, at the network's size."""
 
     persons: list[StoredPerson]
+    labels: Tensor  # (N, 4) float32 rad, on the device of the strips
     strips: FileStrips | Tensor  # in a file, or all (N, H, W, 3) uint8 in memory or on a device
     size: tuple[int, int]  # H, W
 
@@ -70,18 +70,12 @@ class People:
     @property
     def nbytes(self) -> int:
         """Total size of all strips, in bytes."""
-        return sum(self.counts) * 3 * self.size[0] * self.size[1]
+        return len(self.labels) * 3 * self.size[0] * self.size[1]
 
     @property
     def cached(self) -> bool:
         """Whether all strips are in one tensor, in memory or on a device."""
         return isinstance(self.strips, Tensor)
-
-    @functools.cached_property
-    def labels(self) -> Tensor:
-        """Labels of all strips, (N, 4) float32 rad, on the device of the strips."""
-        labels = torch.from_numpy(np.concatenate([person.labels for person in self.persons]))
-        return labels.to(self.strips.device) if self.cached else labels
 
     def gather(self, indices: Tensor) -> Tensor:
         """Return the strips at these indices, (n,) int64 -> (n, H, W, 3) uint8, in new memory."""
@@ -91,7 +85,7 @@ class People:
 
     def person_indices(self) -> tuple[Tensor, ...]:
         """Return the indices of each person's strips."""
-        return torch.arange(sum(self.counts)).split(self.counts)
+        return torch.arange(len(self.labels)).split(self.counts)
 
     def gather_pairs(self, batch: Batch) -> Batch:
         """Replace the indices in a batch of PairIndices, which is on the device of the strips.
@@ -120,17 +114,19 @@ def open_people(store: StripStore, size: tuple[int, int], *, split: str | None =
         )
     strip_bytes = 3 * store.size[0] * store.size[1]
     offsets = [person.offset + strip_bytes * np.arange(len(person.labels)) for person in people]
-    return People(people, FileStrips(store.path, np.concatenate(offsets), store.size), size)
+    labels = torch.from_numpy(np.concatenate([person.labels for person in people]))
+    return People(people, labels, FileStrips(store.path, np.concatenate(offsets), store.size), size)
 
 
 def cache(people: People, device: torch.device | str = "cpu") -> People:
     """Put all strips of these people into one tensor, in memory or on a device."""
+    labels = people.labels.to(device)
     if people.cached:
-        return replace(people, strips=people.strips.to(device))
-    table = torch.empty(sum(people.counts), *people.size, 3, dtype=torch.uint8, device=device)
+        return replace(people, labels=labels, strips=people.strips.to(device))
+    table = torch.empty(len(labels), *people.size, 3, dtype=torch.uint8, device=device)
     for indices in people.person_indices():
         table[indices] = people.gather(indices).to(device)
-    return replace(people, strips=table)
+    return replace(people, labels=labels, strips=table)
 
 
 def cache_what_fits(groups: Sequence[People], memory_gib: float, processes: int = 1) -> list[People]:

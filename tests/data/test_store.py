@@ -72,15 +72,15 @@ def test_more_folds_than_people_are_refused(path: Path) -> None:
 def test_codes_are_read_as_written(tmp_path: Path) -> None:
     shapes = {"z_app": (5,), "z_gaze": (2, 3), "z_head": (4, 3), "gaze": (2,), "head": (2,), "gaze_hat": (3,)}
     people = {
-        name: {key: RANDOM.normal(size=(count, *shape)) for key, shape in shapes.items()}
+        name: {key: RANDOM.normal(size=(count, *shape)).astype(np.float32) for key, shape in shapes.items()}
         for name, count in (("p01", 3), ("p00", 2))
     }
-    head = {name: RANDOM.normal(size=(3, 6)) for name in GAZE_HEAD}
+    head = {name: RANDOM.normal(size=(3, 6)).astype(np.float32) for name in GAZE_HEAD}
     written = ((name, "test", arrays) for name, arrays in people.items())
     write_codes(tmp_path / "codes.h5", "mpiigaze", written, head, "rendered by faze", "abc")
     read = CodeStore(tmp_path / "codes.h5")
     assert (read.dataset, read.pixel_source, read.checkpoint) == ("mpiigaze", "rendered by faze", "abc")
-    assert (read.persons(), read.persons("train"), read.split("p01")) == (["p00", "p01"], [], "test")
+    assert (read.persons(), read.persons("train"), read.splits["p01"]) == (["p00", "p01"], [], "test")
     for found, wanted in ((read.gaze_head, head), (read["p00"], people["p00"]), (read["p01"], people["p01"])):
         assert found.keys() == wanted.keys()
         for name, values in wanted.items():
