@@ -86,8 +86,8 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (32, *size, 3), dtype=np.uint8)
     labels = random.normal(0, 0.2, (4, 8, 4)).astype(np.float32)
-    people = [StoredPerson(f"made-up-{i}", "train", labels[i], size) for i in range(4)]
-    return People(people, torch.from_numpy(pixels), size)
+    people = [StoredPerson(f"made-up-{i}", "train", labels[i]) for i in range(4)]
+    return People(people, torch.from_numpy(labels).flatten(0, 1), torch.from_numpy(pixels), size)
 
 
 def tier_config(

@@ -78,7 +78,7 @@ def main(
 def from_codes(path: Path, name: str | None, shots: int, learned: Learned) -> PersonalEstimator:
     """Calibrate on a person's first entries in a store of codes."""
     check_shots(learned, shots)
-    codes = CodeStore(path, default_split="test")
+    codes = CodeStore(path)
     learned.check_codes(codes.checkpoint, path)
     person = read_person(codes, choose_person(codes.persons(), path, name))
     count = len(person.code)

@@ -1,18 +1,14 @@
-"""The store of codes, which the encoder computes from each strip: one group per person (docs/reference/formats.md).
-
-The released code's files, which have no attributes, can be read too.
-"""
+"""The store of codes, which the encoder computes from each strip: one group per person (docs/reference/formats.md)."""
 
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import h5py
-import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.files import reading, whole_file
-from faze.data.strips import UNKNOWN_SOURCE, text
+from faze.data.strips import UNKNOWN_SOURCE
 
 GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
 
@@ -29,37 +25,29 @@ def write_codes(
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         file.attrs.update({"dataset": dataset, "pixel_source": pixel_source, "checkpoint": checkpoint})
-        for name, array in (gaze_head or {}).items():
-            file.attrs[name] = np.asarray(array, np.float32)
+        file.attrs.update(gaze_head or {})
         for person, split, arrays in persons:
             group = file.create_group(person)
             group.attrs["split"] = split
-            for name, array in arrays.items():
-                group[name] = np.asarray(array, np.float32)
+            group.update(arrays)
     with whole_file(path) as temporary:
         temporary.write_bytes(content.getbuffer())
 
 
 class CodeStore:
-    """A store of codes, ours or the released code's; codes[person] reads one person's arrays."""
+    """A store of codes; codes[person] reads one person's arrays."""
 
-    def __init__(self, path: Path, default_split: str = "train") -> None:
-        """Read the attributes; people without a split are in `default_split`."""
+    def __init__(self, path: Path) -> None:
         self._path = path
         with reading(path), h5py.File(path, locking=False) as file:
-            self.dataset = text(file.attrs, "dataset", path.stem)
-            self.pixel_source = text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
-            self.checkpoint = text(file.attrs, "checkpoint", "")
+            self.dataset, self.pixel_source = file.attrs["dataset"], file.attrs["pixel_source"]
+            self.checkpoint = file.attrs["checkpoint"]
             self.gaze_head = {name: file.attrs[name] for name in GAZE_HEAD if name in file.attrs}
-            self._splits = {name: text(file[name].attrs, "split", default_split) for name in sorted(file)}
+            self.splits = {name: file[name].attrs["split"] for name in sorted(file)}
 
     def persons(self, split: str | None = None) -> list[str]:
         """List the people in one split, or in all splits, in sorted order."""
-        return [name for name, of_person in self._splits.items() if split in (None, of_person)]
-
-    def split(self, person: str) -> str:
-        """Return a person's split."""
-        return self._splits[person]
+        return [name for name, of_person in self.splits.items() if split in (None, of_person)]
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with h5py.File(self._path, locking=False) as file:

@@ -1,10 +1,8 @@
 """Strips of some people, from a file or from memory, and the pairs of a step, which depend only on seed and step.
 
-Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. An index is a strip's position among the
-strips of all people, concatenated person by person.
+Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. Indices count all people's strips in turn.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from faze.base.errors import UserError
 from faze.base.machine import memory_bytes
@@ -20,50 +17,35 @@ from faze.data.network_input import shrink
 from faze.data.strips import FileStrips, StoredPerson, StripStore
 
 MOST_CACHED = 0.5  # share of the memory of the machine or container
-HOST = torch.device("cpu")
 Batch = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class BatchShare:
-    """A process's contiguous share of every global batch."""
-
-    seed: int
-    global_batch: int
-    rank: int = 0
-    processes: int = 1
-
-    @property
-    def rows(self) -> slice:
-        """Positions of the share's pairs in the global batch."""
-        size = self.global_batch // self.processes
-        return slice(self.rank * size, (self.rank + 1) * size)
-
-
-class PairIndices(Dataset):
+class PairIndices:
     """Item `step` contains a process's pairs for that step: `person`, `index_a` and `index_b`, each (B,) int64.
 
-    In an epoch, every entry is member a once, in random order; member b is drawn uniformly from the person's other
-    entries. Every person has at least 2.
+    In an epoch, every strip is member a once, in random order; member b is drawn uniformly from the person's other
+    ones, of which there is at least one. Each process has a contiguous share of every global batch, its `rows`.
     """
 
-    def __init__(self, counts: Sequence[int], share: BatchShare) -> None:
-        self._counts, self._share = np.asarray(counts), share
+    def __init__(self, counts: Sequence[int], seed: int, global_batch: int, rank: int = 0, processes: int = 1) -> None:
+        self.seed, self.global_batch = seed, global_batch
+        share = global_batch // processes
+        self.rows = slice(rank * share, (rank + 1) * share)
+        self._counts = np.asarray(counts)
         self._first = np.cumsum([0, *counts])
         self._person = np.repeat(np.arange(len(counts)), counts)
         self._drawn: tuple[int, NDArray] | None = None  # epoch and its pairs
 
     def __getitem__(self, step: int) -> Batch:
-        """Return the pairs of a step."""
-        numbers = step * self._share.global_batch + np.arange(self._share.global_batch)[self._share.rows]
+        numbers = step * self.global_batch + np.arange(self.rows.start, self.rows.stop)
         epochs, rows = np.divmod(numbers, len(self._person))
         pairs = [self._pairs(epoch)[:, rows[epochs == epoch]] for epoch in range(epochs[0], epochs[-1] + 1)]
         return dict(zip(("person", "index_a", "index_b"), torch.from_numpy(np.concatenate(pairs, axis=1)), strict=True))
 
     def _pairs(self, epoch: int) -> NDArray[np.int64]:
-        """Draw all pairs of an epoch, (3, N): person, a, b."""
+        """Return all pairs of an epoch, (3, N): person, a, b."""
         if self._drawn is None or self._drawn[0] != epoch:
-            random = np.random.default_rng([self._share.seed, epoch])
+            random = np.random.default_rng([self.seed, epoch])
             a, draw = random.permutation(len(self._person)), random.random(len(self._person))
             person = self._person[a]
             b = self._first[person] + np.floor(draw * (self._counts[person] - 1)).astype(np.int64)
@@ -76,6 +58,7 @@ class People:
     """Strips and labels of some people, one person after the other, at the network's size."""
 
     persons: list[StoredPerson]
+    labels: Tensor  # (N, 4) float32 rad, on the device of the strips
     strips: FileStrips | Tensor  # in a file, or all (N, H, W, 3) uint8 in memory or on a device
     size: tuple[int, int]  # H, W
 
@@ -87,35 +70,27 @@ class People:
     @property
     def nbytes(self) -> int:
         """Total size of all strips, in bytes."""
-        return sum(self.counts) * 3 * self.size[0] * self.size[1]
+        return len(self.labels) * 3 * self.size[0] * self.size[1]
 
     @property
     def cached(self) -> bool:
         """Whether all strips are in one tensor, in memory or on a device."""
         return isinstance(self.strips, Tensor)
 
-    @functools.cached_property
-    def labels(self) -> Tensor:
-        """Labels of all strips, (N, 4) float32 rad, on the device of the strips."""
-        labels = torch.from_numpy(np.concatenate([person.labels for person in self.persons]))
-        return labels.to(self.strips.device if self.cached else HOST)
-
     def gather(self, indices: Tensor) -> Tensor:
         """Return the strips at these indices, (n,) int64 -> (n, H, W, 3) uint8, in new memory."""
-        if not self.cached:
-            return shrink(torch.from_numpy(self.strips.read(indices.numpy())), *self.size)
-        words = self.strips.flatten(1).view(torch.int64)  # torch copies them faster than bytes
-        return words.index_select(0, indices).view(torch.uint8).unflatten(1, self.strips.shape[1:])
+        if self.cached:
+            return self.strips.index_select(0, indices)
+        return shrink(torch.from_numpy(self.strips.read(indices.numpy())), *self.size)
 
     def person_indices(self) -> tuple[Tensor, ...]:
         """Return the indices of each person's strips."""
-        return torch.arange(sum(self.counts)).split(self.counts)
+        return torch.arange(len(self.labels)).split(self.counts)
 
     def gather_pairs(self, batch: Batch) -> Batch:
-        """Replace the indices in a batch of PairIndices, on the device of the strips, with strips and labels.
+        """Replace the indices in a batch of PairIndices, which is on the device of the strips.
 
-        Returns:
-            The batch with `image_a`, `image_b` (B, H, W, 3) uint8; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) rad.
+        They become `image_a`, `image_b` (B, H, W, 3) uint8; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) rad.
         """
         both = torch.cat([batch["index_a"], batch["index_b"]])
         strips, labels = self.gather(both), self.labels.index_select(0, both)
@@ -126,50 +101,40 @@ class People:
 
 
 def open_people(store: StripStore, size: tuple[int, int], *, split: str | None = None, min_entries: int = 1) -> People:
-    """Return the people in a split, or all, who have enough entries; their strips are read when needed.
+    """Return the people in a split, or all, who have enough strips, which are read when needed and shrunk to `size`.
 
     Raises:
-        UserError: there are none, or strips cannot be shrunk to `size` (H, W).
+        UserError: there are none.
     """
     people = [person for person in store.people if split in (None, person.split) and len(person.labels) >= min_entries]
     if not people:
         raise UserError(
-            f"{store.path}: no person{f' in split {split}' if split else ''} has {min_entries} or more strips: lower "
-            "data.min_entries, or assign people to the split (`splits` of this data set under preprocess.datasets, or "
-            "synthetic.gazecapture_val_people for rendered people)"
+            f"{store.path}: no person in the split {split or 'train, val or test'} has {min_entries} or more strips: "
+            "lower data.min_entries, or assign people to the split (`splits` of a data set under preprocess.datasets, "
+            "or synthetic.gazecapture_val_people for rendered people)"
         )
-    factor = people[0].size[0] // size[0]
-    for person in people:
-        if person.size != (factor * size[0], factor * size[1]):
-            raise UserError(
-                f"{store.path}: the strips of person {person.name}, {person.size[0]} x {person.size[1]} px, are no "
-                f"multiple of model.image_height_px {size[0]} x model.image_width_px {size[1]}: run preprocess again"
-            )
-        if person.offset is None:
-            raise UserError(
-                f"{store.path}: the strips of person {person.name} are compressed or in chunks: copy the file with "
-                "preprocess, as a data set with the layout strips"
-            )
-    strip_bytes = 3 * people[0].size[0] * people[0].size[1]
+    strip_bytes = 3 * store.size[0] * store.size[1]
     offsets = [person.offset + strip_bytes * np.arange(len(person.labels)) for person in people]
-    return People(people, FileStrips(store.path, np.concatenate(offsets), people[0].size), size)
+    labels = torch.from_numpy(np.concatenate([person.labels for person in people]))
+    return People(people, labels, FileStrips(store.path, np.concatenate(offsets), store.size), size)
 
 
-def cache(people: People, device: torch.device = HOST) -> People:
+def cache(people: People, device: torch.device | str = "cpu") -> People:
     """Put all strips of these people into one tensor, in memory or on a device."""
+    labels = people.labels.to(device)
     if people.cached:
-        return replace(people, strips=people.strips.to(device))
-    table = torch.empty(sum(people.counts), *people.size, 3, dtype=torch.uint8, device=device)
+        return replace(people, labels=labels, strips=people.strips.to(device))
+    table = torch.empty(len(labels), *people.size, 3, dtype=torch.uint8, device=device)
     for indices in people.person_indices():
         table[indices] = people.gather(indices).to(device)
-    return replace(people, strips=table)
+    return replace(people, labels=labels, strips=table)
 
 
 def cache_what_fits(groups: Sequence[People], memory_gib: float, processes: int = 1) -> list[People]:
     """Cache each of these groups, in order, that fits into the rest of the memory, which all processes share."""
-    left, found = min(memory_gib * 2**30, MOST_CACHED * memory_bytes()) / processes, []
-    for people in groups:
-        fits = people.nbytes <= left
-        left -= fits * people.nbytes
-        found.append(cache(people) if fits else people)
+    left, found = min(memory_gib * 2**30, MOST_CACHED * memory_bytes()) / processes, list(groups)
+    for number, people in enumerate(groups):
+        if people.nbytes <= left:
+            left -= people.nbytes
+            found[number] = cache(people)
     return found

@@ -47,7 +47,7 @@ def pixel_checks(ablation: Ablation, persons: pd.DataFrame, query_entries: int) 
     """
     found, unadapted = [], persons[(persons["k"] == 0) & persons["tier"].isin(ablation.tiers)]
     for run, rows in unadapted.groupby(["tier", "seed", "dataset"], sort=False):
-        store = CodeStore(ablation.paths.codes(*run), default_split="test")
+        store = CodeStore(ablation.paths.codes(*run))
         codes, unadapted_deg = [store[person] for person in rows["person"]], rows["error_deg"].mean()
         for check, predictor in CHECKS.items():
             error_deg = np.mean([predictor(of_person, query_entries) for of_person in codes])
@@ -69,7 +69,7 @@ def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
     for dataset, of_dataset in persons.groupby("dataset", sort=False):
         names, found = sorted(set(of_dataset["person"])), []
         for seed in ablation.seeds:
-            store = CodeStore(ablation.paths.codes(ablation.tiers[0], seed, str(dataset)), default_split="test")
+            store = CodeStore(ablation.paths.codes(ablation.tiers[0], seed, str(dataset)))
             found += [residual_squares(store[name]) for name in names]
         squares = pd.DataFrame(found).dropna().mean().to_numpy()
         shares = np.append(-np.diff(squares), squares[-1]) / squares[0]

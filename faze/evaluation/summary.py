@@ -36,10 +36,7 @@ def summarize(
     first_run = trainings[tiers[0], seeds[0]].start
     persons = tables["persons"]
     tested = set(zip(persons["dataset"], persons["person"], strict=True))
-    codes = {
-        name: CodeStore(ablation.paths.codes(tiers[0], seeds[0], name), default_split="test")
-        for name in ablation.datasets
-    }
+    codes = {name: CodeStore(ablation.paths.codes(tiers[0], seeds[0], name)) for name in ablation.datasets}
     return {
         "tiers": list(tiers),
         "seeds": list(seeds),

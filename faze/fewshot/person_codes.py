@@ -107,7 +107,7 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
     code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 would fail without an entry
     gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
     gaze_hat, head = (arrays[key].astype(np.float64) for key in ("gaze_hat", "head"))
-    return PersonCodes(name, codes.dataset, codes.split(name), code, gaze, gaze_hat, head)
+    return PersonCodes(name, codes.dataset, codes.splits[name], code, gaze, gaze_hat, head)
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:

@@ -58,7 +58,7 @@ def people_of_test(paths: Sequence[Path], settings: Fewshot) -> tuple[list[Perso
     of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")
     wanted, reason = max(of_draws, (settings.min_entries, "fewshot.min_entries"), key=lambda need: need[0])
     for path in paths:
-        people, left_out = read_people(CodeStore(path, default_split="test"), "test", needed=wanted, reason=reason)
+        people, left_out = read_people(CodeStore(path), "test", needed=wanted, reason=reason)
         if not people:
             raise UserError(
                 f"{path}: no person in the test split has {wanted} entries ({reason}): lower these values, or encode a "

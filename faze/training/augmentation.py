@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Augment, Model, NormalizedCamera
-from faze.data.pairs import Batch, BatchShare
+from faze.data.pairs import Batch, PairIndices
 
 STREAM = 0xA06  # separates these draws from other draws with the same seed
 DRAWN = ("flip", "shift_px", "zoom", "color")  # keys that a batch has until it is augmented
@@ -52,8 +52,8 @@ class Augmentation:
     camera: VirtualCamera
     people: int
 
-    def draw(self, step: int, share: BatchShare) -> Batch:
-        """Draw a step's augmentation for the whole global batch, and return the part for this process's share.
+    def draw(self, step: int, indices: PairIndices) -> Batch:
+        """Draw the augmentation of a step's global batch, and return the part for this process's pairs.
 
         Switching off one change does not affect the draws of the others.
 
@@ -61,14 +61,15 @@ class Augmentation:
             `flip` (B,) bool; `shift_px` (B, 2, 2), `zoom` (B, 2) and `color` (B, 3) float32. The first axis of length 2
             selects the member of the pair.
         """
-        random, settings, pairs = np.random.default_rng([STREAM, share.seed, step]), self.settings, share.global_batch
+        settings, pairs = self.settings, indices.global_batch
+        random = np.random.default_rng([STREAM, indices.seed, step])
         flip = random.random(pairs) < 0.5
         # Each member is seen from elsewhere. Both have the same colours, since b is decoded from the codes of a.
         shift = random.uniform(-1, 1, (pairs, 2, 2)) * settings.jitter_px
         zoom = 1 + random.uniform(-1, 1, (pairs, 2)) * settings.zoom
         color = 1 + random.uniform(-1, 1, (pairs, 3)) * settings.color_scale
         drawn = (flip & settings.flip, *(values.astype(np.float32) for values in (shift, zoom, color)))
-        return {name: torch.from_numpy(values[share.rows].copy()) for name, values in zip(DRAWN, drawn, strict=True)}
+        return {name: torch.from_numpy(values[indices.rows].copy()) for name, values in zip(DRAWN, drawn, strict=True)}
 
     def __call__(self, batch: Batch) -> Batch:
         """Apply a batch's draws to its strips and labels."""

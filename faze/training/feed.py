@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from faze.config.parameters import Engine, Loss, Model, Train
 from faze.data.network_input import to_network
-from faze.data.pairs import Batch, BatchShare, PairIndices, People, cache
+from faze.data.pairs import Batch, PairIndices, People, cache
 from faze.engine.parallel import World
 from faze.engine.switches import Switch
 from faze.engine.transfer import Feed, build_transfer, resident_switch
@@ -30,18 +30,12 @@ class TrainingSetup:
     world: World
     seed: int  # of the first weights, the order of pairs, and their augmentation
 
-    @property
-    def share(self) -> BatchShare:
-        """This process's share of each step's pairs."""
-        return BatchShare(self.seed, self.train.global_batch, self.world.rank, self.world.size)
-
 
 @dataclass(frozen=True)
 class HostBatches(Dataset):
     """Dataset whose item `step` is this process's batch on the host: indices, augmentation draws and strips."""
 
     indices: PairIndices
-    share: BatchShare
     people: People | None = None  # whose strips and labels replace the indices; None keeps the indices
     augmentation: Augmentation | None = None
 
@@ -49,7 +43,7 @@ class HostBatches(Dataset):
         """Return the batch; see PairIndices, People.gather_pairs and Augmentation.draw."""
         batch = self.indices[step]
         if self.augmentation:
-            batch |= self.augmentation.draw(step, self.share)
+            batch |= self.augmentation.draw(step, self.indices)
         return self.people.gather_pairs(batch) if self.people else batch
 
 
@@ -68,16 +62,17 @@ def build_feed(
         workers: number of loader processes; auto tries several numbers.
         augmentation: augmentation of the strips on the device; None for no augmentation.
     """
-    device, share = setup.world.device, setup.share
+    world, device = setup.world, setup.world.device
     switch = _choose_resident(people, setup)
     resident = setup.engine.resident and switch.active
-    source = HostBatches(PairIndices(people.counts, share), share, None if resident else people, augmentation)
+    indices = PairIndices(people.counts, setup.seed, setup.train.global_batch, world.rank, world.size)
+    source = HostBatches(indices, None if resident else people, augmentation)
     changes = ([cache(people, device).gather_pairs] if resident else []) + ([augmentation] if augmentation else [])
     notes: tuple[str, ...] = ()
     if resident:
         workers = 0  # drawing indices is faster than receiving them from another process
     elif workers == "auto":
-        workers, note = choose_workers(source, setup.world, pin=setup.engine.pin, cached=people.cached)
+        workers, note = choose_workers(source, world, pin=setup.engine.pin, cached=people.cached)
         notes = (note,)
     transfer = build_transfer(pin=setup.engine.pin, workers=workers, device=device)
 

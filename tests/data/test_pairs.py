@@ -3,14 +3,14 @@
 import pickle
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
+from stores import PersonStrips, write_strips
 from trajectory import made_up_people
 
 from faze.data import pairs
-from faze.data.pairs import BatchShare, PairIndices, People, cache, cache_what_fits, open_people
+from faze.data.pairs import PairIndices, People, cache, cache_what_fits, open_people
 from faze.data.strips import read_store
 
 COUNTS = [5, 2, 9]
@@ -27,7 +27,7 @@ def people() -> People:
 
 def epoch(number: int, counts: list[int] = COUNTS, seed: int = 0) -> list[list[int]]:
     """Return the person, index a and index b of all pairs in an epoch."""
-    batch = PairIndices(counts, BatchShare(seed, sum(counts)))[number]
+    batch = PairIndices(counts, seed, sum(counts))[number]
     return [batch[name].tolist() for name in ("person", "index_a", "index_b")]
 
 
@@ -51,15 +51,15 @@ def test_order_depends_on_seed_and_epoch():
 @pytest.mark.parametrize("processes", [1, 2, 4])
 @pytest.mark.parametrize("batch", [8, 40])  # 40: more than two epochs
 def test_pairs_do_not_depend_on_processes_and_batch(processes, batch):
-    whole = PairIndices(COUNTS, BatchShare(3, 240))[0]
-    shares = [PairIndices(COUNTS, BatchShare(3, batch, rank, processes)) for rank in range(processes)]
+    whole = PairIndices(COUNTS, 3, 240)[0]
+    shares = [PairIndices(COUNTS, 3, batch, rank, processes) for rank in range(processes)]
     found = [share[step] for step in range(240 // batch) for share in shares]
     for name, value in whole.items():
         assert torch.equal(torch.cat([each[name] for each in found]), value)
 
 
 def test_batch_has_the_strips_and_labels_of_its_pairs():
-    indices = PairIndices(COUNTS, BatchShare(0, 16))[0]
+    indices = PairIndices(COUNTS, 0, 16)[0]
     batch = people().gather_pairs(indices)
     entry = torch.tensor([16 * person + i for person, count in enumerate(COUNTS) for i in range(count)])
     for member in "ab":
@@ -73,10 +73,12 @@ def test_batch_has_the_strips_and_labels_of_its_pairs():
 @pytest.mark.parametrize("size", [(64, 256), (32, 128)])
 def test_strips_from_a_file_and_from_memory_are_the_same_in_any_order(size, tmp_path: Path):
     random = np.random.default_rng(0)
-    with h5py.File(tmp_path / "strips.h5", "w") as file:
-        for name, count in zip("cab", COUNTS, strict=True):
-            file[f"{name}/pixels"] = random.integers(0, 256, (count, 64, 256, 3), np.uint8)
-            file[f"{name}/labels"] = random.normal(size=(count, 4))
+    shapes = zip("cab", COUNTS, strict=True)
+    whom = [
+        PersonStrips(name, "val", random.integers(0, 256, (n, 64, 256, 3), np.uint8), random.normal(size=(n, 4)))
+        for name, n in shapes
+    ]
+    write_strips(tmp_path / "strips.h5", "made-up", whom)
     stored = open_people(read_store(tmp_path / "strips.h5"), size)
     cached, indices = cache(stored), torch.tensor([13, 0, 13, 7])
     assert cached.cached and not stored.cached and torch.equal(cached.strips, stored.gather(torch.arange(16)))

@@ -7,12 +7,13 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
-from faze.data.codes import CodeStore
+from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
@@ -43,10 +44,15 @@ PUBLISHED = {
 
 
 @pytest.fixture(scope="module")
-def people(golden_dir: Path) -> Callable[[str], list[PersonCodes]]:
+def people(golden_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[PersonCodes]]:
+    folder = tmp_path_factory.mktemp("codes")
+
     def read(name: str) -> list[PersonCodes]:
-        codes = CodeStore(golden_dir / "meta_synth" / f"{name}_predictions.h5", default_split="test")
-        return read_people(codes, "test", needed=509, reason="the paper's protocol")[0]
+        path = folder / f"{name}.h5"
+        with h5py.File(golden_dir / "meta_synth" / f"{name}_predictions.h5") as file:
+            arrays = {person: {key: array[:] for key, array in group.items()} for person, group in file.items()}
+        write_codes(path, f"{name}_predictions", ((person, "test", arrays[person]) for person in sorted(arrays)))
+        return read_people(CodeStore(path), "test", needed=509, reason="the paper's protocol")[0]
 
     return read
 

@@ -47,9 +47,9 @@ def people() -> People:
 
 def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> People:
     """Create people in memory from the strips and labels of each."""
-    size = pixels[0].shape[1:3]
-    persons = [StoredPerson(f"p{i}", "train", of_person, size) for i, of_person in enumerate(labels)]
-    return People(persons, torch.from_numpy(np.concatenate(pixels)), size)
+    persons = [StoredPerson(f"p{i}", "train", of_person) for i, of_person in enumerate(labels)]
+    strips, all_labels = (torch.from_numpy(np.concatenate(arrays)) for arrays in (pixels, labels))
+    return People(persons, all_labels, strips, pixels[0].shape[1:3])
 
 
 def tier(name: str, **switches) -> Engine:

@@ -48,7 +48,7 @@ def test_every_strip_of_every_store_is_encoded(run: Callable[..., int], dted: DT
     assert (codes.dataset, codes.persons()) == ("gazecapture", ["00002", "00003", "00010"])
     for person in PEOPLE:
         found, labels = codes[person.person_id], person.labels
-        assert codes.split(person.person_id) == person.split
+        assert codes.splits[person.person_id] == person.split
         strips = shrink(torch.from_numpy(person.pixels), 32, 128)
         for name, array in encode.encode_strips(dted, strips).items():  # in one batch
             np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)

@@ -13,7 +13,7 @@ from faze.config.parameters import Augment, Model, NormalizedCamera
 from faze.data.network_input import shrink
 from faze.data.normalization.pose import NormalizedPose, normalize_poses
 from faze.data.normalization.warp import make_strip
-from faze.data.pairs import BatchShare, PairIndices, People
+from faze.data.pairs import Batch, PairIndices, People
 from faze.training.augmentation import (
     VirtualCamera,
     build_augmentation,
@@ -122,13 +122,13 @@ def people(height: int = 64, width: int = 256) -> People:
 
 
 def batch_of(everyone: People, pairs: int) -> dict[str, torch.Tensor]:
-    return everyone.gather_pairs(PairIndices(everyone.counts, BatchShare(1, pairs))[3])
+    return everyone.gather_pairs(PairIndices(everyone.counts, 1, pairs)[3])
 
 
 def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
     everyone, small = people(32, 128), model(32, 128)
     augmentation = build_augmentation(ALL, CAMERA, small, 2)
-    plain, drawn = batch_of(everyone, 16), augmentation.draw(3, BatchShare(1, 16))
+    plain, drawn = batch_of(everyone, 16), augmentation.draw(3, PairIndices(everyone.counts, 1, 16))
     batch = augmentation(plain | drawn)
     assert batch.keys() == plain.keys()
     assert 0 < drawn["flip"].sum() < 16
@@ -143,16 +143,20 @@ def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_draws_depend_on_seed_and_step_alone(processes):
-    draw = build_augmentation(ALL, CAMERA, model(64, 256), 2).draw
+    augmentation = build_augmentation(ALL, CAMERA, model(64, 256), 2)
+
+    def draw(step: int, *share: int) -> Batch:
+        return augmentation.draw(step, PairIndices([5, 7], *share))
+
     torch.manual_seed(7)
     np.random.seed(7)
-    shares = [draw(5, BatchShare(1, 8, r, processes)) for r in range(processes)]
-    for name, value in draw(5, BatchShare(1, 8)).items():
+    shares = [draw(5, 1, 8, r, processes) for r in range(processes)]
+    for name, value in draw(5, 1, 8).items():
         assert torch.equal(torch.cat([share[name] for share in shares]), value)
         if name != "flip":
-            assert not torch.equal(value, draw(6, BatchShare(1, 8))[name])
-            assert not torch.equal(value, draw(5, BatchShare(2, 8))[name])
-    far = draw(0, BatchShare(1, 4000))
+            assert not torch.equal(value, draw(6, 1, 8)[name])
+            assert not torch.equal(value, draw(5, 2, 8)[name])
+    far = draw(0, 1, 4000)
     assert far["flip"].float().mean() == pytest.approx(0.5, abs=0.05)
     assert far["color"].aminmax() == pytest.approx((0.5, 1.5), abs=0.01)
     assert far["shift_px"].aminmax() == pytest.approx((-6, 6), abs=0.01)

@@ -13,7 +13,7 @@ from worlds import Apart
 
 from faze.config.parameters import Augment
 from faze.data.network_input import shrink, to_network_torch
-from faze.data.pairs import Batch, BatchShare, PairIndices, People, cache_what_fits, open_people
+from faze.data.pairs import Batch, PairIndices, People, cache_what_fits, open_people
 from faze.data.strips import read_store
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
@@ -55,7 +55,7 @@ def feed(whom: People, *, rank: int = 0, processes: int = 1, changes: Augment | 
 
 def expected(path: Path) -> list[Batch]:
     """Read pair by pair from the file, without any optimisation."""
-    indices, batches = PairIndices(COUNTS, BatchShare(3, 8)), []
+    indices, batches = PairIndices(COUNTS, 3, 8), []
     with h5py.File(path) as file:
         pixels, labels = (np.concatenate([file[name][key] for name in file]) for key in ("pixels", "labels"))
     for step in range(STEPS):

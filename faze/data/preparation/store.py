@@ -21,12 +21,13 @@ from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
 from faze.config.stage_config import Resolved
 from faze.data.preparation.splits import NO_SPLIT, SplitRule, split_rule
-from faze.data.strips import UNKNOWN_SOURCE, VALIDITIES, text
+from faze.data.strips import UNKNOWN_SOURCE
 
 _OVERHEAD = 4 << 20  # bytes of the store besides its arrays, at most: about 700 a person
 _PAGE, _LARGE = 4096, 1 << 20  # large arrays begin at a page: a strip of 64 x 256 px then occupies 12 pages, not 13
 _LARGEST_RAD = np.array([np.pi / 2, np.pi, np.pi / 2, np.pi]) + 1e-3  # pitch, yaw of the gaze, then of the head
 _REMEDY = "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"
+VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target is on the screen
 PIECE = 2000  # strips that are copied at once
 # Some strips of one person: pixels and PER_STRIP, with a row per strip; about: split, device and source of the labels;
 # rejects (n, 2): file names and reasons.
@@ -112,7 +113,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
     split_of, settings = split_rule(config.dataset.splits), config.preprocess
     shape = (settings.height_px, settings.width_px, 3)
     with reading(raw, _REMEDY), h5py.File(raw) as file:
-        source = text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+        source = _text(file.attrs, "pixel_source", UNKNOWN_SOURCE)
         size = sum(group["pixels"].nbytes for group in file.values())  # without compression
 
     def people() -> Iterator[tuple[str, list[Part]]]:
@@ -126,7 +127,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
 def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int, int, int]) -> Part:
     """Return a person's strips, or the reason why they cannot be used."""
     pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
-    count, split = len(labels), split_of(name, text(group.attrs, "split", ""))
+    count, split = len(labels), split_of(name, _text(group.attrs, "split", ""))
     reason = "" if split else NO_SPLIT
     if pixels.shape != (count, *shape) or pixels.dtype != np.uint8:
         reason = f"pixels are {pixels.dtype} {pixels.shape}, not uint8 {(count, *shape)} as configured"
@@ -138,10 +139,16 @@ def _part_of(group: h5py.Group, name: str, split_of: SplitRule, shape: tuple[int
         "validity": np.full(count, VALIDITIES.index("unknown_screen"), np.uint8),
     }
     own |= {key: group[key][:] for key in own if key in group}
-    device, source = text(group.attrs, "device", ""), text(group.attrs, "label_source", "stored")
+    device, source = _text(group.attrs, "device", ""), _text(group.attrs, "label_source", "stored")
     found = {"pixels": pixels, "labels": labels, **own}
     return {
         **{key: array[:0] if reason else array for key, array in found.items()},
         "about": np.array([split, device, source]),
         "rejects": np.array([["", reason]] if reason else []).reshape(-1, 2),
     }
+
+
+def _text(attributes: h5py.AttributeManager, name: str, default: str) -> str:
+    """Read an attribute that is str in one writer's files and bytes in another's."""
+    value = attributes.get(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
