@@ -34,12 +34,12 @@ def summarize(
     evaluate, tiers, seeds, controls = config.evaluate, ablation.tiers, ablation.seeds, ablation.controls
     decisive = tables["changes"][tables["changes"]["decides"].astype(bool) & tables["changes"]["tier"].isin(tiers)]
     first_run = trainings[tiers[0], seeds[0]].start
-    persons = tables["persons"]
-    tested = set(zip(persons["dataset"], persons["person"], strict=True))
-    codes = {
-        name: CodeStore(ablation.paths.codes(tiers[0], seeds[0], name), default_split="test")
-        for name in ablation.datasets
-    }
+    persons, pixel_sources, left_out = tables["persons"], {}, {}
+    for name in ablation.datasets:
+        codes = CodeStore(ablation.paths.codes(tiers[0], seeds[0], name), default_split="test")
+        tested = set(persons.loc[persons["dataset"] == name, "person"])
+        pixel_sources[name] = codes.pixel_source
+        left_out[name] = [person for person in codes.persons("test") if person not in tested]  # too few entries
     return {
         "tiers": list(tiers),
         "seeds": list(seeds),
@@ -60,12 +60,8 @@ def summarize(
         "switches": switches,
         **read_about_learners(ablation),
         "folds": first_run["config"].get("fold.folds", 0),
-        "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
-        # People with too few entries for a query and the largest k.
-        "left_out": {
-            name: [person for person in store.persons("test") if (name, person) not in tested]
-            for name, store in codes.items()
-        },
+        "pixel_sources": pixel_sources,
+        "left_out": left_out,
         "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
         "began": min(training.start["time"] for training in trainings.values()),
         "machine": benchmark.get("machine", {}),

@@ -87,13 +87,10 @@ def _judge(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
 def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
     """Compare every learner with `offset` for each tier, data set and k, paired by person and seed.
 
-    Errors differ far more between people than between learners, so two learners may differ for every person although
-    their intervals overlap.
-
     Returns:
         Columns LEARNERS, then difference_p_holm and tost_p_holm, adjusted over all learners and data sets of a tier and
-        k, and the verdict based on them; no row if `offset` is not among the learners. difference_deg is learner minus
-        `offset`; low_deg and high_deg are the ends of its interval at evaluate.confidence.
+        k, and the verdict based on them; no row if `offset` is not among the learners. low_deg and high_deg are the
+        ends of the difference's interval at evaluate.confidence.
     """
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, dataset, learner, k), errors in matrices.items():
