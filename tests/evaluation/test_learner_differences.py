@@ -68,9 +68,8 @@ def test_all_learners_and_data_sets_are_judged_together():
     assert at_nine["difference_p_holm"].to_numpy() == pytest.approx(at_nine["difference_p"].to_numpy())
 
 
-@pytest.mark.parametrize("learners", [["offset"], ["maml", "none"]])
-def test_without_offset_or_others_nothing_is_compared(learners):
-    found = judged({learner: {9: 0.0} for learner in learners})
+def test_without_offset_nothing_is_compared():
+    found = judged({"maml": {9: 0.0}, "none": {9: 0.0}})
     assert found.empty and "verdict" in found
 
 
