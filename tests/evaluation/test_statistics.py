@@ -157,6 +157,12 @@ def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
     assert 0.015 <= np.mean(np.less(found, 0.05)) <= 0.065
 
 
+def test_two_seeds_are_averaged_and_pooled_noise_is_ignored():
+    differences = np.random.default_rng(1).normal(size=(2, 9))
+    both, mean = compare(differences, 0.7, noise=(np.ones(3), 2)), compare(differences.mean(axis=0), 0.7)
+    assert both == pytest.approx(mean | {"seeds": 2})
+
+
 def test_holm_steps_down():
     """In R, p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") is 0.03 0.06 0.06 0.02."""
     adjusted = holm(pd.Series([0.01, 0.04, np.nan, 0.03, 0.005]))
