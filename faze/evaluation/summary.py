@@ -76,15 +76,16 @@ def run_metrics(ablation: Ablation, tables: Tables, matrices: Matrices) -> list[
     speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
     people, largest_k, runs = tables["redirected_people"], tables["persons"]["k"].max(), []
     for tier, seed in ablation.runs():
-        metrics, curves, number = {}, {}, ablation.seeds.index(seed)
-        for (of, dataset, learner, k), errors in matrices.items():
-            if of == tier and k == 0:
-                metrics[f"error/{dataset}_deg"] = errors[number].mean()
-            elif of == tier:
+        metrics, curves = {}, {}
+        means = {cell: errors.loc[seed].mean() for cell, errors in matrices.items() if cell[0] == tier}
+        for (_, dataset, learner, k), mean in means.items():
+            if k == 0:
+                metrics[f"error/{dataset}_deg"] = mean
+            else:
                 start = [0, metrics[f"error/{dataset}_deg"]]
-                curves.setdefault(f"{dataset}_{learner}", [start]).append([k, errors[number].mean()])
-                if (learner, k) == (ablation.learners[0], largest_k):
-                    metrics[f"error/{dataset}_k{k}_deg"] = errors[number].mean()
+                curves.setdefault(f"{dataset}_{learner}", [start]).append([k, mean])
+            if (learner, k) == (ablation.learners[0], largest_k):
+                metrics[f"error/{dataset}_k{k}_deg"] = mean
         if tier in speed.index:  # noise controls have no benchmark
             metrics |= {name: speed.loc[tier, name.split("/")[1]] for name in MEASURED}
         metrics |= _redirection_metrics(people[(people["tier"] == tier) & (people["seed"] == seed)])

@@ -22,7 +22,7 @@ from faze.stages import evaluate
 
 SMALL = {"tiers": ("baseline", "amp", "ddp"), "people": (6, 5), "entries": 40, "query": 20}
 TWO = SMALL | {"tiers": ("baseline", "amp")}
-SEEDS = (0, 1, 2)
+SEEDS = (2, 0, 1)  # the noise controls have the first one
 CELLS = 1 + len(KEPT) * len(SHOTS)
 
 
@@ -83,7 +83,7 @@ def test_tables_contain_every_run(seeded):
     assert list(tables["performance"]["tier"]) == list(case.tiers) == list(dict.fromkeys(tables["learners"]["tier"]))
     assert list(tables["convergence"]["tier"]) == [tier for tier in case.tiers for _ in SEEDS]
     assert list(tables["persons"].columns[:7]) == ["tier", "seed", "dataset", "person", "learner", "k", "error_deg"]
-    expected = [*itertools.product(case.tiers, case.seeds), ("rounding", 0), ("seed", 0)]
+    expected = [*itertools.product(case.tiers, case.seeds), ("rounding", 2), ("seed", 2)]
     assert [(r["tier"], r["seed"]) for r in summary["runs"]] == expected
     sentences = summary["verdict"]["sentences"]
     assert "rounding" in sentences["noise"] and "rounding" not in sentences["error"] + sentences["redirection"]
@@ -195,9 +195,9 @@ def test_noise_controls_are_compared_with_the_baseline_of_their_seed(seeded):
     changes, persons = tables["changes"], tables["persons"]
     assert changes["tier"].value_counts().to_dict() == dict.fromkeys(("amp", "ddp", "rounding", "seed"), 2 * CELLS)
     for control in case.controls:
-        assert set(persons.loc[persons["tier"] == control, "seed"]) == {0}
+        assert set(persons.loc[persons["tier"] == control, "seed"]) == {2}
         rows = changes[(changes["tier"] == control) & (changes["dataset"] == "mpiigaze")].set_index(["learner", "k"])
-        of_seed = persons[(persons["seed"] == 0) & (persons["dataset"] == "mpiigaze")]
+        of_seed = persons[(persons["seed"] == 2) & (persons["dataset"] == "mpiigaze")]
         means = of_seed.groupby(["tier", "learner", "k"])["error_deg"].mean()
         expected = (means[control] - means["baseline"]).to_dict()
         assert rows["difference_deg"].to_dict() == pytest.approx(expected, abs=1e-5)

@@ -32,7 +32,7 @@ def judged(
                 wave = np.random.default_rng([position, k]).normal(size=PEOPLE)
                 wave = spread * (wave - wave.mean()) / wave.std(ddof=1)
                 seeds = np.array(drift)[:, None] * (learner == "maml")
-                matrices[tier, dataset, learner, k] = own + mean + wave + seeds
+                matrices[tier, dataset, learner, k] = pd.DataFrame(own + mean + wave + seeds)
     return learner_differences(matrices, tiers, EVALUATE)
 
 
