@@ -4,10 +4,9 @@
     faze gaze photos/ --lens lens.yaml --person me.pt --table gaze.csv
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
-Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration. If
-there is no gaze, the row contains the reason. Without --lens, --focal-px or --hfov-deg, a field of view is assumed,
-and the column `lens` is `assumed`. A manifest states the lenses of its frames; its labels are not used. The virtual
-camera of strips is that in the checkpoint or, if it contains none, in config/config.yaml.
+Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
+Without --lens, --focal-px or --hfov-deg, a field of view is assumed. A manifest states the lenses of its frames; its
+labels are not used.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
@@ -24,15 +23,12 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
 | pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad |
 
-The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason.
-
-Rows and pictures are written immediately to NAME.partial.csv and NAME.partial.mp4, which are renamed at the end. A
-stopped run leaves them. Ctrl-C ends a recording from a camera.
+The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason. A stopped
+run leaves its rows and pictures in NAME.partial.csv and NAME.partial.mp4. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -40,10 +36,11 @@ import torch
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.data.readers.screen import read_screen
-from faze.gaze.estimator import GazeEstimator
-from faze.gaze.overlay import Overlay, draw
-from faze.gaze.sources import ASSUMED_HFOV_DEG, Source, frames_of, open_camera, read_lens, sources_of
-from faze.gaze.table import Rows
+from faze.evaluation.wording import counted
+from faze.gaze.estimator import LANDMARKER, GazeEstimator
+from faze.gaze.overlay import draw, open_overlay
+from faze.gaze.sources import ASSUMED_HFOV_DEG, UNKNOWN, camera_frames, frames_of, read_lens, sources_of
+from faze.gaze.table import Table
 from faze.weights import SHIPPED
 
 
@@ -56,7 +53,7 @@ def main(
     lens: Path | None = None,
     focal_px: float | None = None,
     hfov_deg: float | None = None,
-    landmarker: Path | None = None,
+    landmarker: Path = LANDMARKER,
     faces: int = 1,
     screen: Path | None = None,
     table: Path,
@@ -83,56 +80,45 @@ def main(
         raise UserError("pass images, videos or manifests, or --camera-index, but not both")
     camera = read_lens(lens, focal_px, hfov_deg)
     sources = sources_of(inputs)
-    if sources and all(source.people for source in sources) and not camera.assumed:
+    if sources and all(source.people for source in sources) and camera != UNKNOWN:
         raise UserError("a manifest states the lenses of its frames: do not pass --lens, --focal-px or --hfov-deg")
-    used = [*(source.path for source in sources), model, person, lens, landmarker, screen]
-    check_outputs(table, overlay, sources, [path for path in used if path])
-    for source in sources:
-        for note in source.notes:
-            print(f"{source.path}: {note}", file=sys.stderr)
-    frames = frames_of(sources) if sources else open_camera(camera_index)
+    if overlay and sources and (len(sources) > 1 or not sources[0].is_video):
+        raise UserError("--overlay is for a single video or camera")
+    read = [*(source.path for source in sources), model, person, lens, landmarker, screen]
+    used = {path.resolve() for path in read if path}
+    outputs = [path for path in (table, overlay) if path]
+    for path in outputs:
+        if used & {path.resolve(), partial_of(path).resolve()}:
+            raise UserError(f"{path}: would replace an input: choose another name")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    screen_found = read_screen(screen) if screen else None
+    frames = frames_of(sources) if sources else camera_frames(camera_index)
     stated = [source.frames for source in sources]
     progress = Progress("gaze", sum(stated) if all(stated) else None, "frames")
-    rows = Rows(read_screen(screen) if screen else None)
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
-        Overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as drawn,
+        partial_of(table).open("w", buffering=1, newline="", encoding="utf-8") as file,
+        open_overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as show,
     ):
+        rows = Table(file, camera, screen_found)
         if not sources:
             print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
-            for frame, found in rows.write(partial_of(table), estimator.frames(frames), camera):
-                if drawn and frame.image is not None:
-                    drawn.add(draw(frame.image, camera, found), frame.time_s)
+            for frame, found in estimator.frames(frames):
+                rows.add(frame, found)
+                if show and frame.image is not None:
+                    show(draw(frame.image, camera, found), frame.time_s)
                 progress(rows.frames)
         except KeyboardInterrupt:
             if sources or not rows.frames:
                 raise
-    for output in filter(None, (table, overlay)):
-        partial_of(output).replace(output)
-    print(f"{table}: {rows.describe()}")
+    for path in outputs:
+        partial_of(path).replace(path)
+    print(f"{table}: {counted(rows.frames, 'frame')}, {rows.usable} with a gaze")
     if rows.assumed:
         print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens, --focal-px or --hfov-deg")
 
 
-def check_outputs(table: Path, overlay: Path | None, sources: Sequence[Source], inputs: Sequence[Path]) -> None:
-    """Refuse outputs with a wrong ending, or that would replace an input, each other or an earlier recording."""
-    if overlay and sources and (len(sources) > 1 or not sources[0].is_video):
-        raise UserError("--overlay is for a single video or camera")
-    taken = {path.resolve() for path in inputs}
-    for path, suffix in ((table, ".csv"), (overlay, ".mp4")):
-        if path is None:
-            continue
-        if path.suffix.lower() != suffix:
-            raise UserError(f"{path}: the name must end with {suffix}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for own in (path, partial_of(path)):
-            if own.resolve() in taken or own.is_dir():
-                raise UserError(f"{own}: would be replaced by an output; choose another name")
-            if not sources and own.exists():
-                raise UserError(f"{own}: left by an earlier recording: rename or remove it")
-
-
 def partial_of(path: Path) -> Path:
     """Return the path of an unfinished table or video."""
-    return path.with_name(f"{path.stem}.partial{path.suffix.lower()}")
+    return path.with_name(f"{path.stem}.partial{path.suffix}")

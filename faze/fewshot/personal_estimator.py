@@ -96,18 +96,17 @@ def load_personal_estimator(path: Path, checkpoint: str, code_size: int) -> Pers
     return found
 
 
-def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | None) -> PersonalEstimator:
+def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> PersonalEstimator:
     """Adapt a learner to one person.
 
     Args:
         person: the person, with z_gaze, gaze and gaze_hat of every entry.
         support: entries used for calibration.
-        learned: a trained learner; None for `offset`, which needs no training.
+        learned: a trained learner, or a `Learned` of `offset`, which needs no training.
 
     Raises:
         UserError: the codes differ in size from the learner's, or the adaptation diverged.
     """
-    learned = learned or Learned("offset", [], {})
     learner, entries = LEARNERS[learned.learner], np.asarray(support)
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
     if isinstance(learner, ClosedForm):
@@ -141,22 +140,3 @@ def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np
         error_deg=mean_angle_deg(gaze, person.gaze[query]),
         unadapted_deg=mean_angle_deg(person.gaze_hat[query], person.gaze[query]),
     )
-
-
-def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
-    """Split the entries: the first k are for calibration; the rest, or the last ones, are for measurement.
-
-    Raises:
-        UserError: the person has too few entries.
-    """
-    count = len(person.code)
-    if query_entries is not None and query_entries < 0:
-        raise UserError(f"--query-entries {query_entries} is negative")
-    wanted = shots + (query_entries or 0)
-    if count < wanted:
-        query = f" + --query-entries {query_entries}" if query_entries else ""
-        raise UserError(
-            f"{person} has {count} entries, fewer than --shots {shots}{query}: use fewer shots or more samples"
-        )
-    first = shots if query_entries is None else count - query_entries
-    return list(range(shots)), np.arange(first, count)

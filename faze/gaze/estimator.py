@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
@@ -25,12 +25,12 @@ from faze.data.normalization.warp import make_strip
 from faze.data.readers.camera import Camera
 from faze.fewshot.person_codes import Seen
 from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
-from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
+from faze.gaze.sources import UNKNOWN, Lens, SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
 from faze.model.weights import load_model, network_hash
 from faze.weights import SHIPPED, network_path
 
-LANDMARKER = Path("face_landmarker.task")  # the default, in the working directory
+LANDMARKER = Path("face_landmarker.task")  # in the working directory
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,19 +52,14 @@ class FaceGaze:
     @property
     def head_angles(self) -> NDArray[np.float64]:
         """Angles about x, y and z, rad, whose rotations R_x R_y R_z turn the head frame to the camera frame."""
-        rotation = cv2.Rodrigues(self.head_pose[:3])[0]
-        about_x = np.arctan2(-rotation[1, 2], rotation[2, 2])
-        about_z = np.arctan2(-rotation[0, 1], rotation[0, 0])
-        return np.array([about_x, np.arcsin(np.clip(rotation[0, 2], -1, 1)), about_z])
+        return Rotation.from_rotvec(self.head_pose[:3]).as_euler("XYZ")
 
 
 @dataclass(frozen=True)
 class GazeEstimator:
     """A trained network with the virtual camera of its strips, a detector of faces and, if known, a person and a lens.
 
-    with GazeEstimator.load(lens=Lens(hfov_deg=70)) as estimator:
-        for frame, faces in estimator.video("me.mp4"):
-            print(frame.time_s, faces)
+    docs/how-to/gaze.md contains an example.
     """
 
     dted: DTED
@@ -72,26 +67,26 @@ class GazeEstimator:
     camera: NormalizedCamera
     detect: FaceDetector
     person: PersonalEstimator | None = None
-    lens: Lens = Lens()
+    lens: Lens = UNKNOWN
 
     @classmethod
     @contextlib.contextmanager
     def load(
         cls,
         model: Path | str = SHIPPED,
-        landmarker: Path | str | None = None,
+        landmarker: Path | str = LANDMARKER,
         *,
         person: Path | str | None = None,
-        lens: Lens | None = None,
+        lens: Lens = UNKNOWN,
         faces: int = 1,
     ) -> Iterator["GazeEstimator"]:
         """Load a checkpoint and open MediaPipe, which is freed at the end of the `with` block.
 
         Args:
             model: checkpoint of DT-ED; default: the network of the package.
-            landmarker: MediaPipe Face Landmarker file; None: LANDMARKER.
+            landmarker: MediaPipe Face Landmarker file.
             person: file that `faze calibrate` wrote with this network.
-            lens: the lens of all frames that have no camera of their own; None: an assumed one.
+            lens: the lens of all frames that have no camera of their own.
             faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
 
         Raises:
@@ -100,9 +95,9 @@ class GazeEstimator:
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
         no_faces = contextlib.nullcontext(lambda image: [])
-        with open_faces(Path(landmarker or LANDMARKER), faces) if faces else no_faces as detect:
+        with open_faces(Path(landmarker), faces) if faces else no_faces as detect:
             camera = dted.camera or read_config().preprocess.camera()
-            yield cls(dted, network_hash(dted), camera, detect, known, lens or Lens())
+            yield cls(dted, network_hash(dted), camera, detect, known, lens)
 
     def video(self, path: Path | str) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
         """Estimate the gaze in every frame of a video, image, folder or manifest."""
@@ -120,13 +115,7 @@ class GazeEstimator:
             yield frame, found
 
     def faces(self, image: NDArray[np.uint8], camera: Camera) -> list[FaceGaze | str]:
-        """Estimate the gaze of each face in a frame, the largest first, or the reason why a face has none.
-
-        Args:
-            image: (H, W, 3) BGR, upright.
-            camera: (3, 3) intrinsics, px from the centre of the frame's first pixel, and distortion coefficients (d,)
-                in OpenCV's order.
-        """
+        """Estimate the gaze of each face in an upright BGR frame (H, W, 3), the largest first, or return why not."""
         found: list[FaceGaze | str] = []
         for landmarks in self.detect(image):
             try:
@@ -144,29 +133,21 @@ class GazeEstimator:
         pose: NDArray[np.float64],
         corners_mm: NDArray[np.float64] = INNER_EYE_CORNERS_14_MM,
     ) -> FaceGaze:
-        """Estimate the gaze of a face whose head pose is known.
+        """Estimate the gaze of a face whose head pose is known; raise UnusableFrame if the face is not in the frame.
 
-        Args:
-            image: (H, W, 3) BGR, upright.
-            camera: as in `faces`.
-            pose: (6,) rotation vector (rad) and translation (mm), head -> camera.
-            corners_mm: (2, 3) inner eye corners in the head frame.
-
-        Raises:
-            UnusableFrame: the face is not in the frame, or the frame does not match its camera.
+        `pose` contains a rotation vector (rad) and a translation (mm), head -> camera: (6,). `corners_mm` are the inner
+        eye corners in the head frame, (2, 3).
         """
         any_target = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on it
         poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm, any_target)
         if reason:
             raise UnusableFrame(reason)
         strip = make_strip(image, *camera, poses[0], self.camera)
-        seen = self._see(strip, poses.labels[:, 2:])
-        # Like labels, the network's vector points from the target to the eye.
-        vector = (self.person.gaze(seen) if self.person else seen.gaze_hat)[0]
-        return FaceGaze(-poses.rotation[0].T @ vector, poses.gaze_origin_mm[0], pose, strip, poses.rotation[0], seen)
-
-    @torch.inference_mode()
-    def _see(self, strip: NDArray[np.uint8], head: NDArray[np.float64]) -> Seen:
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
-        codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size)))
-        return Seen(codes.gaze.flatten(1).numpy(), self.dted.gaze_vector(codes.gaze).double().numpy(), head)
+        with torch.inference_mode():
+            codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size)))
+            gaze_hat = self.dted.gaze_vector(codes.gaze).double().numpy()
+        seen = Seen(codes.gaze.flatten(1).numpy(), gaze_hat, poses.labels[:, 2:])
+        # Like labels, the network's vector points from the target to the eye.
+        vector = (self.person.gaze(seen) if self.person else gaze_hat)[0]
+        return FaceGaze(-poses.rotation[0].T @ vector, poses.gaze_origin_mm[0], pose, strip, poses.rotation[0], seen)

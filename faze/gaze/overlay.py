@@ -1,7 +1,7 @@
 """A video with the gaze drawn into each frame: an arrow, the strip in a corner, and the angles or a reason."""
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,13 +22,7 @@ GROUP = 25  # frames that are written to the disk together
 
 
 def draw(image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str]) -> NDArray[np.uint8]:
-    """Return a copy of a BGR frame with the gaze of each face, or the reason why there is none.
-
-    Args:
-        image: (H, W, 3).
-        lens: the lens of the frame.
-        found: the faces; the strip and the angles are those of the first.
-    """
+    """Return a copy of a BGR frame (H, W, 3) with the gaze of each face, and the strip and the angles of the first."""
     picture = image.copy()
     faces = [face for face in found if not isinstance(face, str)]
     if not faces:
@@ -63,39 +57,30 @@ def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -
         cv2.putText(picture, text, (margin, height - margin), font, size, shade, thickness, cv2.LINE_AA)
 
 
-class Overlay:
-    """An H.264 mp4 in fragments, which players read even if the run was stopped before its end."""
+@contextlib.contextmanager
+def open_overlay(path: Path) -> Iterator[Callable[[NDArray[np.uint8], float], None]]:
+    """Open an H.264 mp4 in fragments, which players read even if the run was stopped before its end.
 
-    def __init__(self, path: Path) -> None:
-        options = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
-        self._file = av.open(str(path.absolute()), "w", options=options)
-        coding = {"preset": "veryfast", "crf": "20", "tune": "zerolatency", "g": str(GROUP)}
-        self._stream = self._file.add_stream("libx264", options=coding, thread_count=1, pix_fmt="yuv420p")
-        self._stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
-        self._ticks = -1
-        self._thread, self._encoded = ThreadPoolExecutor(1), Future()  # encodes a frame while the next one is processed
-        self._encoded.set_result(None)
+    The function that is yielded adds a BGR frame (H, W, 3), visible from its time in s until that of the next one.
+    """
+    fragments = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
+    with av.open(str(path.absolute()), "w", format="mp4", options=fragments) as file:
+        coding = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "g": str(GROUP)}
+        stream = file.add_stream("libx264", options=coding, thread_count=1, pix_fmt="yuv420p")
+        stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
+        ticks = -1
 
-    def __enter__(self) -> "Overlay":
-        return self
+        def add(image: NDArray[np.uint8], time_s: float) -> None:
+            nonlocal ticks
+            if ticks < 0:
+                stream.width, stream.height = image.shape[1] // 2 * 2, image.shape[0] // 2 * 2
+            ticks = max(ticks + 1, round(time_s * TICKS_PER_S))
+            frame = av.VideoFrame.from_ndarray(image, format="bgr24")
+            frame.pts, frame.time_base = ticks, stream.codec_context.time_base
+            file.mux(stream.encode(frame))
 
-    def __exit__(self, *_: object) -> None:
-        """Finish the video; after an error, keep what there is."""
-        self._thread.shutdown()
-        self._encoded.result()
-        if self._ticks >= 0:
-            self._encode(None)
-        self._file.close()
-
-    def add(self, image: NDArray[np.uint8], time_s: float) -> None:
-        """Add a BGR frame (H, W, 3), which is visible from its time until that of the next one."""
-        if self._ticks < 0:
-            self._stream.width, self._stream.height = image.shape[1] // 2 * 2, image.shape[0] // 2 * 2
-        self._ticks = max(self._ticks + 1, round(time_s * TICKS_PER_S))
-        frame = av.VideoFrame.from_ndarray(image, format="bgr24")
-        frame.pts, frame.time_base = self._ticks, self._stream.codec_context.time_base
-        self._encoded.result()
-        self._encoded = self._thread.submit(self._encode, frame)
-
-    def _encode(self, frame: av.VideoFrame | None) -> None:
-        self._file.mux(self._stream.encode(frame))
+        try:
+            yield add
+        finally:
+            if ticks >= 0:
+                file.mux(stream.encode())

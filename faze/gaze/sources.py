@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -31,8 +31,7 @@ class Source:
     path: Path
     frames: int = 1  # 0: unknown
     is_video: bool = False
-    people: list[Person] = field(default_factory=list)  # of a manifest
-    notes: list[str] = field(default_factory=list)  # about how the frames are read
+    people: Sequence[Person] = ()  # of a manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +48,12 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class Lens:
-    """The camera of frames: a calibration, a focal length, a field of view across upright frames, or an assumption."""
+    """The camera of frames: a calibration, a focal length, a field of view across upright frames, or unknown."""
 
     camera: Camera | None = None
     size: tuple[int, int] | None = None  # of the frames of the calibration, if it states it
     focal_px: float | None = None
     hfov_deg: float | None = None
-
-    @property
-    def assumed(self) -> bool:
-        """Whether nothing is known about the camera."""
-        return self.camera is None and self.focal_px is None and self.hfov_deg is None
 
     def of(self, image: NDArray[np.uint8]) -> Camera:
         """Return the camera for a frame; raise UnusableFrame if the calibration belongs to frames of another size."""
@@ -74,46 +68,44 @@ class Lens:
         return assumed_camera(hfov_deg, width, height)
 
 
-def read_lens(path: Path | None, focal_px: float | None = None, hfov_deg: float | None = None) -> Lens:
+UNKNOWN = Lens()
+
+
+def read_lens(path: Path | None, focal_px: float | None, hfov_deg: float | None) -> Lens:
     """Return the lens that one of the arguments describes, or an assumed one; refuse what cannot be used."""
-    if sum(each is not None for each in (path, focal_px, hfov_deg)) > 1:
+    if [path, focal_px, hfov_deg].count(None) < 2:
         raise UserError("pass only one of --lens, --focal-px and --hfov-deg")
     least, most = FIELD_OF_VIEW_DEG
     if hfov_deg is not None and not least <= hfov_deg <= most:
         raise UserError(f"--hfov-deg {hfov_deg:g} is not between {least:g} and {most:g} degrees")
-    if focal_px is not None and not 1 <= focal_px < np.inf:
-        raise UserError(f"--focal-px {focal_px:g} is not a focal length in px")
     if path is None:
         return Lens(focal_px=focal_px, hfov_deg=hfov_deg)
     matrix, distortion, size = read_camera(path)
     return Lens((matrix, distortion), size)
 
 
-def sources_of(paths: Sequence[Path]) -> list[Source]:
+def sources_of(paths: Iterable[Path]) -> list[Source]:
     """Check images, videos, folders of these, and manifests; raise a UserError if one cannot be read."""
-    found: list[Source] = []
+    files: list[Path] = []
     for path in paths:
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder")
-        if not path.is_dir():
-            found.append(_check_file(path))
-            continue
-        files = sorted(each for each in path.iterdir() if each.suffix.lower() in IMAGES + VIDEOS)
-        if not files:
+        inside = [path]
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES + VIDEOS)
+        if not inside:
             raise UserError(f"{path}: contains no image or video ({', '.join(IMAGES + VIDEOS)}): pass another folder")
-        found += map(_check_file, files)
-    return found
+        files += inside
+    return [_check_file(file) for file in files]
 
 
 def _check_file(path: Path) -> Source:
-    suffix = path.suffix.lower()
-    if suffix in IMAGES:
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
+    if path.suffix.lower() in IMAGES:
         return Source(path)
-    if suffix in MANIFESTS:
+    if path.suffix.lower() in MANIFESTS:
         people = read_manifest(path, posed=False)
         return Source(path, sum(len(person.files) for person in people), people=people)
-    frames, notes = check_video(path)
-    return Source(path, frames, is_video=True, notes=notes)
+    return Source(path, check_video(path), is_video=True)
 
 
 def frames_of(sources: Iterable[Source]) -> Iterator[SourceFrame]:
@@ -139,18 +131,14 @@ def _read_image(path: Path, camera: Camera | None = None, reason: str = "") -> S
     return SourceFrame(path, 0, 0.0, image, reason, camera)
 
 
-def open_camera(index: int) -> Iterator[SourceFrame]:
-    """Open a camera of this machine; return its frames, until it stops."""
+def camera_frames(index: int) -> Iterator[SourceFrame]:
+    """Yield the frames of a camera of this machine, until it stops."""
     camera = cv2.VideoCapture(index)
     if not camera.isOpened():
         raise UserError(f"camera {index} cannot be opened: does it exist, or is another program using it?")
-    return _camera_frames(camera, Path(f"camera-{index}"))
-
-
-def _camera_frames(camera: cv2.VideoCapture, source: Path) -> Iterator[SourceFrame]:
     began = time.monotonic()
     for number in itertools.count():
         found, image = camera.read()
         if not found:
             return
-        yield SourceFrame(source, number, time.monotonic() - began, image)
+        yield SourceFrame(Path(f"camera-{index}"), number, time.monotonic() - began, image)

@@ -1,7 +1,7 @@
 """What is painted once per person: the face's surface and colours, irises and lashes; and lids that follow the gaze.
 
-The face is an ellipsoid, displaced by nose, sockets, brows and lids. Refraction is not modelled: the iris is the cap of
-the eyeball around the optical axis. Everything is in the head frame and in mm; kernel.c shades it.
+The face is a displaced ellipsoid; the iris is the cap of the eyeball around the optical axis, without refraction.
+Everything is in the head frame and in mm.
 """
 
 import cv2
@@ -20,7 +20,6 @@ CENTRE_MM = np.array([0.0, 20.0, 84.0])
 AXES_MM = np.array([77.0, 120.0, 96.0])
 _SOFT_MM = 3.0  # slope at which the lids' bulge ends in the face
 _LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corners of a turned head
-_LIP_RGB = np.array([0.66, 0.36, 0.34])
 _BROW_FINENESS = 2  # mask samples per map sample
 
 
@@ -76,7 +75,7 @@ def _mouth(person: SyntheticPerson, x: Image, y: Image, colour: NDArray) -> NDAr
     half, height = person.mouth_mm[1, :2]
     bow = y + 0.006 * x * x  # the corners curve up
     lips = step(1 - (x / half) ** 2 - ((bow - height) / 7.5) ** 2, 0.25)
-    colour = colour + 0.6 * lips[..., None] * (_LIP_RGB * person.skin.mean() * 1.25 - colour)
+    colour = colour + 0.6 * lips[..., None] * (np.array([0.66, 0.36, 0.34]) * person.skin.mean() * 1.25 - colour)
     seam = np.exp(-(((bow - height + 0.6) / 0.9) ** 2)) * step(half - np.abs(x), 2.0)
     nostrils = bump(np.abs(x), y, (7.0, 53.0), (2.6, 1.6))
     return colour * (1 - 0.55 * seam)[..., None] * (1 - 0.6 * nostrils)[..., None]
@@ -123,13 +122,10 @@ def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image
 
 
 def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, Map, Map]:
-    """Model and paint a face.
-
-    Returns:
-        Displacement (mm, positive into the head), normals (unit, head frame, out of the head), and colours (RGB).
-    """
+    """Return a face's displacement (mm, positive into the head), normals (unit, out of the head) and colours (RGB)."""
     x, y = _points(_SHAPE_PER_MM)
-    base = _ellipsoid_depth(x, y)
+    square = 1 - ((x - CENTRE_MM[0]) / AXES_MM[0]) ** 2 - ((y - CENTRE_MM[1]) / AXES_MM[1]) ** 2
+    base = CENTRE_MM[2] - AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))  # the ellipsoid
     depth = _lids(person, x, y, base + _features(person, x, y))
     depth = _through_corners(person, x, y, depth)
     gradient_y, gradient_x = np.gradient(depth, 1 / _SHAPE_PER_MM)
@@ -144,11 +140,6 @@ def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, 
 def _points(per_mm: int) -> tuple[Image, Image]:
     y, x = np.mgrid[_TOP : _BOTTOM : 1 / per_mm, _LEFT : _RIGHT : 1 / per_mm].astype(np.float32)
     return x, y
-
-
-def _ellipsoid_depth(x: Image, y: Image) -> Image:
-    square = 1 - ((x - CENTRE_MM[0]) / AXES_MM[0]) ** 2 - ((y - CENTRE_MM[1]) / AXES_MM[1]) ** 2
-    return CENTRE_MM[2] - AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))
 
 
 def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:

@@ -1,27 +1,15 @@
 /* Shade a head, its eyes and its spectacles along camera rays: the expensive part of rendering a frame.
  *
- * kernel.py calls `paint` and fills the structs. Everything is in the head frame, in mm. A row of samples passes through
- * short loops that the compiler vectorises. Nothing is contracted or reordered (flags: faze.native.compiled): a
- * silhouette is sharp, and rounding decides whether a ray meets the head.
+ * kernel.py fills the structs. Everything is in the head frame, in mm. A row of samples passes through short loops that
+ * the compiler vectorises. Sums are not reordered: rounding decides whether a ray meets the head.
  */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #define EACH(i, n) for (int i = 0; i < (n); i++)
-#ifdef FP_FAST_FMAF /* one instruction where the processor has it */
-#define FUSED(a, b, c) fmaf(a, b, c)
-#else
-#define FUSED(a, b, c) ((a) * (b) + (c))
-#endif
-
 #define FEATHER_PX 5 /* width over which band and eyes fade into the picture below */
-#define ROUNDS 3 /* of correcting a ray for the displacement; each reduces the error by the surface's slope */
-#define FRONT_RADIUS_MM 110.0f /* of the lenses' front surface, which reflects */
-#define TILT 0.12f /* tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees */
 #define RIM_EDGE_MM 0.5f /* width over which a rim's edge fades */
-#define BRIDGE_ABOVE_MM -5.0f /* the bridge between the lenses: its height above their centres */
-#define BRIDGE_HALF_MM 1.2f /* half its thickness */
 
 typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias)); /* one sample of a map with four channels */
 typedef struct { float x, y, z; } vec;
@@ -146,57 +134,58 @@ static void look_up_3(
 /* One axis of a grid of samples. The lens is inverted at knots only, about 16 px apart. */
 typedef struct {
     int samples, knots;
-    double first, step; /* position of the first knot and distance of two, px */
-    int *knot; /* (samples) the knot before each */
-    double *beyond; /* (samples) distance from it, in steps */
+    double first, step, px; /* position of the first knot, distance of two knots, and of two samples, px */
 } axis;
 
-static void place_samples(axis *a, int start, int length)
+static axis place_knots(int start, int length, int samples)
 {
-    const double scale = (double)a->samples / length;
-    a->first = start - 0.5 + 0.5 / scale;
-    a->step = (start - 0.5 + (a->samples - 0.5) / scale - a->first) / (a->knots - 1);
-    EACH(i, a->samples) {
-        double at = i / scale / a->step;
-        a->knot[i] = (int)at < a->knots - 2 ? (int)at : a->knots - 2;
-        a->beyond[i] = at - a->knot[i];
-    }
+    double px = (double)length / samples;
+    int knots = length / 16 + 2;
+    return (axis){samples, knots, start - 0.5 + 0.5 * px, (samples - 1) * px / (knots - 1), px};
 }
 
-/* Compute the rays (x, y, 1), in the camera frame, of all knots. lens: fx fy cx cy k1 k2 p1 p2 k3. */
-static void invert_lens(const double *lens, const axis *across, const axis *down, double rays[][across->knots][2])
+/* Return the knot before a sample, and in `beyond` the distance from it, in steps. */
+static inline int knot_before(const axis *a, int sample, double *beyond)
 {
-    EACH(row, down->knots) EACH(column, across->knots) {
-        double seen_x = (across->first + column * across->step - lens[2]) / lens[0];
-        double seen_y = (down->first + row * down->step - lens[3]) / lens[1], x = seen_x, y = seen_y;
-        EACH(round, 8) {
-            double r2 = x * x + y * y, radial = 1 + r2 * (lens[4] + r2 * (lens[5] + r2 * lens[8]));
-            double at_x = x * radial + 2 * lens[6] * x * y + lens[7] * (r2 + 2 * x * x);
-            double at_y = y * radial + lens[6] * (r2 + 2 * y * y) + 2 * lens[7] * x * y;
-            x += seen_x - at_x, y += seen_y - at_y;
+    double at = sample * a->px / a->step;
+    int knot = (int)at < a->knots - 2 ? (int)at : a->knots - 2;
+    *beyond = at - knot;
+    return knot;
+}
+
+/* Compute the rays (x, y, 1), in the camera frame, in rows of knots. lens: fx fy cx cy k1 k2 p1 p2 k3. */
+static void invert_lens(const double *lens, const axis *across, const axis *down, double rays[][2][across->samples])
+{
+    double at[2][across->knots], beyond;
+    EACH(row, down->knots) {
+        EACH(k, across->knots) {
+            double seen_x = (across->first + k * across->step - lens[2]) / lens[0];
+            double seen_y = (down->first + row * down->step - lens[3]) / lens[1], x = seen_x, y = seen_y;
+            EACH(round, 8) {
+                double r2 = x * x + y * y, radial = 1 + r2 * (lens[4] + r2 * (lens[5] + r2 * lens[8]));
+                double at_x = x * radial + 2 * lens[6] * x * y + lens[7] * (r2 + 2 * x * x);
+                double at_y = y * radial + lens[6] * (r2 + 2 * y * y) + 2 * lens[7] * x * y;
+                x += seen_x - at_x, y += seen_y - at_y;
+            }
+            at[0][k] = x, at[1][k] = y;
         }
-        rays[row][column][0] = x, rays[row][column][1] = y;
+        EACH(i, across->samples) {
+            int k = knot_before(across, i, &beyond);
+            EACH(c, 2) rays[row][c][i] = (1 - beyond) * at[c][k] + beyond * at[c][k + 1];
+        }
     }
 }
 
-/* Compute the directions, in the head frame, of a row of samples. */
-static void turn_rays(
-    const view *v, const axis *across, const axis *down, double rays[][across->knots][2], int row,
-    float plane[restrict][across->samples])
+/* Compute the directions, in the head frame, of a row of n samples. */
+static void turn_rays(const view *v, const axis *down, int row, int n, double rays[][2][n], float plane[restrict][n])
 {
-    const int above = down->knot[row];
-    const double beyond = down->beyond[row];
-    double x[across->knots], y[across->knots];
-    EACH(k, across->knots) {
-        x[k] = (1 - beyond) * rays[above][k][0] + beyond * rays[above + 1][k][0];
-        y[k] = (1 - beyond) * rays[above][k][1] + beyond * rays[above + 1][k][1];
-    }
+    double beyond;
+    const int k = knot_before(down, row, &beyond);
     const float *r = v->rotation;
-    EACH(i, across->samples) {
-        const int k = across->knot[i];
-        const double share = across->beyond[i];
-        float at_x = (float)((1 - share) * x[k] + share * x[k + 1]), at_y = (float)((1 - share) * y[k] + share * y[k + 1]);
-        EACH(c, 3) plane[RAY + c][i] = at_x * r[c] + at_y * r[3 + c] + r[6 + c];
+    EACH(i, n) {
+        float x = (float)((1 - beyond) * rays[k][0][i] + beyond * rays[k + 1][0][i]);
+        float y = (float)((1 - beyond) * rays[k][1][i] + beyond * rays[k + 1][1][i]);
+        EACH(c, 3) plane[RAY + c][i] = x * r[c] + y * r[3 + c] + r[6 + c];
     }
 }
 
@@ -215,7 +204,7 @@ static void meet_face(const view *v, const person *p, const maps *m, int n, floa
         lateral[i] = d0 * s.x + d1 * s.y;
         depth[i] = s.z;
     }
-    EACH(round, ROUNDS) {
+    EACH(round, 3) { /* each reduces the error by the surface's slope */
         if (round) {
             look_up(&m->displacement, n, 0, x, y, depth);
             EACH(i, n) depth[i] = s.z - depth[i] / p->axes.z;
@@ -343,8 +332,8 @@ static void draw_eye(
             float *even = near[y % 2][k][0], *odd = near[y % 2][k][1];
             even[0] = at[0], odd[n - 1] = at[n - 1];
             EACH(i, n - 1) {
-                odd[i] = FUSED(at[i + 1] - at[i], 0.25f, at[i]);
-                even[i + 1] = FUSED(at[i + 1] - at[i], 0.75f, at[i]);
+                odd[i] = fmaf(at[i + 1] - at[i], 0.25f, at[i]);
+                even[i + 1] = fmaf(at[i + 1] - at[i], 0.75f, at[i]);
             }
         }
         if (!y) memcpy(near[1], near[0], sizeof near[0]);
@@ -354,7 +343,7 @@ static void draw_eye(
             const float share = phase_y ? 0.75f : 0.25f;
             EACH(k, PLANES) {
                 const float *a = near[(y + 1) % 2][k][phase_x], *b = near[y % 2][k][phase_x];
-                EACH(i, n) samples[k][i] = FUSED(b[i] - a[i], share, a[i]);
+                EACH(i, n) samples[k][i] = fmaf(b[i] - a[i], share, a[i]);
             }
             add_samples(v, p, m, e, side, n, samples, drawn[row]);
         }
@@ -385,22 +374,14 @@ static void meet_spectacles(
         ray_x[i] = ray.x * longer - aside * turn;
         ray_y[i] = ray.y * longer - below * turn;
         ray_z[i] = ray.z * longer;
-        vec front = {aside / FRONT_RADIUS_MM, below / FRONT_RADIUS_MM + TILT, -1};
+        vec front = {aside / 110, below / 110 + 0.12f, -1}; /* a sphere, tilted by 7 degrees towards the face */
         float steep = length(front);
         front.x /= steep, front.y /= steep, front.z /= steep, sight.x /= far, sight.y /= far, sight.z /= far;
         glow[i] = 3 * (shine(&v->lights[0], front, sight) + shine(&v->lights[1], front, sight)) + s->glow;
         share[i] = s->reflectance * in;
         float rim = ramp((s->rim_mm - fabsf(beyond - s->rim_mm)) / RIM_EDGE_MM + 0.5f);
-        float beside = fabsf(below - BRIDGE_ABOVE_MM) - BRIDGE_HALF_MM, bridge = ramp(0.5f - beside / RIM_EDGE_MM);
+        float bridge = ramp(0.5f - (fabsf(below + 5) - 1.2f) / RIM_EDGE_MM); /* 5 mm above the lenses' centres */
         metal[i] = most(rim, bridge * ((aside > 0) != right) * (beyond > 0));
-    }
-}
-
-static void cover_spectacles(const spectacles *s, int n, float plane[restrict][n])
-{
-    EACH(c, 3) EACH(i, n) {
-        float seen = plane[c][i] + plane[SHARE][i] * (plane[GLOW][i] - plane[c][i]);
-        plane[c][i] = seen + plane[METAL][i] * (s->metal[c] - seen);
     }
 }
 
@@ -413,25 +394,24 @@ void paint(
     const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][ROW][w], uint8_t *levels,
     float *inside)
 {
-    const int across_knots = box[2] / 16 + 2, down_knots = box[3] / 16 + 2;
-    int across_knot[w], down_knot[h];
-    double across_beyond[w], down_beyond[h], rays[down_knots][across_knots][2];
-    axis across = {.samples = w, .knots = across_knots, .knot = across_knot, .beyond = across_beyond};
-    axis down = {.samples = h, .knots = down_knots, .knot = down_knot, .beyond = down_beyond};
-    place_samples(&across, box[0], box[2]);
-    place_samples(&down, box[1], box[3]);
+    const axis across = place_knots(box[0], box[2], w), down = place_knots(box[1], box[3], h);
+    double rays[down.knots][2][w];
     invert_lens(lens, &across, &down, rays);
     EACH(y, h) {
-        turn_rays(v, &across, &down, rays, y, rows[y]);
+        turn_rays(v, &down, y, w, rays, rows[y]);
         float(*row)[w] = rows[y];
         if (s) meet_spectacles(v, s, w, row[RAY], row[RAY + 1], row[RAY + 2], row[GLOW], row[SHARE], row[METAL]);
         meet_face(v, p, m, w, rows[y], inside + (size_t)y * w);
     }
     if (eyes) EACH(side, 2) draw_eye(v, p, m, &eyes[side], side, eye_boxes[side], w, rows);
     EACH(y, h) {
-        if (s) cover_spectacles(s, w, rows[y]);
+        float(*row)[w] = rows[y];
+        if (s) EACH(c, 3) EACH(i, w) {
+            float seen = row[c][i] + row[SHARE][i] * (row[GLOW][i] - row[c][i]);
+            row[c][i] = seen + row[METAL][i] * (s->metal[c] - seen);
+        }
         uint8_t *to = levels + 3 * (size_t)y * w;
-        EACH(i, w) EACH(c, 3) to[3 * i + c] = (uint8_t)(int)least(rintf(fabsf(rows[y][c][i] * v->exposure)), 255);
+        EACH(i, w) EACH(c, 3) to[3 * i + c] = (uint8_t)(int)least(rintf(fabsf(row[c][i] * v->exposure)), 255);
     }
 }
 

@@ -15,9 +15,6 @@ from faze.native.compiled import library
 
 _PLANES = 11  # of a row of samples in kernel.c
 _CORNEA_RADIUS_MM = 7.8
-_CORNEA_CENTRE_MM = 5.4  # from the eyeball's centre along the optical axis
-_CARUNCLE_RGB = np.array([0.80, 0.50, 0.46], np.float32)  # the flesh in the eye's inner corner
-_WET_RIM_RGB = np.array([0.10, 0.01, 0.01], np.float32)  # what the lower lid's wet rim adds
 # Boxes (two corners, mm) around the head, the band across the eyes, and an eyeball.
 _HEAD_MM = ((-80.0, -105.0, 0.0), (80.0, 145.0, 90.0))
 _BAND_MM = ((-66.0, -34.0, 0.0), (66.0, 30.0, 0.0))
@@ -50,17 +47,18 @@ class Shot:
     aperture: float  # opening of the lids, 1 = usual
     pupil_mm: float  # radius
 
-    def boxes(self, person: SyntheticPerson) -> tuple[Box, Box, list[Box]]:
-        """Find the boxes of pixels around the head, around the band across the eyes, and around each eye."""
+    def boxes(self, person: SyntheticPerson) -> tuple[Box, Box, NDArray[np.int32]]:
+        """Find the boxes around the head and around the band across the eyes, and in the band those of the eyes."""
         around = [_EYE_MM + centre * [1, 1, 0] for centre in person.eye_centres_mm]
         corners = [list(itertools.product(*np.transpose(box))) for box in (_HEAD_MM, _BAND_MM, *around)]  # (4, 8, 3)
         pixels = self.camera.project(np.array(corners) @ self.rotation.T + self.origin_mm)
         size = np.array([self.camera.width_px, self.camera.height_px])
         first = np.clip(np.floor(pixels.min(axis=1)), 0, size - 2).astype(int)
         last = np.clip(np.ceil(pixels.max(axis=1)) + 1, first + 2, size).astype(int)
-        sides = (last - first) // 2 * 2  # even, for half resolution
-        head, band, *eyes = (tuple(box) for box in np.concatenate([first, sides], axis=1).tolist())
-        return head, band, eyes
+        last = first + (last - first) // 2 * 2  # even sides, for half resolution
+        head, band = (tuple(box) for box in np.concatenate([first, last - first], axis=1)[:2].tolist())
+        starts, ends = (np.clip(corners[2:], first[1], last[1]) - first[1] for corners in (first, last))
+        return head, band, np.concatenate([starts, ends - starts], axis=1).astype(np.int32)
 
 
 def load_kernel() -> ctypes.CDLL:
@@ -94,14 +92,15 @@ class Painter:
         self._samples = [np.pad(samples, padding) if samples.ndim == 3 else samples for samples, _ in maps]
         records = [(s.ctypes.data, s.shape[:2], place) for s, (_, place) in zip(self._samples, maps, strict=True)]
         self._maps = np.array(records, _MAP)
+        tone = person.skin.mean()
         self._record = _floats(
             axes=AXES_MM,
             eyeball_mm=person.eyeball_mm,
             iris_mm=person.iris_mm,
             cornea_mm=_CORNEA_RADIUS_MM,
             sclera=person.sclera,
-            caruncle=_CARUNCLE_RGB * np.float32(1.3 * person.skin.mean()),
-            wet_rim=_WET_RIM_RGB * np.float32(person.skin.mean()),
+            caruncle=1.3 * tone * np.array([0.80, 0.50, 0.46]),  # the flesh in the eye's inner corner
+            wet_rim=tone * np.array([0.10, 0.01, 0.01]),  # what the lower lid's wet rim adds
             ink=0.35 * person.hair,
             lashes_cover=0.5 + 0.5 * person.lashes,
         )
@@ -109,12 +108,11 @@ class Painter:
     def paint(self, shot: Shot) -> tuple[Layer, Layer]:
         """Paint the face at half resolution, and its band with eyes and spectacles at full resolution."""
         camera_mm = -shot.rotation.T @ shot.origin_mm
-        view, (head, band, eyes) = _view(shot, camera_mm), shot.boxes(self._person)
-        records = np.stack([self._eye(shot, side, camera_mm) for side in (0, 1)])
-        boxes = np.array([_within(eye, band) for eye in eyes], np.int32)
+        view, (head, band, eye_boxes) = _view(shot, camera_mm), shot.boxes(self._person)
+        eyes = np.stack([self._eye(shot, side, camera_mm) for side in (0, 1)])
         worn = self._person.spectacles
         glasses = None if worn is None else _spectacles(worn, shot.light, camera_mm[2])
-        return self._paint(shot, view, head, 2), self._paint(shot, view, band, 1, records, boxes, glasses)
+        return self._paint(shot, view, head, 2), self._paint(shot, view, band, 1, eyes, eye_boxes, glasses)
 
     def _paint(self, shot: Shot, view: NDArray, box: Box, px_per_sample: int, *parts: NDArray | None) -> Layer:
         width, height = (side // px_per_sample for side in box[2:])
@@ -128,10 +126,9 @@ class Painter:
         return box, levels, inside
 
     def _eye(self, shot: Shot, side: int, camera_mm: NDArray) -> NDArray[np.float32]:
-        start, axis = (
-            each.astype(np.float32) for each in (camera_mm - self._person.eye_centres_mm[side], shot.optical[side])
-        )
-        cornea = start - np.float32(_CORNEA_CENTRE_MM) * axis
+        start = (camera_mm - self._person.eye_centres_mm[side]).astype(np.float32)
+        axis = shot.optical[side].astype(np.float32)
+        cornea = start - np.float32(5.4) * axis  # from the cornea's centre, 5.4 mm before the eyeball's
         right = np.cross(axis, np.array([0, 1, 0], np.float32))
         right /= np.linalg.norm(right)
         return _floats(
@@ -187,13 +184,6 @@ def _spectacles(worn: Spectacles, light: Light, camera_z_mm: float) -> NDArray[n
         metal=worn.rim_rgb.astype(np.float32) * lit,
         glow=0.5 * light.ambient_rgb.mean(),
     )
-
-
-def _within(box: Box, outer: Box) -> Box:
-    """Return the intersection of a box with an outer one: left, top, width, height, relative to the outer one."""
-    left, top = max(box[0] - outer[0], 0), max(box[1] - outer[1], 0)
-    right, bottom = box[0] + box[2] - outer[0], box[1] + box[3] - outer[1]
-    return left, top, max(min(right, outer[2]) - left, 0), max(min(bottom, outer[3]) - top, 0)
 
 
 def _pointer(array: NDArray | None) -> ctypes.c_void_p:

@@ -1,9 +1,6 @@
 """Annotation of rendered frames: FAZE's, the files of MPIIFaceGaze and GazeCapture, and the ground truth.
 
-The annotated head pose is that of a generic face model fitted to the person, as in the real data sets. The annotated
-gaze origin is the midpoint of the model's inner eye corners.
-
-Shapes: N frames. Coordinates are in the camera frame, in mm, or in px.
+As in the real data sets, the annotated head pose is that of a generic face model. N frames; camera frame, mm or px.
 """
 
 import io
@@ -119,7 +116,6 @@ FACE_MODEL_6_MM = np.array(
 )
 _MAT_TEXT = b"MATLAB 5.0 MAT-file".ljust(116)
 _CELLS = 25  # of GazeCapture's face grid, along each side
-_DOT_SECONDS = 1.0
 _FACE_MM, _EYE_MM = 165.0, 48.0  # sides of the boxes around face and eyes
 
 
@@ -199,7 +195,7 @@ def _shown(frames: PersonFrames) -> dict[str, list | dict]:
     x, y = frames.scene.target_units.T.tolist()
     # Right and up for the user; the camera looks in the opposite direction.
     right_cm, up_cm = (-frames.scene.target_mm[:, :2] / 10).T.tolist()
-    numbers, half = list(range(len(x))), [_DOT_SECONDS / 2] * len(x)
+    numbers, half = list(range(len(x))), [0.5] * len(x)  # each dot is shown for a second
     return {
         "dotInfo": {"DotNum": numbers, "XPts": x, "YPts": y, "XCam": right_cm, "YCam": up_cm, "Time": half},
         "screen": {
@@ -207,7 +203,7 @@ def _shown(frames: PersonFrames) -> dict[str, list | dict]:
             "W": [screen.size_units[0] for screen in screens],
             "Orientation": [screen.orientation for screen in screens],
         },
-        "motion": [{"DotNum": number, "Time": _DOT_SECONDS * number} for number in numbers],
+        "motion": [{"DotNum": number, "Time": float(number)} for number in numbers],
     }
 
 

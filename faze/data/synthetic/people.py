@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
 from faze.data.synthetic.kernel import load_kernel
-from faze.data.synthetic.layouts import (
-    PersonFrames,
-    name_mpiifacegaze,
-    write_gazecapture,
-    write_mpiifacegaze,
-)
+from faze.data.synthetic.layouts import PersonFrames, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, Role, sample_person
 from faze.data.synthetic.render import ROOMS, Renderer
 from faze.data.synthetic.scene import sample_scene
@@ -73,9 +68,8 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
     """Render a person's frames into a data set's folder and write the data set's own annotation there."""
     cv2.setNumThreads(1)
     frames = sample_frames(role, synthetic)
-    for folder in {(root / name).parent for name in frames.file_names}:
-        folder.mkdir(parents=True, exist_ok=True)
     for name, image in zip(frames.file_names, render_frames(frames, synthetic.seed), strict=True):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(jpeg(frames, image))
     if role.layout == "mpiifacegaze":
         write_mpiifacegaze(root, frames, role.random(synthetic.seed, FILES, 1))
@@ -85,10 +79,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonFrames]:
-    """Write all people's frames and annotation with several processes; the files do not depend on their number.
-
-    `roots` contains the folder of each data set that is rendered.
-    """
+    """Write all people into the folders of their layouts; the files do not depend on the number of processes."""
     load_kernel()  # fails before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0

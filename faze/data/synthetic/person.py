@@ -1,14 +1,10 @@
 """A synthetic person: anatomy, colours, spectacles, kappa, fixation, and errors of the annotation.
 
-The measures of people follow published distributions; docs/explanation/people.md contains the source of each number. No
-published measurements of colours, brows and lashes were found.
+docs/explanation/people.md contains the source of each number. No published measurements of colours, brows and lashes
+were found.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
 mm. Eye 0 is on the image's left (the person's right). `faze.base.geometry` defines the signs of pitch and yaw.
-
-Spectacles: both lenses are thin, and in one plane across the head frame. If a ray meets a lens of power F (dioptres) h
-mm from the optical centre, its slope changes by F h / 1000 toward the centre (Prentice's rule). So a myope's eyes (F <
-0) turn less for the same gaze, and look smaller.
 """
 
 from collections.abc import Mapping
@@ -22,7 +18,7 @@ from faze.data.synthetic.setting import Spread
 
 @dataclass(frozen=True, eq=False)
 class Spectacles:
-    """One person's spectacles; lens 0 is in front of eye 0, on the image's left."""
+    """One person's spectacles: thin lenses in one plane across the head frame; lens 0 is in front of eye 0."""
 
     power_dioptres: NDArray  # (2,)
     centre_mm: NDArray  # (2, 2) x, y of each lens's optical centre, which is its middle
@@ -37,7 +33,7 @@ class Spectacles:
         """Find where eyes (2, 3), turned to targets (N, 3) seen through the lenses, would look without: (N, 2, 3)."""
         behind = eye_centres_mm[:, 2:] - self.plane_mm  # (2, 1)
         before = (self.plane_mm - target_mm[:, 2])[:, None, None]  # (N, 1, 1)
-        bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1)
+        bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1); slope per mm off the centre: Prentice's rule
         aside = target_mm[:, None, :2] - eye_centres_mm[:, :2] + bend * (eye_centres_mm[:, :2] - self.centre_mm)
         slope = aside / (behind + before - bend * behind)
         seen = eye_centres_mm[:, :2] + slope * (behind + before)
@@ -151,7 +147,6 @@ WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; the 
 COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; plain and coated; share of spectacles
 KAPPA_PER_DIOPTRE_DEG = 0.16
 ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # make irises as high and large in strips as real ones
-UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
 
 _AS_MEASURED = ("eyeball_mm", "iris_mm", "pupil_mm", "upper_lid_follow", "lower_lid_follow", "fixation_deg")
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
@@ -186,7 +181,7 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
     one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
     half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
     deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
-    wider = _SIDES * one["fissure_between_eyes_mm"]
+    wider = _SIDES * one["fissure_between_eyes_mm"] / 2  # per lid
     drawn |= {name: one[name] for name in _AS_MEASURED}
     wears = rng.random() < WEARERS
     person = SyntheticPerson(
@@ -196,8 +191,8 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
         mouth_mm=np.array([[-mouth_half, mouth_y, 2.0], [mouth_half, mouth_y, 2.0]]),
         kappa_rad=_kappa(one),
         head_bias_rad=np.radians([PEOPLE["head_bias_deg"].draw(rng) for _ in range(2)]),
-        upper_lids_mm=np.maximum(one["upper_lid_mm"] + UPPER_SHARE * wider, 1.2),
-        lower_lids_mm=np.maximum(one["lower_lid_mm"] + (1 - UPPER_SHARE) * wider, 2.5),
+        upper_lids_mm=np.maximum(one["upper_lid_mm"] + wider, 1.2),
+        lower_lids_mm=np.maximum(one["lower_lid_mm"] + wider, 2.5),
         screen_shift_mm=np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]),
         **drawn,
     )

@@ -1,24 +1,21 @@
-"""Render camera frames of synthetic people, tracing the ray of each pixel through the calibrated camera.
+"""Render camera frames: a room, a person's body in flat shapes, the ray-traced head, and sensor noise.
 
-A frame has three layers of increasing resolution: the whole head at half resolution, the band around the eyes at full
-resolution, and each eye in it with several samples per pixel. All use the same surface and lens. Background and sensor
-noise come from the room.
+The head has half the frame's resolution, the band across the eyes all of it, and each eye several samples per pixel.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.face import Image, draw_line
-from faze.data.synthetic.kernel import Box, Light, Painter, Shot, blend
+from faze.data.synthetic.face import draw_line
+from faze.data.synthetic.kernel import Layer, Light, Painter, Shot, blend
 from faze.data.synthetic.layouts import PersonFrames
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson
 
 ROOMS = 3  # places and days per person
 _NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
-_DIMMEST = 0.65  # scales the minimum of a room's light
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +34,7 @@ def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
     key = np.array([np.sin(around) * np.cos(above), -np.sin(above), -np.cos(around) * np.cos(above)])
-    ambient, exposure = rng.uniform(0.38 * _DIMMEST, 0.6), rng.uniform(0.8 * _DIMMEST, 1.08)
+    ambient, exposure = rng.uniform(0.247, 0.6), rng.uniform(0.52, 1.08)
     light = Light(
         key=key,
         screen=np.array([0.0, 0.0, -1.0]),
@@ -137,13 +134,14 @@ class Renderer:
         top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
         image = place.background[top : top + height, left : left + width].copy()
         pupil_mm = person.pupil_mm * np.clip(rng.normal(1.0, 0.06), 0.8, 1.2)
-        light = _seen_from_head(place.light, rotation, screen.middle_mm - origin)
+        to_screen = screen.middle_mm - origin
+        turned = {"key": place.light.key @ rotation, "screen": to_screen / np.linalg.norm(to_screen) @ rotation}
         eyes = scene.optical_in_head[row], scene.aperture[row], pupil_mm
-        shot = Shot(screen.camera, rotation, origin, light, exposure, *eyes)
+        shot = Shot(screen.camera, rotation, origin, replace(place.light, **turned), exposure, *eyes)
         draw_body(image, place, person, shot)
         head, band = self._painter.paint(shot)
-        region = _draw_head(image, *head)
-        _draw_band(image, *band)
+        region = _draw(image, head, 1.0, feathered=False)
+        _draw(image, band, 2.0, feathered=True)
         cv2.GaussianBlur(region, (0, 0), rng.uniform(*setting.blur_px), dst=region)
         if rng.random() < setting.moved:
             smear(rng, region)
@@ -152,23 +150,10 @@ class Renderer:
         return cv2.addWeighted(image, 1, noise, 1, -128, dst=image)
 
 
-def _seen_from_head(light: Light, rotation: NDArray, to_screen: NDArray) -> Light:
-    """Turn a room's light, in the camera frame, into the head frame, and place the screen's glow."""
-    turned = rotation.T @ light.key, rotation.T @ (to_screen / np.linalg.norm(to_screen))
-    return Light(*turned, light.key_rgb, light.screen_rgb, light.ambient_rgb)
-
-
-def _draw_head(image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> NDArray[np.uint8]:
-    """Draw the inside of the silhouette, since colours outside it are undefined; return that part of the image."""
-    cover = cv2.GaussianBlur(inside, (0, 0), 1.0) * np.float32(2) - np.float32(1)
-    left, top, width, height = box
-    region = image[top : top + height, left : left + width]
-    size = width, height
-    blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered=False)
+def _draw(image: NDArray[np.uint8], layer: Layer, softness_px: float, feathered: bool) -> NDArray[np.uint8]:
+    """Draw a layer inside the silhouette, since colours outside it are undefined; return that part of the image."""
+    (left, top, *size), levels, inside = layer
+    cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
+    region = image[top : top + size[1], left : left + size[0]]
+    blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered)
     return region
-
-
-def _draw_band(image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> None:
-    left, top, width, height = box
-    cover = cv2.GaussianBlur(inside, (0, 0), 2.0) * 2 - 1 if inside.min() < 1 else inside
-    blend(image[top : top + height, left : left + width], levels, cover, feathered=True)

@@ -1,9 +1,7 @@
 """One person's frames in three dimensions: head poses, targets, eye directions, and their annotation.
 
-The eyes fixate the true target: each eye's visual axis goes through it, and the optical axis, along which the iris is
-drawn, deviates by kappa. Spectacles deflect both axes. The annotated target is the dot on the screen. The eyes fixate a
-point near the dot, the screen's position differs slightly from the annotated one, and a generic face model places the
-person too near or too far, and too low. The annotated head pose has a separate bias.
+The visual axes of both eyes meet in the true target; optical axes deviate from them by kappa, and spectacles deflect
+both. The annotation errs in the target, and in the place and turn of the head.
 
 Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a name indicates otherwise.
 """

@@ -1,8 +1,7 @@
 """Screens and their cameras: laptops with a webcam, and phones and tablets in different orientations.
 
-A `Screen` is one position of a screen relative to its camera; a handheld device has several. The screen's pixels or
-points are counted from its top left corner as seen by the user. The camera faces the user, so the screen's right is the
-camera's -x. Cameras are pinholes with OpenCV's five distortion coefficients k1, k2, p1, p2, k3.
+Pixels or points of a screen are counted from its top left corner as seen by the user. The camera faces the user, so the
+screen's right is the camera's -x. Cameras are pinholes with OpenCV's five distortion coefficients.
 """
 
 from dataclasses import dataclass
@@ -80,14 +79,13 @@ _DEVICES = {
 }
 _SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
 _LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
-_MARGIN = 0.03  # share of the screen's width and height without targets
 # Usual distances: docs/explanation/people.md.
 PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300, 480), Spread(500, 60, 420, 640)
 
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """A screen and the camera beside it."""
+    """A position of a screen relative to its camera; a handheld device has several."""
 
     camera: Camera
     orientation: int  # GazeCapture's code: 1 portrait, 3 landscape home right, 4 landscape home left
@@ -107,8 +105,8 @@ class Screen:
         return self.target_mm(np.array(self.size_units) / 2)
 
     def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
-        """Draw uniformly distributed targets: (count, 2) whole pixels or points."""
-        low, high = np.multiply(_MARGIN, self.size_units), np.multiply(1 - _MARGIN, self.size_units)
+        """Draw uniformly distributed targets, not at the edges: (count, 2) whole pixels or points."""
+        low, high = np.multiply(0.03, self.size_units), np.multiply(0.97, self.size_units)
         return np.round(rng.uniform(low, high, (count, 2)))
 
 
