@@ -58,8 +58,8 @@ def pixel_checks(ablation: Ablation, persons: pd.DataFrame, query_entries: int) 
 def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
     """Decompose the baseline's squared error on all entries of the test people.
 
-    Chen and Shi (arXiv 1905.04451) decompose the error of a subject-independent estimator into a bias for each person
-    and a variance around it. Here, nested linear models of each person's residual decompose the variance further.
+    Chen and Shi (arXiv 1905.04451) decompose it into a bias for each person and a variance around it. Here, nested
+    linear models of each person's residual decompose the variance further.
 
     Returns:
         One row per data set: rms_deg, root mean square of pitch and yaw errors together; the share of each of

@@ -41,8 +41,8 @@ def performance(benchmark: Mapping[str, Any], switches: Mapping[str, Switches]) 
 
     Returns:
         One row per tier. speed_ratio and memory_ratio are relative to the baseline: above 1 if the tier is faster or
-        uses less memory. The intervals _of_all hold for all tiers together. memory_differs: whether the ranges of peak
-        memory over rounds do not overlap. same_step: the reason why the step is the baseline's, if it is.
+        uses less memory. The intervals _of_all, and speed_finding, hold for all tiers together. memory_differs: whether
+        the ranges of peak memory over rounds do not overlap. same_step: the reason why the step is the baseline's.
     """
     rows, first, interval = [], next(iter(switches)), benchmark["speed_interval"]
     for tier, own in switches.items():
@@ -55,6 +55,8 @@ def performance(benchmark: Mapping[str, Any], switches: Mapping[str, Switches]) 
         row |= {f"speed_{name}": value for name, value in measured["speedup"].items()}
         for end in ("low", "high"):
             row[f"speed_{end}_of_all"], row[f"memory_{end}_of_all"] = of_all["speedup"][end], memory_of_all.get(end)
+        low, high = of_all["speedup"]["low"], of_all["speedup"]["high"]
+        row["speed_finding"] = "faster" if low > 1 else "slower" if high < 1 else "not shown to be faster"
         row |= {"speed_confidence": interval["confidence"], "speed_over": interval["over"]}
         row |= {"rounds": benchmark["rounds"], "comparisons": of_all["comparisons"]}
         row["memory_differs"] = peaks_differ(measured, benchmark["tiers"][first])

@@ -72,13 +72,7 @@ def read_metadata(path: Path) -> dict[bytes, Any]:
 
 
 def read_about_learners(ablation: Ablation) -> dict[str, Any]:
-    """Read what few-shot learning reports about itself.
-
-    Returns:
-        left_out_reasons: distinct reasons why people were left out, over all runs; recommended_learners: see
-        `recommend_learners`; learner_times: each learner's seconds of training (learn) and of all calibrations (adapt),
-        and their number, in the baseline's first run.
-    """
+    """Read the reasons why people were left out in any run, the recommended learners, and times in the first run."""
     reasons: dict[str, None] = {}
     val, times = [], {}
     for (tier, seed), learner in itertools.product(ablation.runs(), ablation.learners):
@@ -100,15 +94,11 @@ def recommend_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
 
     Args:
         val: columns k (0: unadapted), learner, error_deg; for each seed.
-
-    Returns:
-        Rows with k, learner, error_deg and unadapted_deg.
     """
-    means = val.pivot_table(index="k", columns="learner", values="error_deg")
-    rows = []
+    means, rows = val.pivot_table(index="k", columns="learner", values="error_deg"), []
     for k, of_k in means[means.index > 0].iterrows():
-        unadapted = means.loc[0].mean()
-        learner = of_k.idxmin() if of_k.min() < unadapted else UNADAPTED
-        row = {"k": k, "learner": learner, "error_deg": min(of_k.min(), unadapted)}
-        rows.append(row | {"unadapted_deg": unadapted})
+        unadapted, lowest = means.loc[0].mean(), of_k.min()
+        learner = of_k.idxmin() if lowest < unadapted else UNADAPTED
+        row = {"k": k, "learner": learner, "error_deg": min(lowest, unadapted), "unadapted_deg": unadapted}
+        rows.append(row)
     return rows

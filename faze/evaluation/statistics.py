@@ -31,9 +31,10 @@ def bootstrap(
     estimate = errors.mean() if before is None else 1 - errors.mean() / before.mean()
     if people < 2:
         return float(estimate), np.nan, np.nan
-    resampled = _resample(errors, resamples)
+    of_seeds, of_people = _weights(seeds, people, resamples)
+    resampled = np.einsum("bs,sp,bp->b", of_seeds, errors, of_people, optimize=True)
     if before is not None:
-        resampled = 1 - resampled / _resample(before, resamples)
+        resampled = 1 - resampled / np.einsum("bs,sp,bp->b", of_seeds, before, of_people, optimize=True)
     t = special.stdtrit(people - 1, (1 + confidence) / 2)
     tail = special.ndtr(-t * np.sqrt(people / (people - 1)))
     low, high = np.quantile(resampled, [tail, 1 - tail])
@@ -47,12 +48,6 @@ def _weights(seeds: int, people: int, resamples: int) -> tuple[NDArray, NDArray]
     of_people = rng.multinomial(people, np.full(people, 1 / people), size=resamples) / people
     of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
     return of_seeds, of_people
-
-
-def _resample(errors: NDArray, resamples: int) -> NDArray:
-    """Compute the mean in each resample, (S, P) -> (B,)."""
-    of_seeds, of_people = _weights(*errors.shape, resamples)
-    return np.einsum("bs,sp,bp->b", of_seeds, errors, of_people, optimize=True)
 
 
 def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: Noise | None = None) -> dict[str, float]:

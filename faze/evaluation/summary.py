@@ -33,16 +33,12 @@ def summarize(
     """Return the settings, verdicts and facts that the page shows."""
     evaluate, tiers, seeds, controls = config.evaluate, ablation.tiers, ablation.seeds, ablation.controls
     decisive = tables["changes"][tables["changes"]["decides"].astype(bool) & tables["changes"]["tier"].isin(tiers)]
-    first_run = trainings[tiers[0], seeds[0]].start
-    persons = tables["persons"]
-    tested = set(zip(persons["dataset"], persons["person"], strict=True))
-    codes = {name: CodeStore(ablation.paths.codes(tiers[0], seeds[0], name)) for name in ablation.datasets}
     return {
         "tiers": list(tiers),
         "seeds": list(seeds),
         "controls": list(controls),
         "learners": list(ablation.learners),
-        "largest_k": int(persons["k"].max()),
+        "largest_k": int(tables["persons"]["k"].max()),
         "query_entries": config.fewshot.query_entries,
         "margin_deg": evaluate.margin_deg,
         "learner_margin_deg": evaluate.learner_margin_deg,
@@ -56,18 +52,32 @@ def summarize(
         "tier_verdicts": verdict.tier_verdicts(decisive),
         "switches": switches,
         **read_about_learners(ablation),
-        "folds": first_run["config"].get("fold.folds", 0),
-        "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
-        # People with too few entries for a query and the largest k.
-        "left_out": {
-            name: [person for person in store.persons("test") if (name, person) not in tested]
-            for name, store in codes.items()
-        },
+        **_people(ablation, tables["persons"]),
+        **_facts(trainings, benchmark),
         "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
+    }
+
+
+def _people(ablation: Ablation, persons: pd.DataFrame) -> dict[str, Any]:
+    """Return the source of each data set's pixels, and its test people with too few entries for few-shot learning."""
+    pixel_sources, left_out = {}, {}
+    for name in ablation.datasets:
+        codes = CodeStore(ablation.paths.codes(ablation.tiers[0], ablation.seeds[0], name))
+        tested = set(persons.loc[persons["dataset"] == name, "person"])
+        pixel_sources[name] = codes.pixel_source
+        left_out[name] = [person for person in codes.persons("test") if person not in tested]
+    return {"pixel_sources": pixel_sources, "left_out": left_out}
+
+
+def _facts(trainings: Mapping[tuple[str, int], LoggedRun], benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts about machines and trainings; the first training is the baseline's with the first seed."""
+    first = next(iter(trainings.values())).start
+    return {
+        "folds": first["config"].get("fold.folds", 0),
         "began": min(training.start["time"] for training in trainings.values()),
         "machine": benchmark.get("machine", {}),
         "roof": benchmark.get("roof", {}),
-        "training_machine": first_run.get("machine", {}),
+        "training_machine": first.get("machine", {}),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }
 
@@ -77,15 +87,16 @@ def run_metrics(ablation: Ablation, tables: Tables, matrices: Matrices) -> list[
     speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
     people, largest_k, runs = tables["redirected_people"], tables["persons"]["k"].max(), []
     for tier, seed in ablation.runs():
-        metrics, curves, number = {}, {}, ablation.seeds.index(seed)
-        for (of, dataset, learner, k), errors in matrices.items():
-            if of == tier and k == 0:
-                metrics[f"error/{dataset}_deg"] = errors[number].mean()
-            elif of == tier:
+        metrics, curves = {}, {}
+        means = {cell: errors.loc[seed].mean() for cell, errors in matrices.items() if cell[0] == tier}
+        for (_, dataset, learner, k), mean in means.items():
+            if k == 0:
+                metrics[f"error/{dataset}_deg"] = mean
+            else:
                 start = [0, metrics[f"error/{dataset}_deg"]]
-                curves.setdefault(f"{dataset}_{learner}", [start]).append([k, errors[number].mean()])
-                if (learner, k) == (ablation.learners[0], largest_k):
-                    metrics[f"error/{dataset}_k{k}_deg"] = errors[number].mean()
+                curves.setdefault(f"{dataset}_{learner}", [start]).append([k, mean])
+            if (learner, k) == (ablation.learners[0], largest_k):
+                metrics[f"error/{dataset}_k{k}_deg"] = mean
         if tier in speed.index:  # noise controls have no benchmark
             metrics |= {name: speed.loc[tier, name.split("/")[1]] for name in MEASURED}
         metrics |= _redirection_metrics(people[(people["tier"] == tier) & (people["seed"] == seed)])

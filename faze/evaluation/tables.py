@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from faze.config.parameters import Evaluate
 from faze.evaluation import UNADAPTED
@@ -18,13 +17,13 @@ TESTED = ["difference_deg", "low_deg", "high_deg", "tost_p", "difference_p", "id
 CHANGES = [*CELL, "baseline_deg", "tier_deg", "decides", *TESTED, "difference_p_holm", "verdict"]
 LEARNERS = [*CELL, "learner_deg", "offset_deg", *TESTED]
 
-Matrices = Mapping[tuple[str, str, str, int], NDArray[np.float64]]  # tier, data set, learner, k -> errors (S, P)
+Matrices = Mapping[tuple[str, str, str, int], pd.DataFrame]  # tier, data set, learner, k -> errors (seeds, people)
 
 
 def error_matrices(persons: pd.DataFrame) -> Matrices:
-    """Arrange the errors (`runs.read_errors`) of each cell as (S, P), with people in alphabetical order."""
+    """Arrange the errors (`runs.read_errors`) of each cell as a matrix, with a row per seed and a column per person."""
     return {
-        cell: rows.pivot(index="seed", columns="person", values="error_deg").to_numpy()
+        cell: rows.pivot(index="seed", columns="person", values="error_deg")
         for cell, rows in persons.groupby(CELL, sort=False)
     }
 
@@ -37,8 +36,9 @@ def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
     """
     rows, options = [], {"confidence": evaluate.confidence, "resamples": evaluate.resamples}
     for (tier, dataset, *cell), errors in matrices.items():
-        mean = bootstrap(errors, **options)
-        reduction = bootstrap(errors, **options, before=matrices[tier, dataset, UNADAPTED, 0])
+        before = matrices[tier, dataset, UNADAPTED, 0].to_numpy()
+        mean = bootstrap(errors.to_numpy(), **options)
+        reduction = bootstrap(errors.to_numpy(), **options, before=before)
         rows.append([tier, dataset, *cell, *mean, *reduction, errors.shape[1], errors.shape[0]])
     numbers = ["mean_deg", "low_deg", "high_deg", "reduction", "reduction_low", "reduction_high", "people", "seeds"]
     return pd.DataFrame(rows, columns=[*CELL, *numbers])
@@ -61,10 +61,10 @@ def changes(
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, *cell), errors in matrices.items():
         if tier != tiers[0]:
-            reference = matrices[tiers[0], *cell][: len(errors)]
+            reference = matrices[tiers[0], *cell].loc[errors.index]
             noise = pool_noise(np.stack([matrices[each, *cell] for each in tiers]))
             row = {"tier": tier, **dict(zip(CELL[1:], cell, strict=True)), "decides": tuple(cell[1:]) in decide}
-            row |= {"baseline_deg": reference.mean(), "tier_deg": errors.mean()}
+            row |= {"baseline_deg": reference.to_numpy().mean(), "tier_deg": errors.to_numpy().mean()}
             rows.append(row | compare(errors - reference, evaluate.margin_deg, alpha, noise))
     return _judge(pd.DataFrame(rows, columns=CHANGES), alpha)
 
@@ -87,20 +87,17 @@ def _judge(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
 def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
     """Compare every learner with `offset` for each tier, data set and k, paired by person and seed.
 
-    Errors differ far more between people than between learners, so two learners may differ for every person although
-    their intervals overlap.
-
     Returns:
         Columns LEARNERS, then difference_p_holm and tost_p_holm, adjusted over all learners and data sets of a tier and
-        k, and the verdict based on them; no row if `offset` is not among the learners. difference_deg is learner minus
-        `offset`; low_deg and high_deg are the ends of its interval at evaluate.confidence.
+        k, and the verdict based on them; no row if `offset` is not among the learners. low_deg and high_deg are the
+        ends of the difference's interval at evaluate.confidence.
     """
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, dataset, learner, k), errors in matrices.items():
         offset = matrices.get((tier, dataset, SIMPLE, k))
         if tier in tiers and offset is not None and learner != SIMPLE:
             row = {"tier": tier, "dataset": dataset, "learner": learner, "k": k}
-            row |= {"learner_deg": errors.mean(), "offset_deg": offset.mean()}
+            row |= {"learner_deg": errors.to_numpy().mean(), "offset_deg": offset.to_numpy().mean()}
             # Half the level gives the two-sided interval; p-values do not depend on it.
             rows.append(row | compare(errors - offset, evaluate.learner_margin_deg, alpha / 2))
     table = pd.DataFrame(rows, columns=LEARNERS)

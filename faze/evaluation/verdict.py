@@ -6,7 +6,7 @@ import pandas as pd
 
 from faze.config.parameters import Evaluate
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.wording import counted, join, memory_change, p_value, peak, signed, title_of
+from faze.evaluation.wording import counted, join, p_value, signed, title_of
 
 VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
 ERROR = {
@@ -37,44 +37,6 @@ def best(performance: pd.DataFrame, column: str) -> pd.Series:
     others = performance.iloc[1:] if len(performance) > 1 else performance
     acting = others[others["same_step"] == ""]
     return others.loc[(acting if len(acting) else others)[column].idxmax()]
-
-
-def describe_speed(performance: pd.DataFrame) -> str:
-    """Describe the speed of the fastest tier, without claiming more than its interval shows."""
-    baseline, row = performance["tier"].iloc[0], best(performance, "speed_ratio")
-    low, high = row["speed_low_of_all"], row["speed_high_of_all"]
-    finding = "faster than" if low > 1 else "slower than" if high < 1 else "not shown to be faster than"
-    interval = f"{low:.2f} to {f'{high:.2f}' if high <= 999 else 'more than 999'}"
-    over = "blocks of one process, without the variation between processes"
-    if row["speed_over"] == "rounds":
-        over = f"{row['rounds']} rounds of new processes"
-    return (
-        f"The fastest tier apart from {baseline} is {row['tier']}. It is {finding} {baseline}: a step is "
-        f"{row['speed_ratio']:.2f} times as fast ({_level(row)} interval {interval} over {over})."
-    )
-
-
-def _level(row: pd.Series) -> str:
-    """Describe the level of an interval, which is wider for the best of several tiers than for a single one."""
-    chosen = f"for the best of {row['comparisons']} tiers, " if row["comparisons"] > 1 else ""
-    return f"{chosen}{100 * row['speed_confidence']:g} %"
-
-
-def describe_memory(performance: pd.DataFrame) -> str:
-    """Describe the peak memory of the leanest tier. A change is shown only if the ranges over rounds do not overlap."""
-    first, row = performance.iloc[0], best(performance, "memory_ratio")
-    source = f"medians (minimum to maximum) of {row['rounds']} rounds" if row["rounds"] > 1 else "one process each"
-    finding, change = "not shown to differ from", ""
-    if row["memory_differs"]:
-        less = row["memory_ratio"] > 1
-        ends = (row["memory_low_of_all"], row["memory_high_of_all"])
-        low, high = sorted(end if less else 1 / end for end in ends)
-        finding = "lower than" if less else "higher than"
-        change = f" ({memory_change(row['memory_ratio'], True)}; {_level(row)} interval {low:.2f} to {high:.2f})"
-    return (
-        f"The tier with the smallest peak memory apart from {first['tier']} is {row['tier']}. Its peak is {finding} "
-        f"that of {first['tier']}{change}: {peak(row)}, compared with {peak(first)}, {source}."
-    )
 
 
 def describe_errors(changes: pd.DataFrame, subject: str, baseline: str, evaluate: Evaluate) -> str:
@@ -137,11 +99,7 @@ def describe(
     baseline, changes, turned, compared = tiers[0], *(tables[n] for n in ("changes", "redirection_changes", "learners"))
     deciding, turned = changes[changes["decides"].astype(bool)], turned[turned["tier"].isin(tiers)]
     of_tiers, noise = deciding[deciding["tier"].isin(tiers)], deciding[deciding["tier"].isin(controls)]
-    found = {}
-    if len(tables["performance"]) > 1:
-        found["speed"] = describe_speed(tables["performance"])
-        found["memory"] = describe_memory(tables["performance"])
-    found["error"] = f"No tier apart from {baseline} was trained, so no error is compared (run.tiers)."
+    found = {"error": f"No tier apart from {baseline} was trained, so no error is compared (run.tiers)."}
     if len(of_tiers):
         found["error"] = describe_errors(of_tiers, "The gaze error", baseline, evaluate)
         found["scope"] = f"Intervals and verdicts are over people and {seeds} seeds, so they describe the tiers."

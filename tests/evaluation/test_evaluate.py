@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fabricated import KEPT, SHOTS, Fabricated
@@ -21,7 +22,7 @@ from faze.stages import evaluate
 
 SMALL = {"tiers": ("baseline", "amp", "ddp"), "people": (6, 5), "entries": 40, "query": 20}
 TWO = SMALL | {"tiers": ("baseline", "amp")}
-SEEDS = (0, 1, 2)
+SEEDS = (2, 0, 1)  # the noise controls have the first one
 CELLS = 1 + len(KEPT) * len(SHOTS)
 
 
@@ -45,22 +46,24 @@ def write_and_run(folder: Path, case: Fabricated, **changed: object) -> Evaluate
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> tuple[Fabricated, Path]:
+    """Write a small ablation, with a person of the training set who must not count."""
     folder, case = tmp_path_factory.mktemp("small"), Fabricated(**SMALL)
-    case.write(folder)
+    path = case.write(folder).errors("ddp", 0, "maml")
+    rows = pd.read_parquet(path)
+    strangers = rows.assign(split="train", person="99999", error_deg=50.0)
+    pq.write_table(pa.Table.from_pandas(pd.concat([rows, strangers]), preserve_index=False), path)
     return case, folder
 
 
 @pytest.fixture(scope="module")
-def small(written, tmp_path_factory) -> Evaluated:
-    folder = tmp_path_factory.mktemp("evaluated") / "copy"
-    shutil.copytree(written[1], folder)
-    return run(folder, written[0])
+def small(written) -> Evaluated:
+    return run(written[1], written[0])
 
 
 @pytest.fixture
 def copied(written, tmp_path) -> tuple[Fabricated, ResultPaths]:
     """Copy the small results tree, for tests that change it."""
-    shutil.copytree(written[1], tmp_path, dirs_exist_ok=True)
+    shutil.copytree(written[1], tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("evaluation"))
     return written[0], ResultPaths(tmp_path)
 
 
@@ -80,13 +83,13 @@ def test_tables_contain_every_run(seeded):
     assert list(tables["performance"]["tier"]) == list(case.tiers) == list(dict.fromkeys(tables["learners"]["tier"]))
     assert list(tables["convergence"]["tier"]) == [tier for tier in case.tiers for _ in SEEDS]
     assert list(tables["persons"].columns[:7]) == ["tier", "seed", "dataset", "person", "learner", "k", "error_deg"]
-    expected = [*itertools.product(case.tiers, case.seeds), ("rounding", 0), ("seed", 0)]
+    expected = [*itertools.product(case.tiers, case.seeds), ("rounding", 2), ("seed", 2)]
     assert [(r["tier"], r["seed"]) for r in summary["runs"]] == expected
     sentences = summary["verdict"]["sentences"]
     assert "rounding" in sentences["noise"] and "rounding" not in sentences["error"] + sentences["redirection"]
 
 
-def test_every_table_has_the_data_sets_in_the_order_of_the_list(tmp_path):
+def test_every_table_has_the_data_sets_in_the_order_of_the_list(tmp_path, capsys):
     """Codes, errors and redirected strips of a third data set are evaluated like those of the default's two."""
     sources = {"webcam": "frames of webcams", "gazecapture": "GazeCapture", "mpiigaze": "MPIIFaceGaze"}
     case = Fabricated(tiers=("baseline", "amp"), people=(3, 4, 2), entries=40, query=20, pixel_sources=sources)
@@ -97,15 +100,18 @@ def test_every_table_has_the_data_sets_in_the_order_of_the_list(tmp_path):
     assert len([order for order in orders.values() if order]) >= 9
     people = tables["persons"].groupby("dataset")["person"].nunique()
     assert people.to_dict() == {"webcam": 3, "gazecapture": 4, "mpiigaze": 2}
+    assert capsys.readouterr().out.splitlines() == [*summary["verdict"]["sentences"].values()]
     sentence = summary["verdict"]["sentences"]["redirection"]
     places = [sentence.index(f"° on {title}") for title in ("webcam", "GazeCapture", "MPIIGaze")]
     assert places == sorted(places)
 
 
-def test_errors_are_means_over_people_of_means_over_repeats(written, small):
+def test_errors_are_means_over_test_people_of_means_over_repeats(written, small):
     rows = pd.read_parquet(ResultPaths(written[1]).errors("amp", 0, "maml"))
     rows = rows[(rows["dataset"] == "mpiigaze") & (rows["k"] == 9)]
     expected = rows.groupby("person")["error_deg"].mean().mean()
+    learners = small.tables["learners"].set_index(["tier", "dataset", "learner", "k"])
+    assert learners.loc[("amp", "mpiigaze", "maml", 9), "learner_deg"] == pytest.approx(expected, rel=1e-5)
     tiers = small.tables["tiers"].set_index(["tier", "dataset", "learner", "k"])
     found, start = tiers.loc[("amp", "mpiigaze", "maml", 9)], tiers.loc[("amp", "mpiigaze", "unadapted", 0), "mean_deg"]
     assert found["mean_deg"] == pytest.approx(expected, rel=1e-5)
@@ -120,15 +126,10 @@ def test_metrics_have_their_names(small):
     """Metrics that the device does not report, such as reserved memory and energy, are absent."""
     metrics = small.summary["runs"][1]["metrics"]
     for dataset in ("mpiigaze", "gazecapture"):
-        numbers = [
-            "redirected_l1",
-            "gaze_gain",
-            "head_gain",
-            "redirected_gaze_error_deg",
-            "redirected_psnr",
-        ]
+        numbers = ["redirected_l1", "gaze_gain", "head_gain", "redirected_gaze_error_deg", "redirected_psnr"]
         expected = {f"redirection/{dataset}_{number}" for number in numbers}
-        expected |= {f"redirection_control/{dataset}_real_{factor}_error_deg" for factor in ("gaze", "head")}
+        controls = ("real_gaze_error_deg", "not_turned_head_error_deg", "gaze_gain_real", "head_gain_real")
+        expected |= {f"redirection_control/{dataset}_{number}" for number in controls}
         assert expected | {f"error/{dataset}{k}_deg" for k in ("", "_k9")} <= set(metrics)
     assert not {"memory/reserved_gib", "speed/joules_per_step"} & set(metrics)
     amp_ms = 412.0 / 1.003
@@ -160,14 +161,6 @@ def test_redirection_errors_are_averaged_over_people_and_compared(copied):
     before = means.loc[("baseline", "mpiigaze", "redirected", "gaze_error_deg"), "mean"]
     assert changes.loc[("amp", "mpiigaze", "gaze"), "difference_deg"] == pytest.approx(expected - before, abs=1e-4)
     assert "of amp and ddp is not judged" in summary["verdict"]["sentences"]["redirection"]  # of one seed
-
-
-def test_only_test_people_count(copied, small):
-    case, paths = copied
-    path = paths.errors("ddp", 0, "maml")
-    rows = pd.read_parquet(path)
-    pd.concat([rows, rows.assign(split="train", person="99999", error_deg=50.0)]).to_parquet(path, index=False)
-    pd.testing.assert_frame_equal(small.tables["tiers"], run(paths.root, case).tables["tiers"])
 
 
 @pytest.mark.parametrize(("settings", "margin", "verdict"), [
@@ -202,9 +195,9 @@ def test_noise_controls_are_compared_with_the_baseline_of_their_seed(seeded):
     changes, persons = tables["changes"], tables["persons"]
     assert changes["tier"].value_counts().to_dict() == dict.fromkeys(("amp", "ddp", "rounding", "seed"), 2 * CELLS)
     for control in case.controls:
-        assert set(persons.loc[persons["tier"] == control, "seed"]) == {0}
+        assert set(persons.loc[persons["tier"] == control, "seed"]) == {2}
         rows = changes[(changes["tier"] == control) & (changes["dataset"] == "mpiigaze")].set_index(["learner", "k"])
-        of_seed = persons[(persons["seed"] == 0) & (persons["dataset"] == "mpiigaze")]
+        of_seed = persons[(persons["seed"] == 2) & (persons["dataset"] == "mpiigaze")]
         means = of_seed.groupby(["tier", "learner", "k"])["error_deg"].mean()
         expected = (means[control] - means["baseline"]).to_dict()
         assert rows["difference_deg"].to_dict() == pytest.approx(expected, abs=1e-5)
@@ -221,18 +214,9 @@ def test_switches_and_speed_are_in_the_performance_table(small):
     intervals = table.loc["ddp", ["speed_low", "speed_high", "step_ms_q1", "step_ms_q3"]].tolist()
     step_ms = 412.0 / 0.94
     assert intervals == pytest.approx([0.94 * 0.988, 0.94 * 1.012, 0.985 * step_ms, 1.02 * step_ms], rel=1e-5)
-    assert "ddp. It is slower" in sentences["speed"] and small.summary["verdict"]["fastest"] == "ddp"
+    assert table["speed_finding"].tolist() == ["not shown to be faster", "not shown to be faster", "slower"]
+    assert small.summary["verdict"]["fastest"] == "ddp"
     assert "checkpoints" in sentences["scope"]
-
-
-def test_a_benchmark_of_one_round_shows_no_change_of_memory(tmp_path):
-    """The tiers have one process each. Regression: 0.03 GiB of noise was reported as a saving."""
-    tables, summary = write_and_run(tmp_path, Fabricated(**SMALL, one_round=True))
-    row = tables["performance"].set_index("tier").loc["ddp"]
-    assert (row["rounds"], row["unsteady_rounds"], row["memory_differs"]) == (1, 1, False)
-    sentences = summary["verdict"]["sentences"]
-    assert "not shown" in sentences["memory"] and "0.436 GiB, " in sentences["memory"]
-    assert "one process" in sentences["memory"] and "blocks of one process" in sentences["speed"]
 
 
 def test_people_without_errors_and_reasons_are_listed(copied):
@@ -247,18 +231,7 @@ def test_people_without_errors_and_reasons_are_listed(copied):
     tables, summary = run(paths.root, case)
     assert summary["left_out"] == {"mpiigaze": ["p03"], "gazecapture": []}
     assert summary["left_out_reasons"] == ["A", "B"]
-    assert "p03" not in set(tables["persons"]["person"])
-
-
-def test_the_verdict_is_printed(tmp_path, capsys):
-    kept = {"maml": (0.5,) * 4, "offset": (0.6,) * 4}
-    tables, summary = write_and_run(tmp_path, Fabricated(**SMALL | {"people": (12, 12)}, kept=kept))
-    printed, sentences = capsys.readouterr().out, summary["verdict"]["sentences"]
-    assert all(sentence in printed for sentence in sentences.values()) and "`maml` by " in sentences["learners"]
-    compared = tables["learners"].set_index(["tier", "dataset", "k"])
-    tiers = tables["tiers"].set_index(["tier", "dataset", "learner", "k"])["mean_deg"]
-    expected = tiers["ddp", "mpiigaze", "maml", 5] - tiers["ddp", "mpiigaze", "offset", 5]
-    assert compared.loc[("ddp", "mpiigaze", 5), "difference_deg"] == pytest.approx(expected, abs=1e-4)
+    assert not {"p03", "99999"} & set(tables["persons"]["person"])
 
 
 def test_an_error_that_is_nan_is_one_sentence_and_leaves_nothing(copied):
