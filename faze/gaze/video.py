@@ -21,7 +21,7 @@ DAMAGED = "the frame is damaged"
 
 
 def check_video(path: Path) -> int:
-    """Decode a frame, tell what is not done as in a player, and return the stated number of frames; 0: unknown.
+    """Decode a frame, name what is not done as in a player, and return the stated number of frames; 0: unknown.
 
     Raises:
         UserError: the file is not a video, or no frame can be decoded.

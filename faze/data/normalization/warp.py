@@ -25,7 +25,7 @@ def make_strip(
         image: (H, W, 3) BGR, distorted.
         camera_matrix: (3, 3) of the frame, px.
         distortion: (d,) in OpenCV's order.
-        pose: Of the virtual camera.
+        pose: Pose of the virtual camera.
         camera: The virtual camera; what it sees outside the frame is black.
 
     Raises:
