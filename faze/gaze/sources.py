@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers.camera import Camera, assumed_camera, read_camera
-from faze.data.readers.manifest import FIELD_OF_VIEW_DEG, read_manifest, wrong_size
-from faze.data.readers.manifest_table import SUFFIXES as MANIFESTS
+from faze.data.readers.camera import FIELD_OF_VIEW_DEG, Camera, assumed_camera, read_camera, wrong_size
 from faze.data.readers.person import Person
 from faze.gaze.video import DAMAGED, check_video, read_video
 
 IMAGES = (".jpg", ".jpeg", ".png")
 VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mts", ".wmv", ".3gp")  # in a folder
+MANIFESTS = (".csv", ".tsv", ".parquet")
 ASSUMED_HFOV_DEG = 60.0
 
 
@@ -103,6 +102,8 @@ def _check_file(path: Path) -> Source:
     if path.suffix.lower() in IMAGES:
         return Source(path)
     if path.suffix.lower() in MANIFESTS:
+        from faze.data.readers.manifest import read_manifest  # pandas takes a third of a second
+
         people = read_manifest(path, posed=False)
         return Source(path, sum(len(person.files) for person in people), people=people)
     return Source(path, check_video(path), is_video=True)

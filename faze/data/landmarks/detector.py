@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from faze.data.normalization.pose import UnusableFrame
 # (H, W, 3) uint8 BGR frame -> for each face, the largest first, (12, 2) px of VERTICES, pixel centres at integers, or
 # why the face cannot be used.
 FaceDetector = Callable[[NDArray[np.uint8]], list[NDArray | UnusableFrame]]
-_Finder = Callable[[NDArray[np.uint8]], list[NDArray]]  # RGB frame -> (12, 2) px of each face
+# RGB image -> (12, 2) px of each face, and of each face of its mirror image
+_Finder = Callable[[NDArray[np.uint8]], tuple[list[NDArray], list[NDArray]]]
 
 # Largest root mean square distance of the eyes' landmarks from those in the mirrored frame, as a fraction of the face's
 # width; see decision 4.
@@ -48,7 +50,16 @@ def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
         UserError: The file is missing or of another kind, or MediaPipe is not installed.
     """
     # One more face than wanted, of which the largest are used: MediaPipe's own choice changes between frames.
-    with _open_landmarker(model, most + 1) as find:
+    with (
+        _open_landmarker(model, most + 1) as find_in,
+        _open_landmarker(model, most + 1) as find_beside,
+        ThreadPoolExecutor(1) as beside,
+    ):
+
+        def find(rgb: NDArray[np.uint8]) -> tuple[list[NDArray], list[NDArray]]:
+            """Search an image, and at the same time its mirror image."""
+            mirrored = beside.submit(find_beside, cv2.flip(rgb, 1))
+            return find_in(rgb), mirrored.result()
 
         def detect(image: NDArray[np.uint8]) -> list[NDArray | UnusableFrame]:
             rgb = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
@@ -63,7 +74,7 @@ def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
 
 
 @contextlib.contextmanager
-def _open_landmarker(model: Path, most: int) -> Iterator[_Finder]:
+def _open_landmarker(model: Path, most: int) -> Iterator[Callable[[NDArray[np.uint8]], list[NDArray]]]:
     if not model.is_file():
         raise UserError(
             f"{model}: no such file: it is MediaPipe's Face Landmarker (3.8 MB), which `make landmarker` in a clone of "
@@ -93,7 +104,7 @@ def _open_landmarker(model: Path, most: int) -> Iterator[_Finder]:
 
 def _search(find: _Finder, rgb: NDArray[np.uint8], corner: tuple[int, int] = (0, 0)) -> list[_Face]:
     """Search a frame, or a part of it whose top left corner is given."""
-    found, mirrored = find(rgb), find(cv2.flip(rgb, 1))
+    found, mirrored = find(rgb)
     return [_average(face, mirrored, rgb.shape[1], np.array(corner)) for face in found if mirrored]
 
 

@@ -13,6 +13,7 @@ from faze.base.files import reading
 
 _MODELS = ("plumb_bob", "rational_polynomial")  # of distortion, as ROS names OpenCV's
 _LENGTHS = (4, 5, 8, 12, 14)  # of the distortion coefficients of OpenCV's lens models
+FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
 Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in OpenCV's order
 
 
@@ -60,6 +61,12 @@ def read_mat(path: Path, *names: str) -> list[NDArray[np.float64]]:
     with reading(path):
         found = loadmat(path, variable_names=names)
         return [np.asarray(found[name], np.float64).squeeze() for name in names]
+
+
+def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
+    """Explain that frames have another width and height than those of the calibration."""
+    was, has = (f"{width} x {height}" for width, height in (calibrated, size))
+    return f"the lens was calibrated with {was} px, but the frame has {has}: calibrate with frames of this size"
 
 
 def assumed_camera(hfov_deg: float, width_px: int, height_px: int) -> Camera:

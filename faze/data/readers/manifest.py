@@ -20,7 +20,7 @@ from faze.data.normalization.pose import (
     gaze_origins_mm,
     normalize_poses,
 )
-from faze.data.readers.camera import assumed_camera, read_camera
+from faze.data.readers.camera import FIELD_OF_VIEW_DEG, assumed_camera, read_camera, wrong_size
 from faze.data.readers.manifest_table import INTRINSICS, LENS, POSE, TARGETS, Table, read_table
 from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, lie_on_screen
 from faze.data.readers.screen import FILE, read_screen
@@ -28,7 +28,6 @@ from faze.data.readers.supplementary import read_supplementary
 from faze.data.strips import SPLITS
 
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
-FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
 
 
 def needs_landmarks(path: Path) -> bool:
@@ -150,12 +149,6 @@ def _sizes(table: Table, files: list[str], rows: NDArray[np.bool_]) -> Iterator[
             yield row, read_upright_size(table.path.parent / files[row])
         except UnusableFrame as unusable:
             table.reject(np.arange(len(files)) == row, "image", str(unusable))
-
-
-def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
-    """Explain that frames have another width and height than those of the calibration."""
-    was, has = (f"{width} x {height}" for width, height in (calibrated, size))
-    return f"the lens was calibrated with {was} px, but the frame has {has}: calibrate with frames of this size"
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from faze.base.errors import UserError
 from faze.base.files import reading
 
-SUFFIXES = (".csv", ".tsv", ".parquet")  # of a manifest
 INTRINSICS = ("fx_px", "fy_px", "cx_px", "cy_px")
 LENS = ("k1", "k2", "p1", "p2")  # k3 may follow
 POSE = ("head_rx", "head_ry", "head_rz", "head_x_mm", "head_y_mm", "head_z_mm")
