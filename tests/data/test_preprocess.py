@@ -65,6 +65,7 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, compatibility: str) -> None
     assert list(found) == ["p00", "p01"]
     for name, person in found.items():
         assert (person["split"], person["label_source"], person["device"]) == ("test", "annotated", "")
+        assert person["validity"].dtype == np.uint8
         assert person["file_name"].tolist() == [f"{name}/day01/000{i}.jpg".encode() for i in range(3)]
         assert person["frame_index"].tolist() == [0, 1, 2] and person["validity"].tolist() == [2, 2, 2]
         np.testing.assert_allclose(person["labels"], np.tile(pose.labels, (3, 1)), atol=1e-6)

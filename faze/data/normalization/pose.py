@@ -61,6 +61,7 @@ def normalize_poses(
         # A frontal gaze points from the face to the camera, along -z; the labels describe its mirror image.
         directions = np.stack([-gazes, heads[:, :, 2]], axis=1) @ np.swapaxes(rotations, 1, 2)  # (n, 2, 3)
         labels = pitchyaw_from_vector(directions).reshape(-1, 4)
+        gaze, head = directions[:, 0], directions[:, 1]
         reasons = {
             "head pose is not finite": ~np.isfinite(np.hstack([rotation_vectors, translations_mm])).all(axis=1),
             "gaze target is not finite": ~np.isfinite(gaze_targets_mm).all(axis=1),
@@ -68,13 +69,9 @@ def normalize_poses(
             "head pose is behind the camera": origins[:, 2] <= 0,
             "gaze target is at the gaze origin": np.linalg.norm(gazes, axis=1) < 1,
             "head is seen exactly from the side": across < 1e-3,
-            "the head faces away from the camera: check the unit and the axes of the head pose": directions[:, 1, 2]
-            < 0,
-            "the gaze points away from the camera: check the signs of target and head pose": directions[:, 0, 2] < 0,
-            "the gaze target is behind the head: check the signs of target and head pose": (
-                directions[:, 0] * directions[:, 1]
-            ).sum(axis=1)
-            <= 0,
+            "the head faces away from the camera: check the unit and the axes of the head pose": head[:, 2] < 0,
+            "the gaze points away from the camera: check the signs of target and head pose": gaze[:, 2] < 0,
+            "the gaze target is behind the head: check the signs of target and head pose": (gaze * head).sum(1) <= 0,
         }
     first = np.select(list(reasons.values()), list(range(1, 1 + len(reasons))), 0)
     return NormalizedPose(rotations, origins, labels), [("", *reasons)[number] for number in first]

@@ -1,4 +1,4 @@
-"""What is painted once per person: the face's surface and colours, irises and lashes; and lids that follow the gaze.
+"""The painted parts of a person: the surface and colours of the face, irises, lashes, and lids that follow the gaze.
 
 The face is a displaced ellipsoid; the iris is the cap of the eyeball around the optical axis, without refraction.
 Everything is in the head frame and in mm.
