@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 from pydantic import BaseModel, Field, create_model
 
 DTED = "faze"  # the workload that is not a class of the user's
-RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
+RENDERED = {"mpiifacegaze": "laptop", "gazecapture": "phone"}  # layout -> the people whom faze renders in it
 CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
 BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
 T = TypeVar("T")
@@ -26,12 +26,12 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class Synthetic(Section):
     seed: Count
-    mpiigaze_people: Positive
-    gazecapture_train_people: Positive
-    gazecapture_val_people: Positive
-    gazecapture_test_people: Positive
+    laptop_people: Positive
+    phone_train_people: Positive
+    phone_val_people: Positive
+    phone_test_people: Positive
     frames_per_person: Positive
-    gazecapture_train_frames: Positive | None
+    phone_train_frames: Positive | None
 
 
 class DataSet(Section):

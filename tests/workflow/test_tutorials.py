@@ -130,7 +130,7 @@ def test_own_video(tmp_path: Path) -> None:
 def test_own_learner(folder: Path) -> None:
     run, table = follow("own-learner.md", folder)
     assert "rule encode" not in run and "rule train:" not in run
-    assert re.search(r"^mpiigaze +0 +\d+\.\d+$", table, re.MULTILINE)
+    assert re.search(r"^laptop +0 +\d+\.\d+$", table, re.MULTILINE)
 
 
 def test_own_training(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_own_layout(folder: Path) -> None:
     assert "steps (100%) done" in run
     with (
         h5py.File(folder / "results/my-layout/data/lines.h5") as found,
-        h5py.File(folder / "results/smoke/data/mpiigaze.h5") as original,
+        h5py.File(folder / "results/smoke/data/laptop.h5") as original,
     ):
         assert list(found) == list(original) == ["p00", "p01"]
         for person in original:

@@ -9,7 +9,7 @@ from snakemake.exceptions import WorkflowError
 from faze.base.code_hash import sources
 from faze.base.errors import UserError
 from faze.base.machine import check_environment, usable_cores
-from faze.config.parameters import CONTROLS, DTED, STAGES
+from faze.config.parameters import CONTROLS, DTED, RENDERED, STAGES
 from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, resolve, resolve_tier, to_lines
 from faze.config.stage_config import trained_tiers, training_set
 from faze.config.validation import SPLITS, read_config
