@@ -48,7 +48,8 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 
 def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Convert a docstring to reStructuredText: text as it is, indented text outside sections as literal blocks."""
-    shown: list[str] = [""] if kind in ("attribute", "property") else []  # or napoleon takes what precedes a colon for a type
+    # Without an empty first line, napoleon takes what precedes a colon for a type.
+    shown: list[str] = [""] if kind in ("attribute", "property") else []
     in_section = in_block = False
     for line in lines:
         indented = line.startswith(" ")
