@@ -1,4 +1,4 @@
-"""The tables of docs/ledger.md, from benchmark.json."""
+"""The tables of the log of `benchmark`, from benchmark.json."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
