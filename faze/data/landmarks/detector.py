@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import reading
 from faze.data.landmarks.pose import EYE_LANDMARKS, MIRRORED, VERTICES, face_width_px
 from faze.data.normalization.pose import UnusableFrame
 
@@ -87,10 +88,8 @@ def _open_landmarker(model: Path, most: int) -> Iterator[Callable[[NDArray[np.ui
         remedy = "run `make landmarker` in a clone of faze, or `pip install --no-deps mediapipe==1.2.3`"
         raise UserError(f"MediaPipe cannot be imported ({error}): {remedy}") from None
     options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)), num_faces=most)
-    try:
+    with reading(model, "it must be MediaPipe's Face Landmarker; download it again"):
         landmarker = vision.FaceLandmarker.create_from_options(options)
-    except (RuntimeError, ValueError) as error:
-        raise UserError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
 
     def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
         frame = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=rgb)

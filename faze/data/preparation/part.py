@@ -31,16 +31,13 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
             rows.append(row)
         except UnusableFrame as unusable:
             reasons[row] = str(unusable)
-    good = person[np.array(rows, int)]
-    seen = np.full(len(rows), np.nan) if good.on_screen is None else good.on_screen
     with whole_file(part) as temporary, temporary.open("wb") as file:
         np.savez(
             file,
             pixels=strips[: len(rows)],
             labels=poses.labels[rows].astype(np.float32),
-            file_name=np.array([file.encode() for file in good.files], np.bytes_),
+            file_name=np.array([person.files[row].encode() for row in rows], np.bytes_),
             frame_index=start + np.array(rows, np.int64),
-            validity=np.select([seen == 1, seen == 0], [0, 1], 2).astype(np.uint8),
             about=np.array([person.split, person.device, person.source]),
             rejects=np.array([pair for pair in zip(person.files, reasons, strict=True) if pair[1]]).reshape(-1, 2),
         )

@@ -4,9 +4,7 @@ Lines are counted as a spreadsheet shows them: the header is line 1. Faults of t
 line is its reason.
 """
 
-import csv
 import difflib
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +27,9 @@ TARGETS: Mapping[str, Sequence[str]] = {
     "rad": ("gaze_pitch_rad", "gaze_yaw_rad"),
     "deg": ("gaze_pitch_deg", "gaze_yaw_deg"),
 }
-TEXTS = ("image", "person", "split", "camera", "screen", "face_model", "session", "time_s")
+OPTIONAL = {"split": "test", "session": "", "time_s": "0", "face_model": "faze"}  # texts, with their defaults
 NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *(name for names in TARGETS.values() for name in names), *POSE)
-KNOWN = (*TEXTS, *NUMBERS)
+KNOWN = ("image", "person", "camera", *OPTIONAL, *NUMBERS)
 
 
 @dataclass(eq=False)
@@ -49,18 +47,13 @@ class Table:
         """Whether the table states head poses."""
         return POSE[0] in self.cells
 
-    def numbers(self, *names: str) -> NDArray[np.float64]:
+    def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Return columns of numbers as (N, columns)."""
         return self.cells[list(names)].to_numpy(np.float64)
 
-    def texts(self, name: str, default: str = "") -> NDArray[np.object_]:
-        """Return a column of texts (N,), which is optional."""
-        return self.cells.get(name, pd.Series(default, self.cells.index)).to_numpy(object)
-
     def where(self, row: int, column: str) -> str:
-        """Describe a cell, or a line if the column is ""."""
-        shown = f", column {column} is {str(self.cells[column].iloc[row])[:40]!r}" if column else ""
-        return f"line {self.cells.index[row]}{shown}"
+        """Describe a cell."""
+        return f"line {self.cells.index[row]}, column {column} is {str(self.cells[column].iloc[row])[:40]!r}"
 
     def reject(self, rows: ArrayLike, column: str, why: str) -> None:
         """Add a reason to the selected lines, (N,) bool, unless they have one."""
@@ -76,48 +69,41 @@ class Table:
 def read_table(path: Path, most: int | None = None) -> Table:
     """Read a table, or the first lines of a CSV file; a UserError states file, line, column and remedy."""
     with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
-        cells, surplus = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, most)
+        cells = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, most)
     groups = _check_header(list(cells.columns), f"{path}: line 1")
-    if not len(cells):
-        raise UserError(f"{path}: has a header, but no lines: add one line per frame")
     cells = cells.loc[:, cells.columns.isin(KNOWN)].astype("string").fillna("")
     cells = cells.apply(lambda column: column.str.strip())
-    table = Table(path, cells.astype(object), np.full(len(cells), "", object), *groups)
-    table.reject(surplus, "", "has more cells than line 1 has columns")
+    cells = cells[(cells != "").any(axis=1)].astype(object)
+    if cells.empty:
+        raise UserError(f"{path}: has a header, but no lines: add one line per frame")
+    cells = cells.assign(**{name: text for name, text in OPTIONAL.items() if name not in cells})
+    table = Table(path, cells, np.full(len(cells), "", object), *groups)
     numbers = [name for name in cells if name in NUMBERS]
     characters = set("".join(cells[numbers].to_numpy().ravel()))
     decimal = "," if "," in characters and "." not in characters else "."  # a comma in some languages' spreadsheets
     for name in numbers:
-        texts = table.cells[name]
-        values = pd.to_numeric(texts.str.replace(decimal, "."), errors="coerce").to_numpy(float)
+        values = pd.to_numeric(cells[name].str.replace(decimal, "."), errors="coerce").to_numpy(float)
         finite = np.isfinite(values)
-        table.reject(~finite & texts.str.contains(","), name, "write a decimal point, and no thousands separator")
-        table.reject(~finite, name, "not a finite number")
+        table.reject(~finite, name, "not a finite number, with a decimal point and no thousands separator")
         table.cells[name] = np.where(finite, values, np.nan)
     return table
 
 
-def _read_parquet(path: Path) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+def _read_parquet(path: Path) -> pd.DataFrame:
     """Read cells as `_read_csv` does; a named index of pandas is a column."""
     cells = pd.read_parquet(path).reset_index().rename(columns=lambda name: str(name).strip().lower())
-    return cells.set_index(np.arange(len(cells)) + 2), np.zeros(len(cells), bool)
+    return cells.set_index(np.arange(len(cells)) + 2)
 
 
-def _read_csv(path: Path, most: int | None) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """Return the cells, indexed by the numbers of their lines, and which lines have more cells than the header."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
+    """Read cells, indexed by the numbers of their lines; a line with more cells than the first is an error."""
+    with path.open(encoding="utf-8-sig") as file:
         first = file.readline()
-        if not first.startswith("sep="):  # by which Excel declares the delimiter, in a line that it does not show
-            file.seek(0)
-        reader = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
-        rows = list(itertools.islice(reader, most))
-    if not rows:
-        raise ValueError("it is empty")
-    header, width = [name.strip().lower() for name in rows[0]], len(rows[0])
-    lines = {number: row for number, row in enumerate(rows[1:], start=2) if any(map(str.strip, row))}
-    cells = [row[:width] + [""] * (width - len(row)) for row in lines.values()]
-    surplus = np.array([any(row[width:]) for row in lines.values()], bool)
-    return pd.DataFrame(cells, list(lines), header, dtype=str), surplus
+    skipped = int(first.startswith("sep="))  # by which Excel declares the delimiter, in a line that it does not show
+    how = {"dtype": str, "na_filter": False, "skip_blank_lines": False, "encoding": "utf-8-sig"}
+    lines = pd.read_csv(path, sep=max(",;\t", key=first.count), header=None, skiprows=skipped, nrows=most, **how)
+    lines.index += 1
+    return lines[1:].set_axis(lines.iloc[0].str.strip().str.lower(), axis=1)
 
 
 def _check_header(header: Sequence[str], where: str) -> tuple[str, str]:
@@ -143,8 +129,6 @@ def _check_header(header: Sequence[str], where: str) -> tuple[str, str]:
         missing = [name for name in names if name not in header]
         if 0 < len(missing) < len(names):
             raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
-    if LENS[0] in header and camera != "columns":
-        raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
     return camera, target
 
 
