@@ -33,14 +33,9 @@ def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
 
 
 def annotate(person: Person, detect: FaceDetector) -> Person:
-    """Estimate the head pose of each frame of a person and, if the person's cameras are NaN, the cameras.
+    """Estimate the head pose in each frame of a person and, if the person's cameras are NaN, the cameras.
 
-    Args:
-        person: A person without head poses.
-        detect: Finds the landmarks of a frame's largest face; see `open_faces`.
-
-    Returns:
-        The same person, with a reason for each frame without a head pose.
+    `detect` finds the landmarks of a frame's largest face (`open_faces`). Frames without a head pose get a reason.
     """
     usable = [row for row, reason in enumerate(person.reasons) if not reason]
     unknown = np.isnan(person.cameras[usable]).any()

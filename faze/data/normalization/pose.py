@@ -89,11 +89,7 @@ def _rotations(vectors: NDArray) -> NDArray:
 
 
 def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:
-    """Compute rotations with z towards the gaze origin and x in the plane of z and the head's x axis.
-
-    Returns:
-        (n, 3, 3) rotations, and (n,) the sine of the angle between z and the head's x axis.
-    """
+    """Return rotations with z towards the origins and x in the plane of z and head_x, and the sine of their angle."""
     z = origins / np.linalg.norm(origins, axis=1, keepdims=True)
     y = np.cross(z, head_x)
     across = np.linalg.norm(y, axis=1)

@@ -33,8 +33,8 @@ def make_strip(
     """
     _check_frame(image, camera_matrix, distortion, pose)
     size = (camera.width_px, camera.height_px)
-    lens = (camera_matrix, distortion)
-    maps = cv2.initUndistortRectifyMap(*lens, pose.rotation, _scaled(camera, pose), size, cv2.CV_32FC1)
+    how = pose.rotation, _scaled(camera, pose), size, cv2.CV_32FC1
+    maps = cv2.initUndistortRectifyMap(camera_matrix, distortion, *how)
     return cv2.cvtColor(cv2.remap(image, *maps, cv2.INTER_LINEAR), cv2.COLOR_BGR2RGB)
 
 
@@ -46,11 +46,10 @@ def make_strip_in_two_steps(
     camera: NormalizedCamera,
     recentred: bool,
 ) -> NDArray[np.uint8]:
-    """Make a strip by the released procedure: undistort the whole frame, then apply a perspective warp.
+    """Make a strip as `make_strip` does, but undistort the whole frame before a perspective warp, as the released code.
 
-    Args, returns and raises as `make_strip`; recentred: move the principal point of the undistorted frame to its
-    middle, as the released code does for MPIIGaze. The subsequent warp ignores the move, so the strip is displaced by
-    the same amount.
+    If `recentred`, the principal point of the undistorted frame is moved to its middle, as the released code does for
+    MPIIGaze. The subsequent warp ignores the move, so the strip is displaced by the same amount.
     """
     _check_frame(image, camera_matrix, distortion, pose)
     lens = camera_matrix.tobytes(), distortion.tobytes()

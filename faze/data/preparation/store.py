@@ -21,7 +21,6 @@ from faze.config.stage_config import Resolved
 from faze.data.preparation.splits import NO_SPLIT, split_rule
 from faze.data.strips import UNKNOWN_SOURCE
 
-PIECE = 2000  # strips that are copied at once
 # Some strips of one person: pixels and PER_STRIP, with a row per strip; about: split, device and source of the labels;
 # rejects (n, 2): file names and reasons.
 Part = Mapping[str, NDArray]
@@ -29,17 +28,9 @@ PER_STRIP = ("labels", "file_name", "frame_index")
 
 
 def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[Part]]], size: int, **about: str) -> str:
-    """Write the store and the rejects, person by person, and describe them.
+    """Write the store and the rejects of people, given by names and parts of `size` bytes in all, and describe them.
 
-    Args:
-        out: Path of the store.
-        rejects: Path of the list of rejects.
-        people: Name and parts of each person.
-        size: Bytes of all parts.
-        about: Attributes of the store: dataset and pixel_source.
-
-    Raises:
-        UserError: No person has a strip; the message contains the most frequent reasons.
+    If no person has a strip, a UserError contains the most frequent reasons. `about` is the file's attributes.
     """
     strips, rejected = 0, []
     with _whole_hdf5(out, size) as file:
@@ -84,8 +75,8 @@ def _write_person(file: h5py.File, name: str, parts: Sequence[Part]) -> int:
     stored, row = group.create_dataset("pixels", (count, *parts[0]["pixels"].shape[1:]), np.uint8), 0
     for part in parts:
         pixels = part["pixels"]
-        for start in range(0, len(pixels), PIECE):
-            piece = pixels[start : start + PIECE]
+        for start in range(0, len(pixels), 2000):  # those of a copied store may not fit into memory
+            piece = pixels[start : start + 2000]
             stored[row : row + len(piece)] = piece
             row += len(piece)
     group.update(arrays)

@@ -30,12 +30,15 @@ def read_small_yaml(path: Path) -> dict[str, Any]:
 def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
     """Return matrix and distortion (see `Camera`), and width and height of the calibrated frames in px, if known.
 
-    Raises:
-        UserError: The file is missing or describes no camera that OpenCV has a model for; the message names the file.
+    A UserError names the file if it is missing or describes no camera that OpenCV has a model for.
     """
     size = None
     if path.suffix.lower() == ".mat":
-        matrix, distortion = read_mat(path, "cameraMatrix", "distCoeffs")
+        from scipy.io import loadmat  # slow to import
+
+        with reading(path):
+            content = loadmat(path)
+            matrix, distortion = (content[name].astype(np.float64) for name in ("cameraMatrix", "distCoeffs"))
     else:
         content = read_small_yaml(path)
         model = "fisheye" if content.get("fisheye_model") else content.get("distortion_model", _MODELS[0])
@@ -49,15 +52,6 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
     if matrix.size != 9 or not (np.diag(matrix.reshape(3, 3)) > 0).all() or distortion.size not in _LENGTHS:
         raise UserError(f"{path}: must contain a (3, 3) camera matrix in px and {_LENGTHS} distortion coefficients")
     return matrix.reshape(3, 3), distortion.ravel(), size
-
-
-def read_mat(path: Path, *names: str) -> list[NDArray[np.float64]]:
-    """Read matrices of a MATLAB file."""
-    from scipy.io import loadmat  # slow to import
-
-    with reading(path):
-        found = loadmat(path, variable_names=names)
-        return [np.asarray(found[name], np.float64).squeeze() for name in names]
 
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:

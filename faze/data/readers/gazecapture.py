@@ -41,10 +41,8 @@ def open_gazecapture(raw: Path, supplementary: Path | None) -> People:
 
 def read_recording(folder: Path) -> Person:
     """Read a recording without cameras and head poses; a damaged file is a UserError."""
-    info = _read_json(folder, "info")
-    with reading(folder / "frames.json"):
-        names = [str(name) for name in _read_json(folder, "frames")]
-    with reading(folder / "info.json"):
+    with reading(folder, "info.json must contain Dataset and DeviceName, and frames.json a list of names"):
+        info, names = _read_json(folder, "info"), list(map(str, _read_json(folder, "frames")))
         split, device = info["Dataset"], str(info.get("DeviceName", ""))
         if split not in SPLITS:
             raise UserError(f"{folder / 'info.json'}: Dataset is {split!r}, not one of {', '.join(SPLITS)}")

@@ -1,14 +1,21 @@
-"""Read a manifest (docs/how-to/own-frames.md): anyone's frames, in one CSV or Parquet file with a line per frame."""
+"""Read a manifest (docs/how-to/own-frames.md): anyone's frames, in one CSV or Parquet file with a line per frame.
 
+Lines are counted as a spreadsheet shows them: the header is line 1. Faults of the whole file are errors; a fault of a
+line is the reason why its frame is left out.
+"""
+
+import difflib
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import reading
 from faze.base.geometry import vector_from_pitchyaw
 from faze.data.normalization.images import read_upright_size
 from faze.data.normalization.pose import (
@@ -19,18 +26,123 @@ from faze.data.normalization.pose import (
     normalize_poses,
 )
 from faze.data.readers.camera import FIELD_OF_VIEW_DEG, assumed_camera, read_camera
-from faze.data.readers.manifest_table import INTRINSICS, LENS, POSE, TARGETS, Table, read_table
 from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside
 from faze.data.readers.screen import read_screen
 from faze.data.readers.supplementary import read_supplementary
 from faze.data.strips import SPLITS
 
+INTRINSICS = ["fx_px", "fy_px", "cx_px", "cy_px"]
+LENS = ["k1", "k2", "p1", "p2"]  # k3 may follow
+POSE = ["head_rx", "head_ry", "head_rz", "head_x_mm", "head_y_mm", "head_z_mm"]
+# The camera and the target are each described by exactly one of these groups of columns.
+CAMERAS = {"file": ["camera"], "columns": INTRINSICS, "hfov_deg": ["hfov_deg"]}
+TARGETS = {
+    "mm": ["target_x_mm", "target_y_mm", "target_z_mm"],
+    "px": ["target_x_px", "target_y_px"],
+    "rad": ["gaze_pitch_rad", "gaze_yaw_rad"],
+    "deg": ["gaze_pitch_deg", "gaze_yaw_deg"],
+}
+OPTIONAL = {"split": "test", "session": "", "time_s": "0", "face_model": "faze"}  # texts, with their defaults
+NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *(name for names in TARGETS.values() for name in names), *POSE)
+KNOWN = ("image", "person", "camera", *OPTIONAL, *NUMBERS)
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
+
+
+@dataclass(eq=False)
+class Table:
+    """The N lines of a manifest."""
+
+    path: Path
+    cells: pd.DataFrame  # indexed by the number of the line; texts, or float64: NaN where a cell contains no number
+    reasons: NDArray[np.object_]  # (N,) why a line cannot be used; "": it can
+    camera: str  # key of CAMERAS
+    target: str  # key of TARGETS
+
+    def reject(self, rows: ArrayLike, column: str, why: str) -> None:
+        """Add a reason to the selected lines, (N,) bool, unless they have one."""
+        for row in np.flatnonzero(np.asarray(rows, bool) & (self.reasons == "")):
+            cell = str(self.cells[column].iloc[row])[:40]
+            self.reasons[row] = f"line {self.cells.index[row]}, column {column} is {cell!r}: {why}"
+
+
+def _read_table(path: Path, most: int | None = None) -> Table:
+    """Read a table, or the first lines of a CSV file; a UserError states file, line, column and remedy."""
+    with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
+        if path.suffix.lower() == ".parquet":
+            cells = pd.read_parquet(path).reset_index()  # a named index of pandas is a column
+            cells.index += 2
+        else:
+            cells = _read_csv(path, most)
+    cells.columns = [str(name).strip().lower() for name in cells.columns]
+    groups = _check_header(list(cells.columns), f"{path}: line 1")
+    cells = cells.loc[:, cells.columns.isin(KNOWN)].astype("string").fillna("")
+    cells = cells.apply(lambda column: column.str.strip())
+    cells = cells[(cells != "").any(axis=1)].astype(object)
+    if cells.empty:
+        raise UserError(f"{path}: has a header, but no lines: add one line per frame")
+    cells = cells.assign(**{name: text for name, text in OPTIONAL.items() if name not in cells})
+    cells["split"] = cells["split"].str.lower()
+    table = Table(path, cells, np.full(len(cells), "", object), *groups)
+    numbers = [name for name in cells if name in NUMBERS]
+    characters = set("".join(cells[numbers].to_numpy().ravel()))
+    decimal = "," if "," in characters and "." not in characters else "."  # a comma in some languages' spreadsheets
+    for name in numbers:
+        values = pd.to_numeric(cells[name].str.replace(decimal, "."), errors="coerce").to_numpy(float)
+        finite = np.isfinite(values)
+        table.reject(~finite, name, "not a finite number, with a decimal point and no thousands separator")
+        table.cells[name] = np.where(finite, values, np.nan)
+    return table
+
+
+def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
+    """Read cells, indexed by the numbers of their lines; a line with more cells than the first is an error."""
+    with path.open(encoding="utf-8-sig") as file:
+        first = file.readline()
+    skipped = int(first.startswith("sep="))  # by which Excel declares the delimiter, in a line that it does not show
+    how = {"dtype": str, "na_filter": False, "skip_blank_lines": False, "encoding": "utf-8-sig"}
+    lines = pd.read_csv(path, sep=max(",;\t", key=first.count), header=None, skiprows=skipped, nrows=most, **how)
+    lines.index += 1
+    return lines[1:].set_axis(lines.iloc[0], axis=1)
+
+
+def _check_header(header: list[str], where: str) -> tuple[str, str]:
+    """Check names of columns, in lower case; return the keys of the table's groups in CAMERAS and in TARGETS.
+
+    A UserError says where a column is missing, is unknown or occurs twice.
+    """
+    for name in header:
+        if name in KNOWN and header.count(name) > 1:
+            raise UserError(f"{where}: two columns are called {name!r}: rename or remove one of them")
+        alike = difflib.get_close_matches(name, set(KNOWN) - set(header), 1, 0.8)
+        if name not in KNOWN and alike and alike[0] not in name.split("_"):  # camera_id is no camera
+            raise UserError(
+                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If so, convert the values if necessary, "
+                "and rename it; if not, choose another name"
+            )
+    for name in ("image", "person"):
+        if name not in header:
+            raise UserError(f"{where}: has no column {name!r}; the columns are {', '.join(header)[:300]}")
+    camera = _find_group(header, CAMERAS, "the camera", where)
+    target = _find_group(header, TARGETS, "the gaze target", where)
+    for names in (CAMERAS[camera], TARGETS[target], LENS, POSE):
+        missing = [name for name in names if name not in header]
+        if 0 < len(missing) < len(names):
+            raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
+    return camera, target
+
+
+def _find_group(header: list[str], groups: Mapping[str, list[str]], what: str, where: str) -> str:
+    """Return the key of the only group that has columns in the header."""
+    found = [key for key, names in groups.items() if set(names) & set(header)]
+    if len(found) != 1:
+        choices = "; or ".join(", ".join(names) for names in groups.values())
+        raise UserError(f"{where}: has {len(found)} descriptions of {what}, but needs one of {choices}")
+    return found[0]
 
 
 def needs_landmarks(path: Path) -> bool:
     """Return whether a manifest has no head poses."""
-    return not read_table(path, most=2).posed
+    return POSE[0] not in _read_table(path, most=2).cells
 
 
 def open_manifest(path: Path, supplementary: Path | None) -> People:
@@ -44,14 +156,13 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
     Head poses come from the table, or from the HDF5 that `faze landmarks` wrote for it (`supplementary`). If `posed` is
     False, they may be missing, and are then NaN. A UserError describes a fault that concerns all lines.
     """
-    table = read_table(path)
-    if posed and table.posed == (supplementary is not None):
+    table = _read_table(path)
+    if posed and (POSE[0] in table.cells) == (supplementary is not None):
         raise UserError(
             f"{path}: head poses must be given once: in the columns {', '.join(POSE)}, or by the annotation that "
             "`faze landmarks` writes"
         )
     _sort_lines(table)
-    _check_people(table)
     everyone, people = _read_frames(table), []
     for name, rows in sorted(table.cells.groupby("person").indices.items()):
         person = replace(everyone[rows], name=name, split=table.cells["split"].iloc[rows[0]])
@@ -74,21 +185,15 @@ def _sort_lines(table: Table) -> None:
     table.cells, table.reasons = table.cells.iloc[order], table.reasons[order]
 
 
-def _check_people(table: Table) -> None:
-    """Refuse wrong names and splits."""
-    table.cells["split"] = table.cells["split"].str.lower()
-    names, splits = table.cells["person"], table.cells["split"]
-    table.refuse(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
-    table.refuse(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
-    differs = splits != splits.groupby(names).transform("first")
-    table.refuse(differs, "split", "the person is in another split in an earlier line, but belongs to one")
-
-
 def _read_frames(table: Table) -> Person:
-    """Read everything about the frames of all people but their names and splits."""
+    """Read everything about the frames of all people but their names and splits, which are only checked."""
+    names, splits = table.cells["person"], table.cells["split"]
+    table.reject(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
+    table.reject(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
+    differs = splits != splits.groupby(names).transform("first")
+    table.reject(differs, "split", "the person is in another split in an earlier line, but belongs to one")
     folder = table.path.absolute().parent
     files = [os.path.normpath(image.removeprefix(f"{folder}/")) for image in table.cells["image"]]
-    table.reject(["\\" in file for file in files], "image", "write / between folders")
     table.reject([not is_inside(file) for file in files], "image", OUTSIDE)
     cameras, distortions = _read_cameras(table, files)
     models = table.cells["face_model"]
@@ -105,10 +210,10 @@ def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
     """Return the camera matrix (N, 3, 3) and distortion (N, 14) of each line, for the longest of OpenCV's models."""
     matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), 14))
     if table.camera == "columns":
-        matrices = camera_matrices(table.numbers(INTRINSICS))
+        matrices = camera_matrices(table.cells[INTRINSICS].to_numpy())
         lens = [name for name in (*LENS, "k3") if name in table.cells]
-        distortions[:, : len(lens)] = table.numbers(lens)
-        table.reject((table.numbers(INTRINSICS[:2]) <= 0).any(axis=1), "fx_px", "focal lengths must be positive")
+        distortions[:, : len(lens)] = table.cells[lens]
+        table.reject((table.cells[INTRINSICS[:2]] <= 0).any(axis=1), "fx_px", "focal lengths must be positive")
     elif table.camera == "file":
         for name, rows in table.cells.groupby("camera").indices.items():
             try:
@@ -130,11 +235,12 @@ def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
     """Return head poses (N, 6), NaN if the manifest has none; refuse degrees, and reject impossible distances."""
-    if not table.posed:
+    if POSE[0] not in table.cells:
         return np.full((len(table.cells), 6), np.nan)
-    poses = table.numbers(POSE)
+    poses = table.cells[POSE].to_numpy()
     turn_rad, distance_mm = np.linalg.norm(poses.reshape(-1, 2, 3), axis=2).T
-    table.refuse(turn_rad > 2 * np.pi, POSE[0], "turns the head by more than a full turn: write radians")
+    if (turn_rad > 2 * np.pi).any():
+        raise UserError(f"{table.path}: {', '.join(POSE[:3])} turn a head by more than a full turn: write radians")
     outside = (distance_mm < 100) | (distance_mm > 10_000)
     table.reject(outside, POSE[5], "the head is not 100 to 10000 mm away: write the position in mm")
     return poses
@@ -142,19 +248,17 @@ def _read_poses(table: Table) -> NDArray[np.float64]:
 
 def _read_targets(table: Table) -> tuple[NDArray, NDArray | None]:
     """Return targets (N, 3) in mm or NaN, and gaze vectors (N, 3) or None."""
-    names = TARGETS[table.target]
-    values = table.numbers(names)
+    values = table.cells[TARGETS[table.target]].to_numpy()
     if table.target == "mm":
-        farthest = np.nanmax(np.linalg.norm(values, axis=1), initial=0)
-        if 0 < farthest < 30:
-            near = f"the farthest gaze target is {farthest:.2g} mm from the camera"
-            raise UserError(f"{table.path}: {near}: the targets seem to be in cm or m; write them in mm")
+        if 0 < np.nanmax(np.linalg.norm(values, axis=1), initial=0) < 30:
+            raise UserError(f"{table.path}: no target is 30 mm from the camera: write the targets in mm, not cm or m")
         return values, None
     if table.target == "px":
         return read_screen(table.path.with_name("screen.yaml")).to_mm(values), None
     if table.target == "deg":
         values = np.radians(values)
-    table.refuse((np.abs(values) > np.pi + 1e-6).any(axis=1), names[0], "too large: degrees are called gaze_..._deg")
+    if (np.abs(values) > np.pi + 1e-6).any():
+        raise UserError(f"{table.path}: gaze angles are too large for radians: call columns in degrees gaze_..._deg")
     return np.full((len(values), 3), np.nan), vector_from_pitchyaw(values)
 
 

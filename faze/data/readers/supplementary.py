@@ -25,6 +25,8 @@ def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person],
     """Return the people whose folders are in `raw`, as FAZE annotates them, or as `read` reads each of the folders."""
     if supplementary is not None:
         read = functools.partial(_read_both, read=read, supplementary=supplementary)
+        with reading(supplementary, _REMEDY), h5py.File(supplementary) as file:
+            names = {*names, *file}
     return {name: functools.partial(read_or_explain, read, raw / name) for name in sorted(names)}
 
 
