@@ -83,7 +83,6 @@ def _check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, po
     if not max(abs(x / width - 0.5), abs(y / height - 0.5)) <= _PRINCIPAL_SHARE:
         where = f"principal point ({x:.0f}, {y:.0f})"
         raise UnusableFrame(f"the {width} x {height} frame does not match its camera, {where}")
-    zero = np.zeros(3)
-    x, y = cv2.projectPoints(pose.gaze_origin_mm[None], zero, zero, camera_matrix, distortion)[0].ravel()
+    x, y = cv2.projectPoints(pose.gaze_origin_mm, np.zeros(3), np.zeros(3), camera_matrix, distortion)[0].ravel()
     if not (0 <= x < width and 0 <= y < height):
         raise UnusableFrame(f"eyes are outside the {width} x {height} frame, at ({x:.0f}, {y:.0f})")

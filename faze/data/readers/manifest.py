@@ -6,7 +6,6 @@ line is the reason why its frame is left out.
 
 import difflib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -128,10 +127,12 @@ def _check_header(header: list[str], where: str) -> tuple[str, str]:
         missing = [name for name in names if name not in header]
         if 0 < len(missing) < len(names):
             raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
+    if LENS[0] in header and camera != "columns":
+        raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
     return camera, target
 
 
-def _find_group(header: list[str], groups: Mapping[str, list[str]], what: str, where: str) -> str:
+def _find_group(header: list[str], groups: dict[str, list[str]], what: str, where: str) -> str:
     """Return the key of the only group that has columns in the header."""
     found = [key for key, names in groups.items() if set(names) & set(header)]
     if len(found) != 1:
@@ -251,7 +252,7 @@ def _read_targets(table: Table) -> tuple[NDArray, NDArray | None]:
     values = table.cells[TARGETS[table.target]].to_numpy()
     if table.target == "mm":
         if 0 < np.nanmax(np.linalg.norm(values, axis=1), initial=0) < 30:
-            raise UserError(f"{table.path}: no target is 30 mm from the camera: write the targets in mm, not cm or m")
+            raise UserError(f"{table.path}: all targets are within 30 mm of the camera: write them in mm, not cm or m")
         return values, None
     if table.target == "px":
         return read_screen(table.path.with_name("screen.yaml")).to_mm(values), None
