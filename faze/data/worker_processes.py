@@ -1,8 +1,9 @@
 """joblib's worker processes, which end when the process that started them is killed."""
 
+import _thread
 import contextlib
-import ctypes
-import signal
+import os
+import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 
@@ -14,12 +15,16 @@ from faze.base.errors import UserError
 @contextlib.contextmanager
 def worker_processes(count: int, **options: object) -> Iterator[Parallel]:
     """Open `joblib.Parallel` with as many processes; raise UserError if one of them is killed."""
+    watching = {"initializer": _thread.start_new_thread, "initargs": (_end_with, (os.getpid(),))}
     try:
-        yield Parallel(count, initializer=_end_with_parent, **options)
+        yield Parallel(count, **watching, **options)
     except BrokenProcessPool:
         remedy = "run the same command again, with fewer cores if memory was short"
         raise UserError(f"a worker process was killed or could not start: {remedy}") from None
 
 
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: an idle worker would otherwise wait for minutes
+def _end_with(parent: int) -> None:
+    """End this process with its parent; an idle worker would otherwise wait minutes for its next job."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
