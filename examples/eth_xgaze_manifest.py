@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
-from faze.data.readers.manifest_table import INTRINSICS, LENS, POSE, TARGETS
+from faze.data.readers.manifest import INTRINSICS, LENS, POSE, TARGETS
 
 ROTATED = 3, 6, 13  # cameras
 CORNERS, LANDMARKS = [23, 26], [39, 42]  # inner eye corners: rows of the face model, and of the landmarks

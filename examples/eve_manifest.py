@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
-from faze.data.readers.manifest_table import INTRINSICS, POSE, TARGETS
+from faze.data.readers.manifest import INTRINSICS, POSE, TARGETS
 
 FIXED = {"camera_matrix": (3, 3), "camera_transformation": (4, 4), "millimeters_per_pixel": (2,)}
 GAZE = {"face_PoG_tobii": (2,), "face_o": (3,), "face_R": (3, 3), "face_g_tobii": (2,)}

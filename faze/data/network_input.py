@@ -9,7 +9,6 @@ Shapes: B strips of H x W pixels, RGB.
 import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input value of each level
@@ -40,21 +39,15 @@ def to_network(strips: Tensor) -> Tensor:
     batch, height, width, channels = strips.shape
     out, source = np.empty((batch, channels, height, width), np.float32), strips.numpy()
     for first in range(0, batch, TOGETHER):
-        _to_network_opencv(source[first : first + TOGETHER], out[first : first + TOGETHER])
+        some, planes = source[first : first + TOGETHER], out[first : first + TOGETHER]
+        luma, cr, cb = cv2.split(cv2.cvtColor(some.reshape(-1, width, channels), cv2.COLOR_RGB2YCrCb))
+        for plane in luma.reshape(-1, height, width):
+            cv2.equalizeHist(plane, plane)
+        equalized = cv2.cvtColor(cv2.merge([luma, cr, cb]), cv2.COLOR_YCrCb2RGB)
+        for channel, levels in enumerate(cv2.split(equalized)):
+            flat = levels.reshape(len(some), height * width)
+            cv2.LUT(flat, SCALED, planes[:, channel].reshape(flat.shape))
     return torch.from_numpy(out)
-
-
-def _to_network_opencv(strips: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
-    """Convert strips (n, H, W, 3) to network input (n, 3, H, W) as one tall picture."""
-    count, height, width, channels = strips.shape
-    tall = strips.reshape(count * height, width, channels)
-    luma, cr, cb = cv2.split(cv2.cvtColor(tall, cv2.COLOR_RGB2YCrCb))
-    for plane in luma.reshape(count, height, width):
-        cv2.equalizeHist(plane, plane)
-    equalized = cv2.cvtColor(cv2.merge([luma, cr, cb]), cv2.COLOR_YCrCb2RGB)
-    for channel, levels in enumerate(cv2.split(equalized)):
-        flat = levels.reshape(count, height * width)
-        cv2.LUT(flat, SCALED, out[:, channel].reshape(flat.shape))
 
 
 def to_network_torch(strips: Tensor) -> Tensor:

@@ -104,8 +104,7 @@ class People:
 def open_people(store: StripStore, size: tuple[int, int], *, split: str | None = None, min_entries: int = 1) -> People:
     """Return the people in a split, or all, who have enough strips, which are read when needed and shrunk to `size`.
 
-    Raises:
-        UserError: there are none.
+    If there are none, raise a UserError.
     """
     people = [person for person in store.people if split in (None, person.split) and len(person.labels) >= min_entries]
     if not people:
@@ -122,13 +121,12 @@ def open_people(store: StripStore, size: tuple[int, int], *, split: str | None =
 
 def cache(people: People, device: torch.device | str = "cpu") -> People:
     """Put all strips of these people into one tensor, in memory or on a device."""
-    labels = people.labels.to(device)
-    if people.cached:
-        return replace(people, labels=labels, strips=people.strips.to(device))
-    table = torch.empty(len(labels), *people.size, 3, dtype=torch.uint8, device=device)
-    for indices in people.person_indices():
-        table[indices] = people.gather(indices).to(device)
-    return replace(people, labels=labels, strips=table)
+    strips = people.strips
+    if not people.cached:
+        strips = torch.empty(len(people.labels), *people.size, 3, dtype=torch.uint8, device=device)
+        for indices in people.person_indices():
+            strips[indices] = people.gather(indices).to(device)
+    return replace(people, labels=people.labels.to(device), strips=strips.to(device))
 
 
 def cache_what_fits(groups: Sequence[People], memory_gib: float, processes: int = 1) -> list[People]:

@@ -1,5 +1,6 @@
 """Manifests: anyone's frames, described by one table; faults are reported with file, line, column and remedy."""
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,8 +21,8 @@ from faze.data.normalization.pose import (
     gaze_origins_mm,
     normalize_poses,
 )
-from faze.data.readers.manifest import needs_landmarks, read_manifest
-from faze.data.readers.manifest_table import LENS
+from faze.data.readers.camera import read_camera
+from faze.data.readers.manifest import LENS, needs_landmarks, read_manifest
 from faze.data.readers.person import Person
 from faze.data.readers.screen import read_screen
 from faze.data.readers.supplementary import write_supplementary
@@ -57,18 +58,12 @@ def read(path: Path) -> Person:
     return anna
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(UserError) as refused:
-        read_manifest(path)
-    assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
-    return str(refused.value)
-
-
 def check_same(ours: Person, its: Person) -> None:
     for name in ("name", "files", "reasons", "split", "source"):
         assert getattr(ours, name) == getattr(its, name)
-    for name in ("cameras", "distortions", "poses", "targets_mm"):
+    for name in ("cameras", "poses", "targets_mm"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(its, name), name)
+    assert (ours.distortions[:, :5] == its.distortions[:, :5]).all() and not ours.distortions[:, 5:].any()
 
 
 def test_numbers_are_read_to_the_bit(path: Path) -> None:
@@ -89,16 +84,15 @@ def test_head_poses_of_faze_landmarks(path: Path) -> None:
     posed = write_table(path.with_name("posed.csv"), lines())
     write_table(path, lines(**dict.fromkeys(HEAD), **FIVE))
     assert needs_landmarks(path) and not needs_landmarks(posed)
-    assert "head poses must be given once" in refusal(path) and "faze landmarks" in refusal(path)
     check_same(read_manifest(path, path.with_suffix(".h5"))[0], replace(annotation, split="test"))
     (anna,) = read_manifest(path, posed=False)
     assert np.isnan(anna.poses).all() and anna.reasons == [""] * 3
-    with pytest.raises(UserError, match="must be given once"):
-        read_manifest(posed, path.with_suffix(".h5"))
-    write_table(path, lines(4, **dict.fromkeys(HEAD), **FIVE | {"fx_px": 310}))
-    reasons = read_manifest(path, path.with_suffix(".h5"))[0].reasons
-    assert all("another camera: run `faze landmarks` again" in reason for reason in reasons[:3])
-    assert "not in the supplementary annotation: run `faze landmarks` again" in reasons[3]
+    for table, supplementary in ((posed, path.with_suffix(".h5")), (path, None)):
+        with pytest.raises(UserError, match="head poses must be given once.*faze landmarks"):
+            read_manifest(table, supplementary)
+    write_table(path, lines(4, **dict.fromkeys(HEAD), **FIVE))
+    with pytest.raises(UserError, match="frames of anna have changed: run `faze landmarks` again"):
+        read_manifest(path, path.with_suffix(".h5"))
 
 
 def test_camera_files(path: Path) -> None:
@@ -106,12 +100,10 @@ def test_camera_files(path: Path) -> None:
     raw_data.write_file(path.parent / "ros.yml", ROS + "image_width: 320\nimage_height: 240\n")
     matrices = {"cameraMatrix": raw_data.CAMERA_MATRIX, "distCoeffs": raw_data.DISTORTION[None]}
     savemat(path.parent / "cam.mat", matrices)
+    expected = read(write_table(path, lines(**FIVE)))
     for name in ("cam.yaml", "ros.yml", "cam.mat", str(path.parent / "cam.mat")):
-        anna = read(write_table(path, lines(camera=name, **NO_CAMERA)))
-        assert anna.reasons == [""] * 3
-        np.testing.assert_array_equal(anna.cameras, np.tile(raw_data.CAMERA_MATRIX, (3, 1, 1)))
-        np.testing.assert_array_equal(anna.distortions[:, :5], np.tile(raw_data.DISTORTION, (3, 1)))
-        assert not anna.distortions[:, 5:].any()
+        check_same(read(write_table(path, lines(camera=name, **NO_CAMERA))), expected)
+    assert read_camera(path.parent / "ros.yml")[2] == (320, 240)
 
 
 def test_field_of_view_gives_an_assumed_camera(path: Path) -> None:
@@ -119,20 +111,19 @@ def test_field_of_view_gives_an_assumed_camera(path: Path) -> None:
     raw_data.write_file(path.parent / "img/0001.jpg", raw_data.with_exif(raw_data.jpeg(1), 6))
     raw_data.write_file(path.parent / "img/0002.jpg", cv2.imencode(".png", np.zeros((48, 64), np.uint8))[1].tobytes())
     raw_data.write_file(path.parent / "img/0004.jpg", b"GIF89a")
-    anna = read(write_table(path, lines(5, hfov_deg=90, **NO_CAMERA)))
+    anna = read(write_table(path, lines(hfov_deg=[90, 90, 90, 90, 90, 1.2], **NO_CAMERA)))
     expected = [[160, 159.5, 119.5], [120, 119.5, 159.5], [32, 31.5, 23.5]]
     np.testing.assert_allclose(anna.cameras[:3, [0, 0, 1], [0, 2, 2]], expected, rtol=1e-12)
     assert anna.source == "assumed_camera" and not anna.distortions.any()
-    assert anna.reasons[:3] == [""] * 3 and "No such file" in anna.reasons[3] and "not an image" in anna.reasons[4]
+    words = "No such file", "not an image", "not between 20 and 150 degrees: is it in radians?"
+    assert anna.reasons[:3] == [""] * 3 and all(map(str.__contains__, anna.reasons[3:], words))
 
 
 def test_screen_converts_pixels(path: Path) -> None:
     """The middle of a 345 x 194 mm screen, 10 mm below a camera centred above it: 107 mm below the camera."""
     raw_data.write_file(path.parent / "screen.yaml", SCREEN)
-    pixels = {"target_x_px": [960, 0, 1920, 1921], "target_y_px": [540, 0, 0, 0]}
-    anna = read(write_table(path, lines(**NO_TARGET, **pixels)))
-    np.testing.assert_allclose(anna.targets_mm[:3], [[0, 107, 0], [172.5, 10, 0], [-172.5, 10, 0]], atol=1e-12)
-    assert anna.on_screen.tolist() == [1, 1, 1, 0]
+    anna = read(write_table(path, lines(**NO_TARGET, target_x_px=[960, 0, 1920], target_y_px=[540, 0, 0])))
+    np.testing.assert_allclose(anna.targets_mm, [[0, 107, 0], [172.5, 10, 0], [-172.5, 10, 0]], atol=1e-12)
     raw_data.write_file(path.parent / "leaning.yaml", SCREEN + "rotation_deg: [30, 0, 0]\n")  # its lower edge is nearer
     leaning, below = read_screen(path.parent / "leaning.yaml"), 194 * np.array([0, np.cos(np.pi / 6), 0.5])
     np.testing.assert_allclose(leaning.to_mm(np.array([[0, 1080.0]]))[0], below + [172.5, 10, 0])
@@ -172,8 +163,8 @@ def german(text: str) -> str:
 
 
 # Tables that spreadsheets, pandas and people write, made of a plain one.
-TABLES: dict[str, Callable[[str], str | bytes]] = {
-    "Excel": lambda text: ("\ufeff" + text.replace("\n", "\r\n")).encode(),
+TABLES: dict[str, Callable[[str], str]] = {
+    "Excel": lambda text: "\ufeff" + text.replace("\n", "\r\n"),
     "Excel in German": german,
     "declared delimiter": lambda text: "sep=;\r\n" + german(text),
     "semicolon": lambda text: text.replace(",", ";"),
@@ -182,8 +173,8 @@ TABLES: dict[str, Callable[[str], str | bytes]] = {
     "spaces and capitals": lambda text: text.replace(",", " , ").replace("image", "Image"),
     "empty lines": lambda text: text.replace("\n", "\n\n,,\n"),
     "trailing delimiters": lambda text: text.replace("\n", ",,\n"),
-    "trailing delimiters in lines": lambda text: text.replace(".0\n", ".0,,\n"),
     "index of pandas": add_column("", lambda i: i - 1),
+    "absolute paths and others": lambda text: text.replace("img/0000", "./img/0000").replace("img/0001", "{}/img/0001"),
     "index of pandas, read again": add_column("Unnamed: 0", lambda i: i - 1),
     "decimal comma elsewhere": add_column("note", lambda i: '"3,5"'),
     "line break in a cell": add_column("note", lambda i: '"a\nb"'),
@@ -193,14 +184,8 @@ TABLES: dict[str, Callable[[str], str | bytes]] = {
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_of_all_kinds_are_read(path: Path, name: str) -> None:
     expected = read(write_table(path, lines()))
-    text = TABLES[name](path.read_text())
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    check_same(read(path), expected)
-
-
-def test_absolute_paths_are_accepted_inside_the_folder(path: Path) -> None:
-    expected = read(write_table(path, lines()))
-    path.write_text(path.read_text().replace("img/0000", "./img/0000").replace("img/0001", f"{path.parent}/img/0001"))
+    text = TABLES[name](path.read_text()).replace("{}", str(path.parent))
+    path.write_bytes(text.encode())
     check_same(read(path), expected)
 
 
@@ -212,15 +197,17 @@ def test_parquet_gives_the_same_frames(path: Path, index: str | None) -> None:
     check_same(read(parquet), expected)
     table["fx_px"] = [300.0, None, np.nan]
     table.to_parquet(parquet)
-    assert [f"line {n}, column fx_px" in reason for n, reason in enumerate(read(parquet).reasons, 2)] == [
-        False,
-        True,
-        True,
-    ]
+    first, second, third = read(parquet).reasons
+    assert not first and "line 3, column fx_px" in second and "line 4, column fx_px" in third
 
 
-# Cells of all lines that make the file unusable, and words of the message.
-FILE_FAULTS: list[tuple[dict[str, object], str]] = [
+# Cells of all lines, or the content of a file, that make it unusable, and words of the message.
+FILE_FAULTS: list[tuple[dict[str, object] | bytes, str]] = [
+    (b"", "frames.csv: cannot be read"),
+    (",".join(("image", *LINE)).encode(), "no lines"),
+    ("image\tperson\n".encode("utf-16"), "save the table again, as CSV in UTF-8"),
+    (b'image,person\n"a.jpg,anna\n', "cannot be read"),
+    (b"image,person\na.jpg,anna\na,b.jpg,anna\n", "in line 3"),
     ({"person": None}, "line 1: has no column 'person'"),
     (NO_CAMERA, "has 0 descriptions of the camera, but needs one of camera; or fx_px"),
     ({"cy_px": None}, "lacks cy_px: state all of fx_px, fy_px, cx_px, cy_px, or none"),
@@ -229,87 +216,64 @@ FILE_FAULTS: list[tuple[dict[str, object], str]] = [
     ({"Person": "ben"}, "line 1: two columns are called 'person'"),
     ({"slpit": "train"}, "unknown column 'slpit': did you mean 'split'?"),
     ({"target_x_mm": None, "target_x_cm": 1}, "did you mean 'target_x_mm'? If so, convert the values"),
-    ({"split": "training"}, "line 2, column split is 'training': not one of train, val, test"),
-    ({"person": " "}, "line 2, column person is '': a name may not be empty"),
-    ({"person": "a/b"}, "line 2, column person is 'a/b'"),
-    ({"person": "a\0b"}, "line 2, column person is"),
-    ({"target_x_mm": -0.03, "target_y_mm": 0.08, "target_z_mm": 0}, "seem to be in cm or m; write them in mm"),
-    (
-        NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0},
-        "column gaze_pitch_rad is '12.5': too large: call a column in degrees",
-    ),
-    ({"head_rx": 20}, "turns the head by more than a full turn"),
-    (NO_TARGET | {"target_x_px": 1, "target_y_px": 1}, "targets in px need screen.yaml beside it"),
-    ({"split": ["train", "train", "val"]}, "line 4, column split is 'val': the person is in another split"),
-    ({"target_x_mm": list(range(12)), "target_y_mm": 8}, "seem to be in cm or m; write them in mm"),
-    ({"image": ["a", "b", "a"], "person": ["anna", "anna", "ben"]}, "line 4, column person is 'ben': an earlier line"),
+    ({"target_x_mm": -0.03, "target_y_mm": 0.08, "target_z_mm": 0}, "in mm, not cm or m"),
+    ({"target_x_mm": list(range(12)), "target_y_mm": 8}, "in mm, not cm or m"),
+    (NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0}, "call columns in degrees gaze_..._deg"),
+    (NO_TARGET | {"target_x_px": 1, "target_y_px": 1}, "screen.yaml: cannot be read (No such file"),
+    ({"head_rx": 20}, "turn a head by more than a full turn"),
 ]
 
 
 @pytest.mark.parametrize(("cells", "words"), FILE_FAULTS)
-def test_fault_of_the_file_is_one_sentence(path: Path, cells: dict[str, object], words: str) -> None:
-    assert words in refusal(write_table(path, lines(**cells)))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("empty.csv", b"", "is empty"),
-        ("header.csv", ",".join(("image", *LINE)).encode(), "no lines"),
-        ("utf16.csv", "image\tperson\n".encode("utf-16"), "save the table again, as CSV in UTF-8"),
-        ("open.csv", b'image,person\n"a.jpg,anna\n', "cannot be read"),
-        ("no.parquet", b"PAR1" + bytes(20), "cannot be read"),
-    ],
-)
-def test_files_that_are_no_tables(tmp_path: Path, name: str, content: bytes, words: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert words in refusal(tmp_path / name)
+def test_fault_of_the_file_is_one_sentence(path: Path, cells: dict[str, object] | bytes, words: str) -> None:
+    if isinstance(cells, bytes):
+        path.write_bytes(cells)
+    else:
+        write_table(path, lines(**cells))
+    with pytest.raises(UserError, match=re.escape(words)) as refused:
+        read_manifest(path)
+    assert str(refused.value).startswith(str(path.parent)) and "\n" not in str(refused.value)
 
 
 # Cells of the second line that make it a reject, and words of the reason.
 LINE_FAULTS: list[tuple[dict[str, object], str]] = [
     ({"fx_px": "wide"}, "line 3, column fx_px is 'wide': not a finite number"),
-    ({"head_rx": ""}, "line 3, column head_rx is ''"),
+    ({"head_rx": ""}, "column head_rx is ''"),
     ({"target_z_mm": "nan"}, "column target_z_mm is 'nan': not a finite number"),
-    ({"target_z_mm": "1,5"}, "write a decimal point"),
+    ({"target_z_mm": "1,5"}, "with a decimal point"),
     ({"head_z_mm": "1,400.0"}, "no thousands separator"),
-    ({"face_model": "faze,x"}, "line 3: has more cells than line 1 has columns"),
     ({"image": "/etc/passwd"}, "column image is '/etc/passwd': path leads out of the data folder"),
     ({"image": "a/../../b.jpg"}, "path leads out of the data folder"),
-    ({"image": ""}, "line 3, column image is ''"),
-    ({"image": "img\\0001.jpg"}, "write / between folders"),
-    ({"fy_px": -3}, "line 3: a focal length must be positive"),
+    ({"image": ""}, "column image is ''"),
+    ({"fy_px": -3}, "focal lengths must be positive"),
     ({"face_model": "mine"}, "column face_model is 'mine': not one of faze, mpiigaze"),
     ({"head_x_mm": 0, "head_y_mm": 0, "head_z_mm": 0.6}, "write the position in mm"),
     ({"head_z_mm": -600}, "line 3: head pose is behind the camera"),
     ({"head_rx": 0, "head_ry": 3, "head_rz": 0}, "the head faces away from the camera"),
     ({"target_z_mm": 2000}, "the gaze points away from the camera"),
     (dict.fromkeys(TARGET, 0), "gaze target is (0, 0, 0), which marks a missing one"),
+    ({"split": "training"}, "column split is 'training': not one of train, val, test"),
+    ({"split": "val"}, "column split is 'val': the person is in another split in an earlier line"),
+    ({"person": " "}, "column person is '': a name may not be empty"),
+    ({"person": "a/b"}, "column person is 'a/b'"),
 ]
 
 
 @pytest.mark.parametrize(("cells", "words"), LINE_FAULTS)
 def test_fault_of_a_line_is_a_reject(path: Path, cells: dict[str, object], words: str) -> None:
-    rows = lines(face_model="faze")
+    rows = lines(face_model="faze", split="train")
     rows[1] |= cells
-    write_table(path, rows)
-    path.write_text(path.read_text().replace('"faze,x"', "faze,x"))
-    first, second, third = read(path).reasons
-    assert words in second and second.startswith("line 3") and (first, third) == ("", "")
+    people = read_manifest(write_table(path, rows))
+    *others, found = sorted(itertools.chain.from_iterable(person.reasons for person in people))
+    assert words in found and found.startswith("line 3") and others == ["", ""]
 
 
-def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
-    write_images(path.parent, 9)
-    size = "image_width: 644\nimage_height: 240\n"
+def test_faults_of_camera_files_are_rejects(path: Path) -> None:
     files = {
         "cam.yaml": (OPENCV, ""),
-        "": (None, "column camera is '': state a file"),
-        "none.yaml": (None, "No such file"),
-        "../cam.yaml": (None, "path leads out"),
+        "none.yaml": (None, "none.yaml: cannot be read (No such file"),
         "short.yaml": (OPENCV.replace("0., 0., 1. ]", "0. ]"), "short.yaml: must contain a (3, 3) camera matrix"),
         "bad.mat": ("MATLAB", "bad.mat: cannot be read"),
-        "cam.txt": (OPENCV, ".yaml, .yml or .mat"),
-        "size.yaml": (OPENCV + size, "calibrated with 644 x 240 px, but the frame has 320 x 240"),
         "fish.yaml": (OPENCV + "fisheye_model: 1\n", "distortion model fisheye cannot be used"),
     }
     for name, (content, _) in files.items():
@@ -318,32 +282,23 @@ def test_faults_of_cameras_and_screens_are_rejects(path: Path) -> None:
     found = read(write_table(path, lines(**NO_CAMERA | {"camera": list(files)}))).reasons
     for reason, (_, words) in zip(found, files.values(), strict=True):
         assert words in reason and bool(words) == bool(reason)
-    (reason,) = read(write_table(path, lines(1, hfov_deg=1.2, **NO_CAMERA))).reasons
-    assert "not between 20 and 150 degrees: is it in radians?" in reason
-    raw_data.write_file(path.parent / "a.yaml", SCREEN)
-    pixels = {"target_x_px": 1, "target_y_px": 1, "screen": ["a.yaml", "", "b.yaml"]}
-    first, second, third = read(write_table(path, lines(**NO_TARGET, **pixels))).reasons
-    assert not first and "column screen is ''" in second and "b.yaml: cannot be read" in third
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("width_mm: 345\n", "", "width_mm: the keys are width_mm"),
+        ("width_mm: 345\n", "", "must have the keys width_mm"),
         ("345", "34.5", "width_mm and height_mm"),
-        ("1920", "0", "pixels that are not square"),
         ("1920", "wide", "each key must be a number"),
         ("1920", "1080", "pixels that are not square: are they exchanged?"),
         ("[172.5, 10, 0]", "[172.5, 10]", "lists of three"),
-        ("[172.5, 10, 0]", "[172500, 10, 0]", "more than 5 m from the camera: write it in mm"),
         (SCREEN, "a: [", "cannot be read"),
     ],
 )
 def test_faults_of_a_screen(tmp_path: Path, old: str, new: str, words: str) -> None:
     raw_data.write_file(tmp_path / "screen.yaml", SCREEN.replace(old, new))
-    with pytest.raises(UserError, match=words) as refused:
+    with pytest.raises(UserError, match=f"screen.yaml: .*{words}"):
         read_screen(tmp_path / "screen.yaml")
-    assert "screen.yaml" in str(refused.value)
 
 
 def test_examples_of_the_page_are_read(tmp_path: Path) -> None:

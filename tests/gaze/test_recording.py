@@ -16,8 +16,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.readers.camera import assumed_camera
-from faze.data.readers.manifest import read_manifest
-from faze.data.readers.manifest_table import POSE, TARGETS
+from faze.data.readers.manifest import POSE, TARGETS, read_manifest
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import load_personal_estimator
 from faze.gaze.estimator import GazeEstimator

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import raw_data
 
-from faze.data.readers.manifest_table import INTRINSICS, POSE, TARGETS
+from faze.data.readers.manifest import INTRINSICS, POSE, TARGETS
 
 CAMERA = dict(zip(INTRINSICS, (300, 301, 160, 118), strict=True))
 HEAD = dict(zip(POSE, (*raw_data.ROTATION_VECTOR, *raw_data.TRANSLATION_MM), strict=True))

@@ -1,17 +1,13 @@
 """Estimate the head poses of a person's frames and, for GazeCapture, the cameras.
 
-devices.csv contains the focal length of each of GazeCapture's 15 devices, in px for a frame whose longer side is 640
-px. Neither the data set nor the manufacturer specifies it. It is computed from the 35 mm equivalent focal length (35 mm
-film has a diagonal of 43.27 mm): focal_px = equivalent_mm / 43.27 mm x 800 px, where 800 px is the diagonal of the
-frame. The equivalents are commonly quoted values and were not measured; expect an accuracy of about 10 %. The principal
-point is assumed to be in the middle of the frame, the lens to have no distortion, and the frame to cover the whole 4:3
-sensor.
+Neither GazeCapture nor the manufacturer specifies the focal lengths of the 15 devices. They are computed from the 35 mm
+equivalent focal length (35 mm film has a diagonal of 43.27 mm): focal_px = equivalent_mm / 43.27 mm x 800 px, where
+800 px is the diagonal of the frame. The equivalents are commonly quoted values and were not measured: about 10 % may be
+wrong. The principal point is assumed to be in the middle of the frame, the lens to have no distortion, and the frame to
+cover the whole 4:3 sensor.
 """
 
-import csv
-import functools
 from dataclasses import replace
-from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +17,30 @@ from faze.data.landmarks.detector import FaceDetector
 from faze.data.landmarks.pose import pose_of
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers.person import Person, unreadable
+from faze.data.readers.person import Person, camera_matrices, unreadable
 
-
-@functools.cache
-def _focal_lengths_px() -> dict[str, float]:
-    with resources.files("faze.data.landmarks").joinpath("devices.csv").open(encoding="utf-8") as file:
-        return {row["device"].casefold(): float(row["focal_px"]) for row in csv.DictReader(file)}
+# Focal length in px, for a frame whose longer side is 640 px, of each device's front camera.
+_FOCAL_PX = dict.fromkeys(("iphone 4s", "ipad 2", "ipad 3"), 647)  # VGA: 35 mm, as for the narrowest of the others
+_FOCAL_PX |= dict.fromkeys(("iphone 5", "iphone 5c", "ipad 4", "ipad mini"), 610)  # 33 mm, assumed in between
+_FOCAL_PX |= dict.fromkeys(("iphone 5s", "iphone 6", "iphone 6 plus", "iphone 6s", "iphone 6s plus"), 573)  # 31 mm
+_FOCAL_PX |= dict.fromkeys(("ipad air", "ipad air 2", "ipad pro"), 573)
 
 
 def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
     """Estimate the intrinsics (3, 3) in px of a device's front camera, in any orientation."""
-    focal_px = _focal_lengths_px()[device.casefold()] * max(width_px, height_px) / 640
-    return np.array([[focal_px, 0, (width_px - 1) / 2], [0, focal_px, (height_px - 1) / 2], [0, 0, 1]])
+    focal_px = _FOCAL_PX[device.casefold()] * max(width_px, height_px) / 640
+    return camera_matrices(np.array([[focal_px, focal_px, (width_px - 1) / 2, (height_px - 1) / 2]]))[0]
 
 
 def annotate(person: Person, detect: FaceDetector) -> Person:
-    """Estimate the head pose of each frame of a person and, if the person's cameras are NaN, the cameras.
+    """Estimate the head pose in each frame of a person and, if the person's cameras are NaN, the cameras.
 
-    Args:
-        person: A person without head poses.
-        detect: Finds the landmarks of a frame's largest face; see `open_faces`.
-
-    Returns:
-        The same person, with a reason for each frame without a head pose.
+    `detect` finds the landmarks of a frame's largest face (`open_faces`). Frames without a head pose get a reason.
     """
     usable = [row for row, reason in enumerate(person.reasons) if not reason]
     unknown = np.isnan(person.cameras[usable]).any()
-    if unknown and person.device.casefold() not in _focal_lengths_px():
-        reason = f"the camera of device {person.device!r} is unknown: faze's devices.csv does not list it"
+    if unknown and person.device.casefold() not in _FOCAL_PX:
+        reason = f"the camera of device {person.device!r} is unknown: faze knows those of the 15 devices of GazeCapture"
         return unreadable(person.name, person.folder, reason)
     cameras, reasons, poses = person.cameras.copy(), list(person.reasons), np.full((len(person.files), 6), np.nan)
     for row in usable:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import reading
 from faze.data.landmarks.pose import EYE_LANDMARKS, MIRRORED, VERTICES, face_width_px
 from faze.data.normalization.pose import UnusableFrame
 
@@ -40,14 +41,9 @@ def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
-    faces with UnusableFrame. If the frame has too few large faces, it also searches square parts of the frame.
+    faces with UnusableFrame. If the frame has fewer than `most` large faces, it also searches square parts.
 
-    Args:
-        model: Face Landmarker task file.
-        most: largest number of faces.
-
-    Raises:
-        UserError: The file is missing or of another kind, or MediaPipe is not installed.
+    A UserError says if the model, a Face Landmarker task file, cannot be used, or if MediaPipe is not installed.
     """
     # One more face than wanted, of which the largest are used: MediaPipe's own choice changes between frames.
     with (
@@ -87,10 +83,8 @@ def _open_landmarker(model: Path, most: int) -> Iterator[Callable[[NDArray[np.ui
         remedy = "run `make landmarker` in a clone of faze, or `pip install --no-deps mediapipe==1.2.3`"
         raise UserError(f"MediaPipe cannot be imported ({error}): {remedy}") from None
     options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)), num_faces=most)
-    try:
+    with reading(model, "it must be MediaPipe's Face Landmarker; download it again"):
         landmarker = vision.FaceLandmarker.create_from_options(options)
-    except (RuntimeError, ValueError) as error:
-        raise UserError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
 
     def find(rgb: NDArray[np.uint8]) -> list[NDArray]:
         frame = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=rgb)

@@ -33,11 +33,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
 
 
 def read_upright_size(path: Path) -> tuple[int, int]:
-    """Return the width and height in px of an image as `read_image` returns it, without decoding it.
-
-    Raises:
-        UnusableFrame: The file is missing or not an image.
-    """
+    """Return width and height in px of what `read_image` returns, without decoding it, or raise UnusableFrame."""
     try:
         with Image.open(path) as image:
             width, height = image.size

@@ -55,7 +55,7 @@ def normalize_poses(
     """
     with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
-        origins = _origins(heads, translations_mm, inner_eye_corners_mm)
+        origins = gaze_origins_mm(rotation_vectors, translations_mm, inner_eye_corners_mm)
         gazes = gaze_targets_mm - origins
         rotations, across = _look_at(origins, heads[:, :, 0])
         # A frontal gaze points from the face to the camera, along -z; the labels describe its mirror image.
@@ -79,11 +79,8 @@ def normalize_poses(
 
 def gaze_origins_mm(rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
     """Compute the (n, 3) gaze origins of n frames in the camera frame; arguments as in `normalize_poses`."""
-    return _origins(_rotations(rotation_vectors), translations_mm, inner_eye_corners_mm)
-
-
-def _origins(heads: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
-    return (heads @ inner_eye_corners_mm.mean(axis=-2)[..., None])[:, :, 0] + translations_mm
+    middle_mm = inner_eye_corners_mm.mean(axis=-2)[..., None]
+    return (_rotations(rotation_vectors) @ middle_mm)[:, :, 0] + translations_mm
 
 
 def _rotations(vectors: NDArray) -> NDArray:
@@ -92,11 +89,7 @@ def _rotations(vectors: NDArray) -> NDArray:
 
 
 def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:
-    """Compute rotations with z towards the gaze origin and x in the plane of z and the head's x axis.
-
-    Returns:
-        (n, 3, 3) rotations, and (n,) the sine of the angle between z and the head's x axis.
-    """
+    """Return rotations with z towards the origins and x in the plane of z and head_x, and the sine of their angle."""
     z = origins / np.linalg.norm(origins, axis=1, keepdims=True)
     y = np.cross(z, head_x)
     across = np.linalg.norm(y, axis=1)

@@ -31,10 +31,10 @@ def make_strip(
     Raises:
         UnusableFrame: The frame does not match its camera, or the gaze origin is outside the frame.
     """
-    check_frame(image, camera_matrix, distortion, pose)
+    _check_frame(image, camera_matrix, distortion, pose)
     size = (camera.width_px, camera.height_px)
-    lens = (camera_matrix, distortion)
-    maps = cv2.initUndistortRectifyMap(*lens, pose.rotation, _scaled(camera, pose), size, cv2.CV_32FC1)
+    how = pose.rotation, _scaled(camera, pose), size, cv2.CV_32FC1
+    maps = cv2.initUndistortRectifyMap(camera_matrix, distortion, *how)
     return cv2.cvtColor(cv2.remap(image, *maps, cv2.INTER_LINEAR), cv2.COLOR_BGR2RGB)
 
 
@@ -46,13 +46,12 @@ def make_strip_in_two_steps(
     camera: NormalizedCamera,
     recentred: bool,
 ) -> NDArray[np.uint8]:
-    """Make a strip by the released procedure: undistort the whole frame, then apply a perspective warp.
+    """Make a strip as `make_strip` does, but undistort the whole frame before a perspective warp, as the released code.
 
-    Args, returns and raises as `make_strip`; recentred: move the principal point of the undistorted frame to its
-    middle, as the released code does for MPIIGaze. The subsequent warp ignores the move, so the strip is displaced by
-    the same amount.
+    If `recentred`, the principal point of the undistorted frame is moved to its middle, as the released code does for
+    MPIIGaze. The subsequent warp ignores the move, so the strip is displaced by the same amount.
     """
-    check_frame(image, camera_matrix, distortion, pose)
+    _check_frame(image, camera_matrix, distortion, pose)
     lens = camera_matrix.tobytes(), distortion.tobytes()
     image = cv2.remap(image, *_undistortion(*lens, image.shape[1::-1], recentred), cv2.INTER_LINEAR)
     warp = _scaled(camera, pose) @ pose.rotation @ np.linalg.inv(camera_matrix)
@@ -72,33 +71,18 @@ def _scaled(camera: NormalizedCamera, pose: NormalizedPose) -> NDArray[np.float6
     return np.array([[f, 0, camera.width_px / 2], [0, f, camera.height_px / 2], [0, 0, 1]]) @ np.diag([1, 1, scale])
 
 
-def check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, pose: NormalizedPose) -> None:
-    """Refuse a frame that does not match its camera, or whose camera does not see the eyes.
+def _check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, pose: NormalizedPose) -> None:
+    """Refuse a frame that was scaled, cropped or rotated after its calibration, or that does not show the eyes.
 
-    Raises:
-        UnusableFrame: The message contains the principal point, or the position of the eyes.
+    Annotations do not contain the frame size, but the principal point must be near the middle. In an image of half or
+    twice the size, it is off by at least a quarter of the width and height; in a 4:3 image that was rotated by 90
+    degrees, by about a sixth.
     """
-    check_principal_point(camera_matrix, image)
     height, width = image.shape[:2]
-    zero = np.zeros(3)
-    x, y = cv2.projectPoints(pose.gaze_origin_mm[None], zero, zero, camera_matrix, distortion)[0].ravel()
+    x, y = camera_matrix[:2, 2]
+    if not max(abs(x / width - 0.5), abs(y / height - 0.5)) <= _PRINCIPAL_SHARE:
+        where = f"principal point ({x:.0f}, {y:.0f})"
+        raise UnusableFrame(f"the {width} x {height} frame does not match its camera, {where}")
+    x, y = cv2.projectPoints(pose.gaze_origin_mm, np.zeros(3), np.zeros(3), camera_matrix, distortion)[0].ravel()
     if not (0 <= x < width and 0 <= y < height):
         raise UnusableFrame(f"eyes are outside the {width} x {height} frame, at ({x:.0f}, {y:.0f})")
-
-
-def check_principal_point(camera_matrix: NDArray, image: NDArray) -> None:
-    """Refuse an image that was scaled, cropped or rotated, so that it does not match its annotated camera.
-
-    Annotations do not contain the frame size, so the rule depends only on the image and the intrinsics: the principal
-    point must be near the middle. In an image of half or twice the size, it is off by at least a quarter of the width
-    and height; in a 4:3 image that was rotated by 90 degrees, by about a sixth.
-
-    Raises:
-        UnusableFrame: The message contains the size.
-    """
-    height, width = image.shape[:2]
-    for principal_px, side_px, name in ((camera_matrix[0, 2], width, "x"), (camera_matrix[1, 2], height, "y")):
-        if not abs(principal_px / side_px - 0.5) <= _PRINCIPAL_SHARE:
-            raise UnusableFrame(
-                f"the {width} x {height} frame does not match its camera: principal point {name} = {principal_px:.0f}"
-            )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+import pandas as pd
 
 from faze.base.code_hash import fingerprint
 from faze.base.errors import UserError
@@ -43,8 +44,6 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
     people = READERS[entry.layout](raw, supplementary)
     work = out.parent / f".work.{out.name}"
     folder = work / joblib.hash((repr(config.preprocess), entry.layout, fingerprint("faze.stages.preprocess")))
-    for other in set(work.glob("*")) - {folder}:  # made by other settings or code
-        shutil.rmtree(other)
     folder.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[Path]] = {name: [] for name in people}
 
@@ -78,11 +77,10 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
 def _ready(person: Person, split_of: SplitRule) -> Person:
     """Assign the split, and reject frames that are listed twice."""
     if not person.files:
-        person = unreadable(person.name, person.folder, "no annotated frame")
+        return unreadable(person.name, person.folder, "no annotated frame")
     person.split = split_of(person.name, person.split)
-    seen: set[str] = set()
-    for row, file in enumerate(person.files):
-        twice = "listed twice" if file in seen else ""
-        person.reasons[row] = person.reasons[row] or twice or (NO_SPLIT if not person.split else "")
-        seen.add(file)
+    if not person.split and "" in person.reasons:
+        return unreadable(person.name, person.folder, NO_SPLIT)
+    for row in np.flatnonzero(pd.Series(person.files).duplicated()):
+        person.reasons[row] = person.reasons[row] or "listed twice"
     return person

@@ -4,16 +4,13 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from faze.base.files import whole_file
 from faze.config.parameters import Preprocess
 from faze.data.normalization.images import read_image
-from faze.data.normalization.pose import NormalizedPose, UnusableFrame, normalize_poses
+from faze.data.normalization.pose import UnusableFrame, normalize_poses
 from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
 from faze.data.readers.person import Person
-
-RECENTRED = ("mpiifacegaze", "mpiigaze")  # layouts whose frames the released procedure undistorts with a centred camera
 
 
 def make_part(person: Person, start: int, settings: Preprocess, layout: str, part: Path) -> None:
@@ -27,27 +24,22 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
         if reason:  # found in the annotation: the image need not be read
             continue
         try:
-            strips[len(rows)] = _make_strip(person, row, poses[row], settings, layout)
+            image = read_image(person.folder / person.files[row])
+            frame = image, person.cameras[row], person.distortions[row], poses[row], settings
+            if settings.compatibility == "two_step":
+                strips[len(rows)] = make_strip_in_two_steps(*frame, recentred=layout.startswith("mpii"))
+            else:
+                strips[len(rows)] = make_strip(*frame)
             rows.append(row)
         except UnusableFrame as unusable:
             reasons[row] = str(unusable)
-    good = person[np.array(rows, int)]
-    seen = np.full(len(rows), np.nan) if good.on_screen is None else good.on_screen
     with whole_file(part) as temporary, temporary.open("wb") as file:
         np.savez(
             file,
             pixels=strips[: len(rows)],
             labels=poses.labels[rows].astype(np.float32),
-            file_name=np.array([file.encode() for file in good.files], np.bytes_),
+            file_name=np.array([person.files[row].encode() for row in rows], np.bytes_),
             frame_index=start + np.array(rows, np.int64),
-            validity=np.select([seen == 1, seen == 0], [0, 1], 2).astype(np.uint8),
             about=np.array([person.split, person.device, person.source]),
             rejects=np.array([pair for pair in zip(person.files, reasons, strict=True) if pair[1]]).reshape(-1, 2),
         )
-
-
-def _make_strip(person: Person, row: int, pose: NormalizedPose, settings: Preprocess, layout: str) -> NDArray[np.uint8]:
-    image, lens = read_image(person.folder / person.files[row]), (person.cameras[row], person.distortions[row])
-    if settings.compatibility == "two_step":
-        return make_strip_in_two_steps(image, *lens, pose, settings, layout in RECENTRED)
-    return make_strip(image, *lens, pose, settings)

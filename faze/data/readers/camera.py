@@ -19,7 +19,7 @@ Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in Open
 
 def read_small_yaml(path: Path) -> dict[str, Any]:
     """Read keys and values, without OpenCV's first line and tags of matrices, which are not plain YAML."""
-    with reading(path, "write it again as YAML"):
+    with reading(path, "write it as YAML, as docs/how-to/own-frames.md describes"):
         text = path.read_text(encoding="utf-8-sig")
         content = yaml.safe_load(re.sub(r"^%YAML:.*|!!opencv-matrix", "", text))
         if not isinstance(content, dict):
@@ -30,37 +30,28 @@ def read_small_yaml(path: Path) -> dict[str, Any]:
 def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
     """Return matrix and distortion (see `Camera`), and width and height of the calibrated frames in px, if known.
 
-    Raises:
-        UserError: The file is missing or describes no camera that OpenCV has a model for; the message names the file.
+    A UserError names the file if it is missing or describes no camera that OpenCV has a model for.
     """
     size = None
     if path.suffix.lower() == ".mat":
-        matrix, distortion = read_mat(path, "cameraMatrix", "distCoeffs")
-    elif path.suffix.lower() in (".yaml", ".yml"):
+        from scipy.io import loadmat  # slow to import
+
+        with reading(path):
+            content = loadmat(path)
+            matrix, distortion = (content[name].astype(np.float64) for name in ("cameraMatrix", "distCoeffs"))
+    else:
         content = read_small_yaml(path)
         model = "fisheye" if content.get("fisheye_model") else content.get("distortion_model", _MODELS[0])
         if model not in _MODELS:
             raise UserError(f"{path}: distortion model {model} cannot be used: calibrate with {_MODELS[0]}")
         with reading(path, "it must contain camera_matrix and distortion_coefficients, as OpenCV and ROS write them"):
-            values = [content["camera_matrix"], content["distortion_coefficients"]]
-            lists = (value["data"] if isinstance(value, dict) else value for value in values)  # a dict has rows, cols
-            matrix, distortion = (np.array(numbers, np.float64) for numbers in lists)
+            values = (content[name]["data"] for name in ("camera_matrix", "distortion_coefficients"))
+            matrix, distortion = (np.array(numbers, np.float64) for numbers in values)
         if {"image_width", "image_height"} <= set(content):
             size = content["image_width"], content["image_height"]
-    else:
-        raise UserError(f"{path}: the name of a camera's file must end with .yaml, .yml or .mat")
     if matrix.size != 9 or not (np.diag(matrix.reshape(3, 3)) > 0).all() or distortion.size not in _LENGTHS:
         raise UserError(f"{path}: must contain a (3, 3) camera matrix in px and {_LENGTHS} distortion coefficients")
     return matrix.reshape(3, 3), distortion.ravel(), size
-
-
-def read_mat(path: Path, *names: str) -> list[NDArray[np.float64]]:
-    """Read matrices of a MATLAB file."""
-    from scipy.io import loadmat  # slow to import
-
-    with reading(path):
-        found = loadmat(path, variable_names=names)
-        return [np.asarray(found[name], np.float64).squeeze() for name in names]
 
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.files import reading
-from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_screen
+from faze.data.readers.person import OUTSIDE, People, Person, is_inside
 from faze.data.readers.supplementary import open_people
 from faze.data.strips import SPLITS
 
@@ -41,10 +41,8 @@ def open_gazecapture(raw: Path, supplementary: Path | None) -> People:
 
 def read_recording(folder: Path) -> Person:
     """Read a recording without cameras and head poses; a damaged file is a UserError."""
-    info = _read_json(folder, "info")
-    with reading(folder / "frames.json"):
-        names = [str(name) for name in _read_json(folder, "frames")]
-    with reading(folder / "info.json"):
+    with reading(folder, "info.json must contain Dataset and DeviceName, and frames.json a list of names"):
+        info, names = _read_json(folder, "info"), list(map(str, _read_json(folder, "frames")))
         split, device = info["Dataset"], str(info.get("DeviceName", ""))
         if split not in SPLITS:
             raise UserError(f"{folder / 'info.json'}: Dataset is {split!r}, not one of {', '.join(SPLITS)}")
@@ -52,12 +50,9 @@ def read_recording(folder: Path) -> Person:
     for detection in _DETECTIONS:
         for row in np.flatnonzero(_read_numbers(folder, detection, count, "IsValid")[:, 0] != 1):
             reasons[row] += f", {detection}" if reasons[row] else f"IsValid 0 in {detection}"
-    targets_mm, on_screen = np.full((count, 3), np.nan), None
+    targets_mm = np.full((count, 3), np.nan)
     if (folder / "dotInfo.json").exists():
-        dots = _read_numbers(folder, "dotInfo", count, "XPts", "YPts", "XCam", "YCam")
-        targets_mm = np.column_stack([-10 * dots[:, 2:], np.zeros(count)])
-        if (folder / "screen.json").exists():
-            on_screen = lie_on_screen(dots[:, :2], _read_numbers(folder, "screen", count, "W", "H"))
+        targets_mm = np.pad(-10 * _read_numbers(folder, "dotInfo", count, "XCam", "YCam"), [(0, 0), (0, 1)])
     return Person(
         folder.name,
         folder.parent,
@@ -67,7 +62,6 @@ def read_recording(folder: Path) -> Person:
         distortions=np.zeros((count, 5)),
         poses=np.full((count, 6), np.nan),
         targets_mm=targets_mm,
-        on_screen=on_screen,
         split=split,
         device=device,
     )

@@ -1,16 +1,20 @@
-"""Read a manifest (docs/how-to/own-frames.md): anyone's frames, in one CSV or Parquet file with a line per frame."""
+"""Read a manifest (docs/how-to/own-frames.md): anyone's frames, in one CSV or Parquet file with a line per frame.
 
+Lines are counted as a spreadsheet shows them: the header is line 1. Faults of the whole file are errors; a fault of a
+line is the reason why its frame is left out.
+"""
+
+import difflib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import reading
 from faze.base.geometry import vector_from_pitchyaw
 from faze.data.normalization.images import read_upright_size
 from faze.data.normalization.pose import (
@@ -20,19 +24,126 @@ from faze.data.normalization.pose import (
     gaze_origins_mm,
     normalize_poses,
 )
-from faze.data.readers.camera import FIELD_OF_VIEW_DEG, assumed_camera, read_camera, wrong_size
-from faze.data.readers.manifest_table import INTRINSICS, LENS, POSE, TARGETS, Table, read_table
-from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, lie_on_screen
-from faze.data.readers.screen import FILE, read_screen
+from faze.data.readers.camera import FIELD_OF_VIEW_DEG, assumed_camera, read_camera
+from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside
+from faze.data.readers.screen import read_screen
 from faze.data.readers.supplementary import read_supplementary
 from faze.data.strips import SPLITS
 
+INTRINSICS = ["fx_px", "fy_px", "cx_px", "cy_px"]
+LENS = ["k1", "k2", "p1", "p2"]  # k3 may follow
+POSE = ["head_rx", "head_ry", "head_rz", "head_x_mm", "head_y_mm", "head_z_mm"]
+# The camera and the target are each described by exactly one of these groups of columns.
+CAMERAS = {"file": ["camera"], "columns": INTRINSICS, "hfov_deg": ["hfov_deg"]}
+TARGETS = {
+    "mm": ["target_x_mm", "target_y_mm", "target_z_mm"],
+    "px": ["target_x_px", "target_y_px"],
+    "rad": ["gaze_pitch_rad", "gaze_yaw_rad"],
+    "deg": ["gaze_pitch_deg", "gaze_yaw_deg"],
+}
+OPTIONAL = {"split": "test", "session": "", "time_s": "0", "face_model": "faze"}  # texts, with their defaults
+NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *(name for names in TARGETS.values() for name in names), *POSE)
+KNOWN = ("image", "person", "camera", *OPTIONAL, *NUMBERS)
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
+
+
+@dataclass(eq=False)
+class Table:
+    """The N lines of a manifest."""
+
+    path: Path
+    cells: pd.DataFrame  # indexed by the number of the line; texts, or float64: NaN where a cell contains no number
+    reasons: NDArray[np.object_]  # (N,) why a line cannot be used; "": it can
+    camera: str  # key of CAMERAS
+    target: str  # key of TARGETS
+
+    def reject(self, rows: ArrayLike, column: str, why: str) -> None:
+        """Add a reason to the selected lines, (N,) bool, unless they have one."""
+        for row in np.flatnonzero(np.asarray(rows, bool) & (self.reasons == "")):
+            cell = str(self.cells[column].iloc[row])[:40]
+            self.reasons[row] = f"line {self.cells.index[row]}, column {column} is {cell!r}: {why}"
+
+
+def _read_table(path: Path, most: int | None = None) -> Table:
+    """Read a table, or the first lines of a CSV file; a UserError states file, line, column and remedy."""
+    with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
+        if path.suffix.lower() == ".parquet":
+            cells = pd.read_parquet(path).reset_index()  # a named index of pandas is a column
+            cells.index += 2
+        else:
+            cells = _read_csv(path, most)
+    cells.columns = [str(name).strip().lower() for name in cells.columns]
+    groups = _check_header(list(cells.columns), f"{path}: line 1")
+    cells = cells.loc[:, cells.columns.isin(KNOWN)].astype("string").fillna("")
+    cells = cells.apply(lambda column: column.str.strip())
+    cells = cells[(cells != "").any(axis=1)].astype(object)
+    if cells.empty:
+        raise UserError(f"{path}: has a header, but no lines: add one line per frame")
+    cells = cells.assign(**{name: text for name, text in OPTIONAL.items() if name not in cells})
+    cells["split"] = cells["split"].str.lower()
+    table = Table(path, cells, np.full(len(cells), "", object), *groups)
+    numbers = [name for name in cells if name in NUMBERS]
+    characters = set("".join(cells[numbers].to_numpy().ravel()))
+    decimal = "," if "," in characters and "." not in characters else "."  # a comma in some languages' spreadsheets
+    for name in numbers:
+        values = pd.to_numeric(cells[name].str.replace(decimal, "."), errors="coerce").to_numpy(float)
+        finite = np.isfinite(values)
+        table.reject(~finite, name, "not a finite number, with a decimal point and no thousands separator")
+        table.cells[name] = np.where(finite, values, np.nan)
+    return table
+
+
+def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
+    """Read cells, indexed by the numbers of their lines; a line with more cells than the first is an error."""
+    with path.open(encoding="utf-8-sig") as file:
+        first = file.readline()
+    skipped = int(first.startswith("sep="))  # by which Excel declares the delimiter, in a line that it does not show
+    how = {"dtype": str, "na_filter": False, "skip_blank_lines": False, "encoding": "utf-8-sig"}
+    lines = pd.read_csv(path, sep=max(",;\t", key=first.count), header=None, skiprows=skipped, nrows=most, **how)
+    lines.index += 1
+    return lines[1:].set_axis(lines.iloc[0], axis=1)
+
+
+def _check_header(header: list[str], where: str) -> tuple[str, str]:
+    """Check names of columns, in lower case; return the keys of the table's groups in CAMERAS and in TARGETS.
+
+    A UserError says where a column is missing, is unknown or occurs twice.
+    """
+    for name in header:
+        if name in KNOWN and header.count(name) > 1:
+            raise UserError(f"{where}: two columns are called {name!r}: rename or remove one of them")
+        alike = difflib.get_close_matches(name, set(KNOWN) - set(header), 1, 0.8)
+        if name not in KNOWN and alike and alike[0] not in name.split("_"):  # camera_id is no camera
+            raise UserError(
+                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If so, convert the values if necessary, "
+                "and rename it; if not, choose another name"
+            )
+    for name in ("image", "person"):
+        if name not in header:
+            raise UserError(f"{where}: has no column {name!r}; the columns are {', '.join(header)[:300]}")
+    camera = _find_group(header, CAMERAS, "the camera", where)
+    target = _find_group(header, TARGETS, "the gaze target", where)
+    for names in (CAMERAS[camera], TARGETS[target], LENS, POSE):
+        missing = [name for name in names if name not in header]
+        if 0 < len(missing) < len(names):
+            raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
+    if LENS[0] in header and camera != "columns":
+        raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
+    return camera, target
+
+
+def _find_group(header: list[str], groups: dict[str, list[str]], what: str, where: str) -> str:
+    """Return the key of the only group that has columns in the header."""
+    found = [key for key, names in groups.items() if set(names) & set(header)]
+    if len(found) != 1:
+        choices = "; or ".join(", ".join(names) for names in groups.values())
+        raise UserError(f"{where}: has {len(found)} descriptions of {what}, but needs one of {choices}")
+    return found[0]
 
 
 def needs_landmarks(path: Path) -> bool:
     """Return whether a manifest has no head poses."""
-    return not read_table(path, most=2).posed
+    return POSE[0] not in _read_table(path, most=2).cells
 
 
 def open_manifest(path: Path, supplementary: Path | None) -> People:
@@ -46,168 +157,120 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
     Head poses come from the table, or from the HDF5 that `faze landmarks` wrote for it (`supplementary`). If `posed` is
     False, they may be missing, and are then NaN. A UserError describes a fault that concerns all lines.
     """
-    table = read_table(path)
-    if posed and table.posed == (supplementary is not None):
+    table = _read_table(path)
+    if posed and (POSE[0] in table.cells) == (supplementary is not None):
         raise UserError(
             f"{path}: head poses must be given once: in the columns {', '.join(POSE)}, or by the annotation that "
             "`faze landmarks` writes"
         )
-    rows_of, everyone, people = _rows_of_people(table), _read_frames(table), []
-    for name, rows in rows_of.items():
-        person = replace(everyone[rows], name=name, split=table.texts("split", "test")[rows[0]].lower())
+    _sort_lines(table)
+    everyone, people = _read_frames(table), []
+    for name, rows in sorted(table.cells.groupby("person").indices.items()):
+        person = replace(everyone[rows], name=name, split=table.cells["split"].iloc[rows[0]])
         if supplementary:
-            _take_poses(person, read_supplementary(supplementary, name, person.folder))
+            person = _with_estimated_poses(person, supplementary)
         if posed:
             _check_labels(person, table.cells.index[rows])
         people.append(person)
     return people
 
 
-def _rows_of_people(table: Table) -> dict[str, NDArray[np.int64]]:
-    """Return each person's rows, in the order of session and time."""
-    names, splits = pd.Series(table.texts("person")), pd.Series(table.texts("split", "test")).str.lower()
-    table.refuse(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
-    table.refuse(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
-    differs = splits != splits.groupby(names).transform("first")
-    table.refuse(differs, "split", "the person is in another split in an earlier line, but belongs to one")
-    differs = names != names.groupby(table.texts("image")).transform("first")
-    table.refuse(differs, "person", "an earlier line states another person for the same image")
-    order = pd.DataFrame({"session": pd.factorize(table.texts("session"))[0], "time_s": _times(table)})
-    ordered = names[order.sort_values(["session", "time_s"], kind="stable").index]
-    return {name: group.index.to_numpy() for name, group in ordered.groupby(ordered)}
-
-
-def _times(table: Table) -> NDArray[np.float64]:
-    """Return the time of each line in seconds, which a table states as a number or by ISO 8601."""
-    texts = pd.Series(table.texts("time_s", "0"))
-    times = pd.to_numeric(texts, errors="coerce")
+def _sort_lines(table: Table) -> None:
+    """Sort lines by session, in the order of first mention, and by time, in seconds or by ISO 8601."""
+    times = pd.to_numeric(table.cells["time_s"], errors="coerce")
     if times.isna().all():
-        dates = pd.to_datetime(texts, format="ISO8601", errors="coerce", utc=True)
-        times = (dates - dates.min()).dt.total_seconds()
+        times = pd.to_datetime(table.cells["time_s"], format="ISO8601", errors="coerce", utc=True)
     table.reject(times.isna(), "time_s", "must be seconds in all lines, or ISO 8601 in all lines")
-    return times.to_numpy(float)
+    keys = pd.DataFrame({"session": pd.factorize(table.cells["session"])[0], "time": times.array})
+    order = keys.sort_values(["session", "time"], kind="stable").index
+    table.cells, table.reasons = table.cells.iloc[order], table.reasons[order]
 
 
 def _read_frames(table: Table) -> Person:
-    """Read everything about the frames of all people but their names and splits."""
+    """Read everything about the frames of all people but their names and splits, which are only checked."""
+    names, splits = table.cells["person"], table.cells["split"]
+    table.reject(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
+    table.reject(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
+    differs = splits != splits.groupby(names).transform("first")
+    table.reject(differs, "split", "the person is in another split in an earlier line, but belongs to one")
     folder = table.path.absolute().parent
-    files = [os.path.normpath(image.removeprefix(f"{folder}/")) for image in table.texts("image")]
-    table.reject(["\\" in file for file in files], "image", "write / between folders")
+    files = [os.path.normpath(image.removeprefix(f"{folder}/")) for image in table.cells["image"]]
     table.reject([not is_inside(file) for file in files], "image", OUTSIDE)
     cameras, distortions = _read_cameras(table, files)
-    models = table.texts("face_model", "faze")
-    table.reject([model not in FACE_MODELS for model in models], "face_model", f"not one of {', '.join(FACE_MODELS)}")
+    models = table.cells["face_model"]
+    table.reject(~models.isin(FACE_MODELS), "face_model", f"not one of {', '.join(FACE_MODELS)}")
     corners_mm = np.stack([FACE_MODELS.get(model, INNER_EYE_CORNERS_14_MM) for model in models])
-    targets_mm, gaze, on_screen = _read_targets(table)
+    targets_mm, gaze = _read_targets(table)
     poses = _read_poses(table)
     source = "assumed_camera" if table.camera == "hfov_deg" else "annotated"
-    arrays = (cameras, distortions, poses, targets_mm, gaze, corners_mm, on_screen)
+    arrays = (cameras, distortions, poses, targets_mm, gaze, corners_mm)
     return Person("", folder, files, table.reasons.tolist(), *arrays, source=source)
 
 
-def _each_file(table: Table, column: str, default: str, read: Callable[[Path], Any]) -> Iterator[tuple[NDArray, Any]]:
-    """Yield the content of each file that a column names, with its rows; reject the rows of one that cannot be read."""
-    names = table.texts(column, default)
-    for name in sorted(set(names)):
-        try:
-            if not is_inside(name.removeprefix(f"{table.path.absolute().parent}/")):
-                raise UserError(OUTSIDE if name else "state a file")
-            yield names == name, read(table.path.parent / name)
-        except UserError as error:
-            if column not in table.cells:
-                raise UserError(f"{table.path}: targets in px need {default} beside it: {error}") from None
-            table.reject(names == name, column, str(error))
-
-
 def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
-    """Return the camera matrix (N, 3, 3) and distortion (N, d) of each line."""
-    if table.camera == "columns":
-        table.reject(table.numbers("fx_px", "fy_px").min(axis=1) <= 0, "", "a focal length must be positive")
-        lens = [name for name in (*LENS, "k3") if name in table.cells]
-        return camera_matrices(table.numbers(*INTRINSICS)), table.numbers(*lens) if lens else np.zeros((len(files), 5))
-    # Zeros complete the coefficients to the 14 of the longest of OpenCV's lens models.
+    """Return the camera matrix (N, 3, 3) and distortion (N, 14) of each line, for the longest of OpenCV's models."""
     matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), 14))
-    if table.camera == "hfov_deg":
-        least, most = FIELD_OF_VIEW_DEG
-        angles = table.cells["hfov_deg"].to_numpy()
-        outside = (angles < least) | (angles > most)
-        table.reject(outside, "hfov_deg", f"not between {least:g} and {most:g} degrees: is it in radians?")
-        for row, size in _sizes(table, files, table.reasons == ""):
-            matrices[row] = assumed_camera(angles[row], *size)[0]
-        return matrices, distortions
-    for rows, (matrix, distortion, calibrated) in _each_file(table, "camera", "", read_camera):
-        matrices[rows], distortions[rows, : len(distortion)] = matrix, distortion
-        for row, size in _sizes(table, files, rows) if calibrated else ():
-            table.reject((np.arange(len(files)) == row) & (size != calibrated), "image", wrong_size(calibrated, size))
+    if table.camera == "columns":
+        matrices = camera_matrices(table.cells[INTRINSICS].to_numpy())
+        lens = [name for name in (*LENS, "k3") if name in table.cells]
+        distortions[:, : len(lens)] = table.cells[lens]
+        table.reject((table.cells[INTRINSICS[:2]] <= 0).any(axis=1), "fx_px", "focal lengths must be positive")
+    elif table.camera == "file":
+        for name, rows in table.cells.groupby("camera").indices.items():
+            try:
+                matrix, distortion, _ = read_camera(table.path.parent / name)
+                matrices[rows], distortions[rows, : len(distortion)] = matrix, distortion
+            except UserError as error:
+                table.reject(table.cells["camera"] == name, "camera", str(error))
+    else:
+        angles, (least, most) = table.cells["hfov_deg"].to_numpy(), FIELD_OF_VIEW_DEG
+        why = f"not between {least:g} and {most:g} degrees: is it in radians?"
+        table.reject((angles < least) | (angles > most), "hfov_deg", why)
+        for row in np.flatnonzero(table.reasons == ""):
+            try:
+                matrices[row] = assumed_camera(angles[row], *read_upright_size(table.path.parent / files[row]))[0]
+            except UnusableFrame as unusable:
+                table.reject(np.arange(len(files)) == row, "image", str(unusable))
     return matrices, distortions
-
-
-def _sizes(table: Table, files: list[str], rows: NDArray[np.bool_]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield the row, width and height of the selected lines' images; reject lines whose image cannot be read."""
-    for row in np.flatnonzero(rows & (table.reasons == "")):
-        try:
-            yield row, read_upright_size(table.path.parent / files[row])
-        except UnusableFrame as unusable:
-            table.reject(np.arange(len(files)) == row, "image", str(unusable))
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
     """Return head poses (N, 6), NaN if the manifest has none; refuse degrees, and reject impossible distances."""
-    if not table.posed:
+    if POSE[0] not in table.cells:
         return np.full((len(table.cells), 6), np.nan)
-    poses = table.numbers(*POSE)
-    turned = np.linalg.norm(poses[:, :3], axis=1) > 2 * np.pi
-    table.refuse(turned, POSE[0], "turns the head by more than a full turn: write a rotation vector in radians")
-    distance_mm = np.linalg.norm(poses[:, 3:], axis=1)
+    poses = table.cells[POSE].to_numpy()
+    turn_rad, distance_mm = np.linalg.norm(poses.reshape(-1, 2, 3), axis=2).T
+    if (turn_rad > 2 * np.pi).any():
+        raise UserError(f"{table.path}: {', '.join(POSE[:3])} turn a head by more than a full turn: write radians")
     outside = (distance_mm < 100) | (distance_mm > 10_000)
     table.reject(outside, POSE[5], "the head is not 100 to 10000 mm away: write the position in mm")
     return poses
 
 
-def _read_targets(table: Table) -> tuple[NDArray, NDArray | None, NDArray | None]:
-    """Return targets (N, 3) in mm or NaN, gaze vectors (N, 3) or None, and whether targets are on their screen."""
-    unit = table.target
-    values = table.numbers(*TARGETS[unit])
-    if unit == "mm":
-        _check_targets_mm(table, values)
-        return values, None, None
-    targets_mm, on_screen = np.full((len(values), 3), np.nan), np.full(len(values), np.nan)
-    if unit == "px":
-        for rows, screen in _each_file(table, "screen", FILE, read_screen):
-            targets_mm[rows] = screen.to_mm(values[rows])
-            on_screen[rows] = lie_on_screen(values[rows], screen.size_px)
-        return targets_mm, None, on_screen
-    if unit == "deg":
+def _read_targets(table: Table) -> tuple[NDArray, NDArray | None]:
+    """Return targets (N, 3) in mm or NaN, and gaze vectors (N, 3) or None."""
+    values = table.cells[TARGETS[table.target]].to_numpy()
+    if table.target == "mm":
+        if 0 < np.nanmax(np.linalg.norm(values, axis=1), initial=0) < 30:
+            raise UserError(f"{table.path}: all targets are within 30 mm of the camera: write them in mm, not cm or m")
+        return values, None
+    if table.target == "px":
+        return read_screen(table.path.with_name("screen.yaml")).to_mm(values), None
+    if table.target == "deg":
         values = np.radians(values)
-    for name, angles in zip(TARGETS[unit], values.T, strict=True):
-        table.refuse(np.abs(angles) > np.pi + 1e-6, name, "too large: call a column in degrees gaze_..._deg")
-    return targets_mm, vector_from_pitchyaw(values), None
+    if (np.abs(values) > np.pi + 1e-6).any():
+        raise UserError(f"{table.path}: gaze angles are too large for radians: call columns in degrees gaze_..._deg")
+    return np.full((len(values), 3), np.nan), vector_from_pitchyaw(values)
 
 
-def _check_targets_mm(table: Table, targets_mm: NDArray) -> None:
-    """Refuse a table whose targets (N, 3) are in m or cm instead of mm."""
-    distances = np.linalg.norm(targets_mm, axis=1)
-    farthest = np.nanmax(distances, initial=0)
-    several = len(np.unique(targets_mm[np.isfinite(distances)], axis=0)) >= 10
-    if 0 < farthest < 3 or (several and 0 < farthest < 30):
-        near = f"the farthest gaze target is {farthest:.2g} mm from the camera"
-        raise UserError(f"{table.path}: {near}: the targets seem to be in cm or m; write them in mm")
-
-
-def _take_poses(person: Person, found: Person) -> None:
+def _with_estimated_poses(person: Person, supplementary: Path) -> Person:
     """Assign the head poses that `faze landmarks` estimated."""
-    rows = {file: row for row, file in enumerate(found.files)}
-    if person.source != "assumed_camera":
-        person.source = found.source
-    for row, file in enumerate(person.files):
-        at = rows.get(file)
-        if at is None:
-            why = "not in the supplementary annotation: run `faze landmarks` again"
-        elif not found.reasons[at] and not np.allclose(found.cameras[at], person.cameras[row], rtol=1e-9):
-            why = "its head pose was estimated with another camera: run `faze landmarks` again"
-        else:
-            why, person.poses[row] = found.reasons[at], found.poses[at]
-        person.reasons[row] = person.reasons[row] or why
+    found = read_supplementary(supplementary, person.name, person.folder)
+    if found.files != person.files:
+        raise UserError(f"{supplementary}: the frames of {person.name} have changed: run `faze landmarks` again")
+    reasons = [own or other for own, other in zip(person.reasons, found.reasons, strict=True)]
+    source = person.source if person.source == "assumed_camera" else found.source
+    return replace(person, poses=found.poses, reasons=reasons, source=source)
 
 
 def _check_labels(person: Person, lines: pd.Index) -> None:

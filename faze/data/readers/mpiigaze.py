@@ -1,7 +1,7 @@
 """Read MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt).
 
 Both annotate the head pose and the gaze target in the camera frame, with the 6-point face model. pXX/Calibration
-contains the laptop's camera and screen.
+contains the laptop's camera.
 """
 
 import functools
@@ -14,13 +14,13 @@ import pandas as pd
 from faze.base.errors import UserError
 from faze.base.files import reading
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
-from faze.data.readers.camera import read_camera, read_mat
-from faze.data.readers.person import OUTSIDE, People, Person, is_inside, lie_on_screen
+from faze.data.readers.camera import read_camera
+from faze.data.readers.person import OUTSIDE, People, Person, is_inside
 from faze.data.readers.supplementary import open_people, read_or_explain
 
-# The columns of the annotations, counted from 0.
-FACE = {"target_px": slice(1, 3), "head_pose": slice(15, 21), "target_mm": slice(24, 27)}
-ORIGINAL = {"target_px": slice(24, 26), "target_mm": slice(26, 29), "head_pose": slice(29, 35)}
+# The columns of head pose and target in mm, counted from 0.
+FACE = slice(15, 21), slice(24, 27)
+ORIGINAL = slice(29, 35), slice(26, 29)
 
 
 def open_mpiigaze(raw: Path, supplementary: Path | None) -> People:
@@ -45,9 +45,7 @@ def _read_person(folder: Path) -> Person:
         columns, table = FACE, _read_table(folder / f"{folder.name}.txt", 28, range(1, 27), True)
         files = [f"{folder.name}/{file}" for file in table[0]]
     matrix, distortion, _ = read_camera(folder / "Calibration" / "Camera.mat")
-    screen = folder / "Calibration" / "screenSize.mat"
-    size_px = np.array(read_mat(screen, "width_pixel", "height_pixel") if screen.exists() else [np.nan, np.nan])
-    numbers = {name: table.iloc[:, which].to_numpy(float) for name, which in columns.items()}
+    pose, target = (table.iloc[:, which].to_numpy(float) for which in columns)
     return Person(
         folder.name,
         folder.parent,
@@ -55,10 +53,9 @@ def _read_person(folder: Path) -> Person:
         ["" if is_inside(file) else OUTSIDE for file in files],
         cameras=np.broadcast_to(matrix, (len(files), 3, 3)),
         distortions=np.broadcast_to(distortion, (len(files), len(distortion))),
-        poses=numbers["head_pose"],
-        targets_mm=numbers["target_mm"],
+        poses=pose,
+        targets_mm=target,
         corners_mm=INNER_EYE_CORNERS_6_MM,
-        on_screen=lie_on_screen(numbers["target_px"], size_px),
     )
 
 

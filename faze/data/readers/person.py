@@ -30,7 +30,6 @@ class Person:
     targets_mm: NDArray  # (n, 3)
     gaze: NDArray | None = None  # (n, 3) unit vectors from target to eye, of a manifest without targets
     corners_mm: NDArray = field(default_factory=lambda: INNER_EYE_CORNERS_14_MM)  # (2, 3) or (n, 2, 3), head frame
-    on_screen: NDArray | None = None  # (n,) 1: the target is on the screen, 0: it is not
     split: str = ""  # train | val | test; "": not stated
     device: str = ""
     source: str = "annotated"  # of the labels: annotated | supplementary | estimated | assumed_camera
@@ -41,7 +40,7 @@ class Person:
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Person":
         """Return some of the frames."""
-        names = ["cameras", "distortions", "poses", "targets_mm", "gaze", "on_screen"]
+        names = ["cameras", "distortions", "poses", "targets_mm", "gaze"]
         if self.corners_mm.ndim == 3:
             names.append("corners_mm")
         arrays = {name: getattr(self, name)[rows] for name in names if getattr(self, name) is not None}
@@ -70,9 +69,3 @@ def camera_matrices(fx_fy_cx_cy: NDArray) -> NDArray:
     matrices = np.tile(np.eye(3), (len(fx_fy_cx_cy), 1, 1))
     matrices[:, [0, 1, 0, 1], [0, 1, 2, 2]] = fx_fy_cx_cy
     return matrices
-
-
-def lie_on_screen(targets: NDArray, sizes: NDArray) -> NDArray:
-    """Return 1 or 0 for targets (n, 2) on or off a screen of a size (2,) or (n, 2); NaN where one is unknown."""
-    is_on = ((targets >= 0) & (targets <= sizes)).all(axis=1)
-    return np.where(np.isfinite(targets + sizes).all(axis=1), is_on, np.nan)

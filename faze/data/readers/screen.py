@@ -15,7 +15,6 @@ from faze.base.errors import UserError
 from faze.base.files import reading
 from faze.data.readers.camera import read_small_yaml
 
-FILE = "screen.yaml"
 _KEYS = ("width_mm", "height_mm", "width_px", "height_px", "top_left_mm", "rotation_deg")
 
 
@@ -23,14 +22,13 @@ _KEYS = ("width_mm", "height_mm", "width_px", "height_px", "top_left_mm", "rotat
 class Screen:
     """A flat screen in the camera frame."""
 
-    size_mm: NDArray  # (2,) width, height
-    size_px: NDArray  # (2,)
+    pixel_mm: NDArray  # (2,) width and height of a pixel
     top_left_mm: NDArray  # (3,)
     axes: NDArray  # (2, 3) directions in which x_px and y_px grow
 
     def to_mm(self, targets_px: NDArray) -> NDArray:
         """Convert targets (n, 2) in px from the top left corner to (n, 3) in mm in the camera frame."""
-        across, down = (targets_px * (self.size_mm / self.size_px)).T[:, :, None]
+        across, down = (targets_px * self.pixel_mm).T[:, :, None]
         return self.top_left_mm + across * self.axes[0] + down * self.axes[1]
 
     def hit(self, origin_mm: NDArray, direction: NDArray) -> NDArray | None:
@@ -40,15 +38,14 @@ class Screen:
         distance = normal @ (self.top_left_mm - origin_mm) / along if abs(along) > 1e-9 else -1.0
         if distance <= 0:
             return None
-        return self.axes @ (origin_mm + distance * direction - self.top_left_mm) * (self.size_px / self.size_mm)
+        return self.axes @ (origin_mm + distance * direction - self.top_left_mm) / self.pixel_mm
 
 
 def read_screen(path: Path) -> Screen:
     """Read a screen.yaml, or raise a UserError; `rotation_deg`, about x, then y, then z, is optional."""
     content = {"rotation_deg": [0, 0, 0]} | read_small_yaml(path)
     if set(content) != set(_KEYS):
-        wrong = ", ".join(sorted(map(str, set(content) ^ set(_KEYS))))
-        raise UserError(f"{path}: lacks or does not know {wrong}: the keys are {', '.join(_KEYS)}")
+        raise UserError(f"{path}: must have the keys {', '.join(_KEYS)}, but has {', '.join(map(str, content))}")
     with reading(path, "each key must be a number, and top_left_mm and rotation_deg lists of three"):
         size_mm, size_px = np.array([content[key] for key in _KEYS[:4]], float).reshape(2, 2)
         top_left_mm, rotation_deg = np.array([content[key] for key in _KEYS[4:]], float).reshape(2, 3)
@@ -57,8 +54,6 @@ def read_screen(path: Path) -> Screen:
     sides = size_mm * size_px[::-1]  # of a pixel, in a common unit
     if not 0 < max(sides) <= 1.3 * min(sides):
         raise UserError(f"{path}: width_px and height_px give pixels that are not square: are they exchanged?")
-    if not np.linalg.norm(top_left_mm) <= 5000:
-        raise UserError(f"{path}: top_left_mm is more than 5 m from the camera: write it in mm")
     about_x, about_y, about_z = (cv2.Rodrigues(axis)[0] for axis in np.diag(np.radians(rotation_deg)))
     axes = np.array([[-1.0, 0, 0], [0, 1.0, 0]]) @ (about_z @ about_y @ about_x).T
-    return Screen(size_mm, size_px, top_left_mm, axes)
+    return Screen(size_mm / size_px, top_left_mm, axes)

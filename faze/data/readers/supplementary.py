@@ -39,16 +39,11 @@ def read_or_explain(read: Callable[[Path], Person], folder: Path) -> Person:
 
 
 def _read_both(folder: Path, read: Callable[[Path], Person], supplementary: Path) -> Person:
-    """Read a person's frames as FAZE annotates them, with the split, device, screen and reasons of the data set."""
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder.name}")
+    """Read a person's frames as FAZE annotates them, with the split, device and reasons of the data set."""
     own, found = read(folder), read_supplementary(supplementary, folder.name, folder.parent)
-    rows = {file: row for row, file in enumerate(own.files)}
-    at = np.array([rows.get(file, -1) for file in found.files], int)  # -1: only FAZE lists the frame
-    for row, reason in enumerate(np.array([*own.reasons, ""])[at]):
-        found.reasons[row] = found.reasons[row] or str(reason)
-    on_screen = None if own.on_screen is None else np.append(own.on_screen, np.nan)[at]
-    return replace(found, on_screen=on_screen, split=own.split, device=own.device)
+    listed = dict(zip(own.files, own.reasons, strict=True))
+    reasons = [reason or listed.get(file, "") for file, reason in zip(found.files, found.reasons, strict=True)]
+    return replace(found, reasons=reasons, split=own.split, device=own.device)
 
 
 def read_supplementary(path: Path, name: str, folder: Path) -> Person:
