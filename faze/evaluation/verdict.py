@@ -1,120 +1,78 @@
-"""The verdict of an ablation: a word for each tier, and a sentence for each fact in the tables."""
+"""The verdict of an ablation: a word for each tier, and the cards at the top of the page."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from faze.config.parameters import Evaluate
+from faze.evaluation import UNADAPTED
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.wording import counted, join, p_value, signed, title_of
+from faze.evaluation.wording import counted, signed, title_of
 
-VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
-ERROR = {
-    "identical": "is identical to that of {baseline} in all {count}.",
-    "equivalent": "is shown to be unchanged: within ±{margin:g}° of {baseline} in all {count} ({p}).",
-    "different": "is shown to differ from that of {baseline} in {number} of {count}; largest change: {largest}.",
-    "not shown": "is not shown to be unchanged: in {number} of {count}, neither equivalence within ±{margin:g}° nor a "
-    "difference is shown; largest change: {largest}.",
-    "not judged": f"is not judged with fewer than {SEEDS_FOR_A_TIER} seeds; largest change: {{largest}}.",
-}
+# Of the verdicts on several changes, the first one in this order is the verdict on all of them.
+WORDS = ("different", "not judged", "not shown", "equivalent", "identical")
+Card = tuple[str, str, str]  # title, value, note
 
 
-def overall(changes: pd.DataFrame) -> str:
-    """Combine the verdicts of several changes: equivalence must be shown for all of them, a difference for only one."""
-    return next(word for word in VERDICTS if word in set(changes["verdict"]))
+def overall(verdicts: pd.Series) -> str:
+    """Combine verdicts: all changes must be shown to be equivalent, but only one to be different."""
+    return next(word for word in WORDS if word in set(verdicts))
 
 
-def tier_verdicts(changes: pd.DataFrame) -> dict[str, str]:
-    """Return the verdict of each tier, given the changes on which they are based."""
-    return {tier: overall(rows) for tier, rows in changes.groupby("tier", sort=False)}
+def speed_card(performance: pd.DataFrame) -> Card:
+    """Name the fastest tier if it is shown to be faster than the baseline, even as the best of several tiers."""
+    faster = performance[(performance["speed_low_of_all"] > 1) & (performance["same_step"] == "")]
+    if faster.empty:
+        return "Fastest tier", "none shown", f"no tier is shown to be faster than {performance['tier'][0]}"
+    best = faster.loc[faster["speed_ratio"].idxmax()]
+    over = counted(best["rounds"], "round") if best["speed_over"] == "rounds" else "blocks of one process"
+    interval = f"{best['speed_low_of_all']:.2f} to {best['speed_high_of_all']:.2f} over {over}"
+    note = f"{100 * best['speed_confidence']:g} % interval {interval}, for the best of {best['comparisons']}"
+    return f"Fastest tier: {best['tier']}", f"{best['speed_ratio']:.2f}×", note
 
 
-def best(performance: pd.DataFrame, column: str) -> pd.Series:
-    """Return the row of the tier with the largest ratio in a column, apart from the baseline.
+def memory_card(performance: pd.DataFrame) -> Card:
+    """Name the tier with the smallest peak memory if its range over rounds is below that of the baseline."""
+    smaller = performance[performance["memory_differs"] & (performance["memory_ratio"] > 1)]
+    if smaller.empty:
+        return "Smallest peak memory", "none shown", f"no tier is shown to need less than {performance['tier'][0]}"
+    best = smaller.loc[smaller["memory_ratio"].idxmax()]
+    note = f"{performance['peak_gib'][0]:.3f} → {best['peak_gib']:.3f} GiB, medians of {best['rounds']} rounds"
+    return f"Smallest peak memory: {best['tier']}", best["memory_change"], note
 
-    Tiers with the baseline's step are only considered if there are no others.
-    """
-    others = performance.iloc[1:] if len(performance) > 1 else performance
-    acting = others[others["same_step"] == ""]
-    return others.loc[(acting if len(acting) else others)[column].idxmax()]
 
-
-def describe_errors(changes: pd.DataFrame, subject: str, baseline: str, evaluate: Evaluate) -> str:
-    """Describe whether an error is shown to be unchanged: a sentence for each verdict, about all tiers that have it."""
-    verdicts, sentences = tier_verdicts(changes), []
-    for word in [word for word in VERDICTS if word in verdicts.values()]:
-        tiers = [tier for tier in verdicts if verdicts[tier] == word]
-        rows = changes[changes["tier"].isin(tiers)]
-        decisive = rows[rows["verdict"] == word]
-        text = ERROR[word].format(
-            baseline=baseline,
-            margin=evaluate.margin_deg,
-            count=counted(len(rows), "comparison"),
-            number=len(decisive),
-            p=p_value(rows["tost_p"].max()),
-            largest=_largest(decisive, evaluate),
+def error_card(changes: pd.DataFrame, noise: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
+    """Return the verdict on all tiers, given the deciding changes of tiers and those of noise controls."""
+    title = f"Error compared with {baseline}"
+    if changes.empty:
+        return title, "not compared", "no other tier was trained (run.tiers)"
+    notes = [f"largest change {_largest(changes, evaluate)}, margin ±{evaluate.margin_deg:g}°"]
+    if len(noise):
+        notes.append(f"noise alone {_largest(noise, evaluate)}")
+    if (seeds := changes["seeds"].max()) < SEEDS_FOR_A_TIER:
+        notes.append(
+            f"with {counted(seeds, 'seed')}, for these checkpoints only (run.seeds: at least {SEEDS_FOR_A_TIER})"
         )
-        sentences.append(f"{subject} of {join(tiers)} {text}")
-    return " ".join(sentences)
+    return title, overall(changes["verdict"]), "; ".join(notes)
 
 
 def _largest(changes: pd.DataFrame, evaluate: Evaluate) -> str:
-    """Describe the largest change, such as +0.28° (MPIIGaze, k = 0, 90 % interval +0.10 to +0.46)."""
+    """Describe the largest change, such as +0.28° (amp, MPIIGaze, k = 0, 90 % interval +0.10 to +0.46)."""
     row = changes.loc[changes["difference_deg"].abs().idxmax()]
-    detail = row["factor"] if "factor" in row else f"k = {row['k']}"
-    interval = ""
-    if pd.notna(row["low_deg"]):
-        level = round(100 * (2 * evaluate.confidence - 1), 1)
-        interval = f", {level:g} % interval {signed(row['low_deg'])} to {signed(row['high_deg'])}"
-    return f"{signed(row['difference_deg'])}° ({title_of(row['dataset'])}, {detail}{interval})"
+    level, interval = 100 * (2 * evaluate.confidence - 1), ""
+    if pd.notna(row["low_deg"]):  # a single person has no interval
+        interval = f", {level:.3g} % interval {signed(row['low_deg'])} to {signed(row['high_deg'])}"
+    return f"{signed(row['difference_deg'])}° ({row['tier']}, {title_of(row['dataset'])}, k = {row['k']}{interval})"
 
 
-def describe_redirection(means: pd.DataFrame, baseline: str) -> str:
-    """Describe the gaze error of the baseline's redirected strips and of their controls."""
-    errors = means[(means["tier"] == baseline) & (means["number"] == "gaze_error_deg")]
-    by_variant = {}
-    for variant, rows in errors.groupby("variant"):
-        by_variant[variant] = join([f"{row['mean']:.1f}° on {title_of(row['dataset'])}" for _, row in rows.iterrows()])
-    return (
-        "Redirected strips of {baseline} miss the requested gaze by {redirected}, strips that are not turned by "
-        "{not_turned}, and real strips by {real}, as estimated by an independent network."
-    ).format(baseline=baseline, **by_variant)
-
-
-def describe_learners(compared: pd.DataFrame) -> str:
-    """Describe which learners are shown to be better than `offset`, given comparisons of one tier at one k."""
-    better = []
-    for dataset, rows in compared.groupby("dataset", sort=False):
-        shown = rows[(rows["verdict"] == "different") & (rows["difference_deg"] < 0)]
-        names = [f"`{row['learner']}` by {-row['difference_deg']:.2f}°" for _, row in shown.iterrows()]
-        better.append(f"{join(names or ['none'])} on {title_of(dataset)}")
-    beginning = "Learners shown to be better than `offset`, which only subtracts a person's mean error, at k ="
-    return f"{beginning} {compared['k'].iloc[0]}: {'; '.join(better)}."
-
-
-def describe(
-    tables: Mapping[str, pd.DataFrame], tiers: Sequence[str], controls: Sequence[str], seeds: int, evaluate: Evaluate
-) -> dict[str, str]:
-    """Write sentences by topic, in the order of the page, about trained tiers (the baseline first) and controls."""
-    baseline, changes, turned, compared = tiers[0], *(tables[n] for n in ("changes", "redirection_changes", "learners"))
-    deciding, turned = changes[changes["decides"].astype(bool)], turned[turned["tier"].isin(tiers)]
-    of_tiers, noise = deciding[deciding["tier"].isin(tiers)], deciding[deciding["tier"].isin(controls)]
-    found = {"error": f"No tier apart from {baseline} was trained, so no error is compared (run.tiers)."}
-    if len(of_tiers):
-        found["error"] = describe_errors(of_tiers, "The gaze error", baseline, evaluate)
-        found["scope"] = f"Intervals and verdicts are over people and {seeds} seeds, so they describe the tiers."
-    if len(of_tiers) and seeds < SEEDS_FOR_A_TIER:
-        found["scope"] = (
-            f"With {counted(seeds, 'seed')}, intervals are over people only and describe these checkpoints; at least "
-            f"{SEEDS_FOR_A_TIER} seeds are required to describe a tier (run.seeds)."
-        )
-    if len(noise):
-        largest = [f"{_largest(rows, evaluate)} in the control `{name}`" for name, rows in noise.groupby("tier")]
-        found["noise"] = f"Noise alone changes the error of {baseline} by up to {join(largest)}."
-    redirection = [describe_redirection(tables["redirected"], baseline)]
-    redirection += [describe_errors(turned, "The redirection error", baseline, evaluate)] if len(turned) else []
-    found["redirection"] = " ".join(redirection)
-    compared = compared[(compared["tier"] == baseline) & (compared["k"] == compared["k"].max())]
-    if len(compared):
-        found["learners"] = describe_learners(compared)
-    return found
+def learner_card(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:
+    """Name the learner with the smallest error on val people at the largest k, with its mean errors on test people."""
+    if not recommended or recommended[-1]["learner"] == UNADAPTED:
+        return "Best learner", "none shown", "no learner reduces the error of val people"
+    learner, k = recommended[-1]["learner"], recommended[-1]["k"]
+    means = errors.set_index(["learner", "k", "dataset"])["mean_deg"]
+    before, after = means[UNADAPTED, 0], means[learner, k]
+    value, *others = [f"{before[name]:.2f}° → {after[name]:.2f}°" for name in before.index]
+    notes = [title_of(before.index[0]), *(f"{title_of(name)}: {each}" for name, each in zip(before.index[1:], others))]
+    return f"Best learner, k = {k}: {learner}", value, f"{'; '.join(notes)}; chosen on val people"
