@@ -1,16 +1,69 @@
-"""Diagnostics of errors: predictors that do not see the pixels, and components of a person's error."""
+"""Speed and memory of the tiers, validation errors over time, and diagnostics of errors."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.geometry import mean_angle_deg, pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.base.run_log import LoggedRun
 from faze.data.codes import CodeStore
 from faze.evaluation.runs import Ablation
+from faze.evaluation.wording import memory_change, peaks_differ
 
-COMPONENTS = {"offset": 1, "slope": 2, "linear": 5}  # of a person's error -> parameters of its linear model
+# Columns that are copied from the benchmark; None: not measured.
+MEASURED = ("step_ms", "images_per_s", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio", "unsteady_rounds")
+MEASURED += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
+MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
+COMPONENTS = {"offset": 1, "slope": 2, "linear": 5}  # of a person's error -> parameters of the linear model so far
+
+
+def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
+    """Tabulate the speed and memory of each measured tier, the baseline first.
+
+    A ratio to the baseline above 1 is better. The interval _of_all, and speed_finding, hold for all tiers together, and
+    so for the best of them. memory_change is "not shown" unless memory_differs: the ranges over rounds do not overlap.
+    """
+    first, rows, interval = next(iter(benchmark["tiers"].values())), [], benchmark["speed_interval"]
+    for tier, measured in benchmark["tiers"].items():
+        of_all, differs = measured["simultaneous"], peaks_differ(measured, first)
+        low, high = of_all["speedup"]["low"], of_all["speedup"]["high"]
+        row = {"tier": tier} | {name: measured.get(name) for name in MEASURED}
+        row["step_ms_q1"], row["step_ms_q3"] = measured["step_ms_quartiles"]
+        row |= {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
+        row |= {f"speed_{name}": value for name, value in measured["speedup"].items()}
+        row |= {"speed_low_of_all": low, "speed_high_of_all": high, "comparisons": of_all["comparisons"]}
+        row["speed_finding"] = "faster" if low > 1 else "slower" if high < 1 else "not shown to be faster"
+        row |= {"speed_confidence": interval["confidence"], "speed_over": interval["over"]}
+        row |= {"rounds": benchmark["rounds"], "memory_differs": differs}
+        row["memory_change"] = memory_change(measured["memory_ratio"], differs or measured is first)
+        rows.append(row | {"same_step": measured["same_as_baseline"] or ""})
+    return pd.DataFrame(rows)
+
+
+def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per_s: pd.Series) -> pd.DataFrame:
+    """Tabulate the validation error of every training after each number of pairs, and the time at the rate by tier."""
+    rows = []
+    for (tier, seed), training in trainings.items():
+        for metric, pairs, error_deg, _ in training.values:
+            if metric == "val/gaze_deg":
+                rows.append((tier, seed, pairs, 2 * pairs / images_per_s[tier], error_deg))
+    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "rate_seconds", "error_deg"])
+
+
+def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd.DataFrame:
+    """Find when each training is first within the margin of the baseline's final validation error with the same seed.
+
+    rate_ratio is the baseline's time divided by this run's. Values are nan if the error is not reached.
+    """
+    targets = curves[curves["tier"] == baseline].groupby("seed")["error_deg"].last() + margin_deg
+    good = curves[curves["error_deg"] <= curves["seed"].map(targets)].drop_duplicates(["tier", "seed"])
+    times = curves[["tier", "seed"]].drop_duplicates().merge(good.drop(columns="error_deg"), how="left")
+    of_baseline = times[times["tier"] == baseline].set_index("seed")["rate_seconds"]
+    times["rate_ratio"] = times["seed"].map(of_baseline) / times["rate_seconds"]
+    return times.assign(target_deg=times["seed"].map(targets), reached=times["pairs"].notna())
 
 
 def pixel_checks(ablation: Ablation, persons: pd.DataFrame, query_entries: int) -> pd.DataFrame:
@@ -24,10 +77,10 @@ def pixel_checks(ablation: Ablation, persons: pd.DataFrame, query_entries: int) 
 
 
 def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, float]:
-    """Compute a person's errors, in degrees, on the last entries, of two predictors that do not see their pixels.
+    """Compute a person's errors on the last entries, degrees, for predictors that do not see their pixels.
 
-    `pixel_blind` regresses gaze on head pose over the person's other entries. `permuted` is the mean over all
-    permutations of the network's estimates.
+    `pixel_blind` regresses gaze on head pose over the other entries; `permuted` is the mean over all permutations of
+    the network's estimates.
     """
     gaze, head, gaze_hat = (codes[name].astype(np.float64) for name in ("gaze", "head", "gaze_hat"))
     design, wanted = np.column_stack([np.ones(len(head)), head]), vector_from_pitchyaw(gaze[-query_entries:])
@@ -38,12 +91,7 @@ def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, 
 
 
 def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
-    """Decompose the mean squared error of the baseline, as Chen and Shi (arXiv 1905.04451) do with a person's bias.
-
-    Returns:
-        One row per data set: rms_deg, root mean square of pitch and yaw errors together, over all entries of the test
-        people and all seeds; the share of each of COMPONENTS, and of the rest, in the mean square; people.
-    """
+    """Decompose the baseline's mean squared error on all entries (as Chen and Shi, arXiv 1905.04451): rms and shares."""
     rows = []
     for dataset, names in persons.groupby("dataset", sort=False)["person"].unique().items():
         stores = [CodeStore(ablation.paths.codes(ablation.tiers[0], seed, dataset)) for seed in ablation.seeds]
@@ -55,14 +103,14 @@ def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
 def residual_squares(codes: Mapping[str, NDArray]) -> NDArray:
     """Compute one person's squared error (4,), squared degrees, without a model and after fitting each nested model.
 
-    The models are a constant, a slope of each axis, and head pose and the other axis. Each fit also removes some noise
-    by chance, so sums of squares are divided by the degrees of freedom.
+    The models are a constant, a slope of each axis, and head pose and the other axis. Sums are divided by the degrees
+    of freedom, since each fit also removes some noise by chance.
     """
     hat, head = pitchyaw_from_vector(codes["gaze_hat"].astype(np.float64)), codes["head"].astype(np.float64)
-    residual, totals = np.degrees(pitchyaw_difference(codes["gaze"].astype(np.float64), hat)), []
+    residual = np.degrees(pitchyaw_difference(codes["gaze"].astype(np.float64), hat))
+    parameters, totals = np.array([0, *COMPONENTS.values()]), 0
     for axis in range(2):
         basis, _ = np.linalg.qr(np.column_stack([np.ones(len(hat)), hat[:, axis], head, hat[:, 1 - axis]]))
-        fitted = np.square(basis.T @ residual[:, axis])
-        rest = [np.sum(residual[:, axis] ** 2) - fitted[:count].sum() for count in (0, *COMPONENTS.values())]
-        totals.append(np.divide(rest, len(hat) - np.array([0, *COMPONENTS.values()])))
-    return np.sum(totals, axis=0)
+        explained = np.cumsum([0, *np.square(basis.T @ residual[:, axis])])[parameters]
+        totals += (np.sum(residual[:, axis] ** 2) - explained) / (len(hat) - parameters)
+    return totals

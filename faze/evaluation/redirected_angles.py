@@ -1,19 +1,17 @@
-"""Measurements of redirected strips and of their controls, computed from the rows of `redirected_pairs.parquet`.
+"""Measurements of redirected strips and of their controls: means over a person's pairs (`redirected_pairs.parquet`).
 
-| number | mean over a person's pairs |
+| number | meaning |
 |---|---|
 | error_deg | angle between the requested and the estimated direction (ST-ED, section 4.2: against the label) |
 | to_real_deg | angle between the directions estimated in the real strip b and in this strip (as in GazeNeRF) |
-| gain | slope of the least-squares fit turned = gain x requested + bias, with one gain and two biases for both axes |
+| gain | least squares: turned = gain x requested + bias, with one gain for both axes and a bias for each |
 
-`requested` is the change of pitch and yaw from the label of strip a to that of strip b. `turned` is the change of the
-estimate from strip a, decoded without turning, to the redirected strip. The gain of real strips is that of the
-estimator: estimate = gain x label + bias.
+`requested` is the change from the labels of strip a to those of strip b; `turned` is the change in the estimate between
+strip a, decoded without turning, and the redirected strip. The gain of real strips is the estimator's, for its labels.
 """
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from faze.base.geometry import mean_angle_deg, pitchyaw_difference, vector_from_pitchyaw
 
@@ -26,30 +24,23 @@ NUMBERS = (*ERRORS, *(f"{factor}_to_real_deg" for factor in FACTORS), *GAINS, *S
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Average each person's pairs for each variant: dataset, person, variant and NUMBERS.
-
-    A gain is nan for strips that are not turned, and if all requested changes are equal.
-    """
+    """Return dataset, person, variant and NUMBERS. Strips that are not turned, or all by the same angle, have no gain."""
     found = []
     for (dataset, person), rows in pairs.groupby(["dataset", "person"], sort=False):
         variants = dict(iter(rows.groupby("variant", sort=False)))
         for variant, strips in variants.items():
             numbers = {"dataset": dataset, "person": person, "variant": variant, **strips[[*SIMILARITIES]].mean()}
             for factor in FACTORS:
-                own, wanted, seen = (_angles(strips, kind, factor) for kind in ("own", "wanted", "seen"))
-                real, not_turned = (_angles(variants[of], "seen", factor) for of in ("real", "not_turned"))
-                direction = vector_from_pitchyaw(seen)
-                numbers[f"{factor}_error_deg"] = mean_angle_deg(direction, vector_from_pitchyaw(wanted))
-                numbers[f"{factor}_to_real_deg"] = mean_angle_deg(direction, vector_from_pitchyaw(real))
+                columns = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for axis in ("pitch", "yaw")]
+                own, wanted, seen = strips[columns].to_numpy().reshape(-1, 3, 2).swapaxes(0, 1)
+                real, not_turned = (variants[of][columns[4:]].to_numpy() for of in ("real", "not_turned"))
+                for number, other in (("error", wanted), ("to_real", real)):
+                    angle_deg = mean_angle_deg(vector_from_pitchyaw(seen), vector_from_pitchyaw(other))
+                    numbers[f"{factor}_{number}_deg"] = angle_deg
                 if variant == REDIRECTED:
                     wanted, seen = pitchyaw_difference(wanted, own), pitchyaw_difference(seen, not_turned)
                 centred = wanted - wanted.mean(axis=0)
-                known = variant != "not_turned" and centred.any()
-                numbers[f"{factor}_gain"] = np.sum(centred * seen) / np.sum(centred**2) if known else np.nan
+                if variant != "not_turned" and centred.any():
+                    numbers[f"{factor}_gain"] = np.sum(centred * seen) / np.sum(centred**2)
             found.append(numbers)
-    return pd.DataFrame(found)
-
-
-def _angles(strips: pd.DataFrame, kind: str, factor: str) -> NDArray:
-    """Return (N, 2) pitch and yaw, radians."""
-    return strips[[f"{kind}_{factor}_pitch", f"{kind}_{factor}_yaw"]].to_numpy(np.float64)
+    return pd.DataFrame(found, columns=["dataset", "person", "variant", *NUMBERS])

@@ -1,7 +1,4 @@
-"""Confidence intervals and equivalence tests for errors (S, P) of S seeds and P people, in degrees.
-
-Seeds and people are crossed factors: the network of every seed is tested on the same people.
-"""
+"""Intervals and equivalence tests for errors (S, P) of S seeds and P people, crossed factors, in degrees."""
 
 import functools
 
@@ -44,18 +41,14 @@ def _draw_weights(seeds: int, people: int, resamples: int) -> tuple[NDArray, NDA
 def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: Noise | None = None) -> dict[str, float]:
     """Test paired differences for equivalence (two one-sided t tests; Schuirmann 1987) and for a difference.
 
-    With three seeds or more, the standard error is that of the crossed design with Satterthwaite's degrees of freedom.
-    With fewer, differences are averaged over seeds, and the result describes these checkpoints only.
+    From three seeds on, the error is that of the crossed design, with Satterthwaite's degrees of freedom. With fewer,
+    differences are averaged over seeds, and the result describes these checkpoints only.
 
     Args:
         differences: (S, P) or (P,) error minus error of the baseline for the same person and seed, degrees.
         margin: largest absolute change that counts as equivalent, degrees; fixed in advance.
-        alpha: level of both one-sided tests and of the two-sided one.
-        noise: from `pool_noise`, for three seeds or more; None: estimate the noise from these differences.
-
-    Returns:
-        difference_deg, the mean; low_deg and high_deg, its 1 - 2 alpha interval; tost_p, small if the change is within
-        the margin; difference_p, small if it is not zero; identical; people; seeds. Without a test, p-values are nan.
+        alpha: level of both one-sided tests and of the two-sided one; the interval's is 1 - 2 alpha.
+        noise: from `pool_noise`; None: estimate the noise from these differences.
     """
     differences = np.atleast_2d(np.asarray(differences, np.float64))
     seeds, people = differences.shape
@@ -71,8 +64,8 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
             parts = np.square([of_seeds, of_people, both]) / [seeds - 1, people - 1, (seeds - 1) * (people - 1)]
             error, dof = np.sqrt(total / (seeds * people)), max(tiers * total**2 / parts.sum(), 1.0)
         half = special.stdtrit(dof, 1 - alpha) * error
-        tost_p, of_zero = special.stdtr(dof, np.divide([abs(mean) - margin, -abs(mean)], error))
-        difference_p = min(1.0, 2 * of_zero)
+        tost_p, tail = special.stdtr(dof, np.array([abs(mean) - margin, -abs(mean)]) / error)
+        difference_p = min(1.0, 2 * tail)
     found = {"difference_deg": mean, "low_deg": mean - half, "high_deg": mean + half, "tost_p": tost_p}
     return found | {"difference_p": difference_p, "identical": identical, "people": people, "seeds": seeds}
 
@@ -87,7 +80,7 @@ def mean_squares(differences: NDArray) -> NDArray:
 
 
 def pool_noise(errors: NDArray) -> Noise | None:
-    """Pool the noise variance of differences over all distinct tiers in errors (T, S, P), since three seeds are few.
+    """Pool the noise variance over all distinct tiers in errors (T, S, P), since the three seeds of one tier are few.
 
     The mean squares are the interactions of tiers with seeds, people and both (Searle, Casella and McCulloch 1992,
     section 4.3), doubled because a difference involves two tiers. None: too few seeds or people, or identical tiers.

@@ -1,18 +1,23 @@
-"""The summary of an evaluation: each run's metrics for MLflow, and the people behind the errors."""
+"""The summary of an evaluation: cards and verdicts for the page, and each run's metrics for MLflow."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from faze.base.run_log import LoggedRun
+from faze.config.parameters import Evaluate
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.evaluation import verdict
+from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import ERRORS, GAINS, REDIRECTED, SIMILARITIES
 from faze.evaluation.runs import PERSON_KEYS, Ablation, read_about_learners
+from faze.evaluation.wording import counted, signed, title_of
 
+Tables = Mapping[str, pd.DataFrame]
+Card = tuple[str, str, str]  # title, value, note
+WORDS = ("different", "not judged", "not shown", "equivalent", "identical")  # the first that occurs decides
 # Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
 MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/reserved_gib", "speed/joules_per_step")
 MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
@@ -21,54 +26,90 @@ MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 def summarize(
     ablation: Ablation,
     config: Resolved,
-    tables: Mapping[str, pd.DataFrame],
+    tables: Tables,
     trainings: Mapping[tuple[str, int], LoggedRun],
     benchmark: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the settings, cards, verdicts, facts and metrics that the page and MLflow show."""
-    evaluate, baseline, first = config.evaluate, ablation.tiers[0], next(iter(trainings.values())).start
-    learners, errors, changes = read_about_learners(ablation), tables["tiers"], tables["changes"]
-    deciding = changes[changes["decides"]]
-    decisive, noise = (deciding[deciding["tier"].isin(names)] for names in (ablation.tiers, ablation.controls))
-    cards = [
-        verdict.speed_card(tables["performance"]),
-        verdict.memory_card(tables["performance"]),
-        verdict.error_card(decisive, noise, baseline, evaluate),
-        verdict.learner_card(errors[errors["tier"] == baseline], learners["recommended_learners"]),
-    ]
-    sources, left_out, tested = {}, {}, tables["persons"].groupby("dataset")["person"].unique()
-    for name in ablation.datasets:
-        codes = CodeStore(ablation.paths.codes(baseline, ablation.seeds[0], name))
-        sources[name] = codes.pixel_source
-        left_out[name] = [person for person in codes.persons("test") if person not in set(tested[name])]
+    baseline, first = ablation.tiers[0], next(iter(trainings.values())).start
+    changes, errors, learners = tables["changes"], tables["tiers"], read_about_learners(ablation)
+    deciding = changes[changes["decides"] & changes["tier"].isin(ablation.tiers)]
+    shown = speed_and_memory(tables["performance"])
+    shown.append(error(deciding, baseline, config.evaluate))
+    shown.append(best_learner(errors[errors["tier"] == baseline], learners["recommended_learners"]))
+    people = tables["persons"].groupby("dataset")["person"].agg(set)
+    codes = {name: CodeStore(ablation.paths.codes(*ablation.runs()[0], name)) for name in ablation.datasets}
     return {
-        "cards": [dict(zip(("title", "value", "note"), card, strict=True)) for card in cards],
-        "tier_verdicts": decisive.groupby("tier", sort=False)["verdict"].agg(verdict.overall).to_dict(),
-        "tiers": list(ablation.tiers),
-        "seeds": list(ablation.seeds),
-        "controls": list(ablation.controls),
-        "learners": list(ablation.learners),
+        "cards": [{"title": title, "value": value, "note": note} for title, value, note in shown],
+        "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].agg(overall).to_dict(),
+        **{name: list(getattr(ablation, name)) for name in ("tiers", "seeds", "controls", "learners")},
+        **config.evaluate.model_dump(),
         "largest_k": max(config.fewshot.shots),
         "query_entries": config.fewshot.query_entries,
-        "margin_deg": evaluate.margin_deg,
-        "learner_margin_deg": evaluate.learner_margin_deg,
-        "confidence": evaluate.confidence,
-        "switches": {tier: measured["switches"] for tier, measured in benchmark["tiers"].items()},
         **learners,
-        "pixel_sources": sources,
-        "left_out": left_out,
+        "left_out": {name: sorted(set(store.persons("test")) - people[name]) for name, store in codes.items()},
+        "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
+        "switches": {tier: measured["switches"] for tier, measured in benchmark["tiers"].items()},
+        "machine": benchmark["machine"],
+        "roof": benchmark["roof"],
+        "training_machine": first["machine"],
         "folds": first["config"].get("fold.folds", 0),
         "began": min(training.start["time"] for training in trainings.values()),
-        "machine": benchmark["machine"],
-        "training_machine": first["machine"],
-        "roof": benchmark["roof"],
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
         "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
         "runs": run_metrics(ablation, tables),
     }
 
 
-def run_metrics(ablation: Ablation, tables: Mapping[str, pd.DataFrame]) -> list[dict[str, Any]]:
+def overall(verdicts: pd.Series) -> str:
+    """Combine verdicts: all changes must be shown to be equivalent, but only one to be different."""
+    return next(word for word in WORDS if word in set(verdicts))
+
+
+def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
+    """Name the fastest and the leanest tier that are shown to be better than the baseline.
+
+    A speed is shown if its interval over rounds, adjusted for choosing the best of several tiers, is above 1.
+    """
+    first, acting = performance.iloc[0], performance[performance["same_step"] == ""]
+    over = f"over {counted(first['rounds'], 'round')}"
+    speed = ("Fastest tier", "none shown", f"{over}, no tier is shown to be faster than {first['tier']}")
+    faster = acting[(acting["speed_low_of_all"] > 1) & (acting["speed_over"] == "rounds")]
+    for tier in faster.nlargest(1, "speed_ratio").itertuples():
+        interval = f"interval {tier.speed_low_of_all:.2f} to {tier.speed_high_of_all:.2f} {over}"
+        note = f"{100 * tier.speed_confidence:g} % {interval}, for the best of {tier.comparisons}"
+        speed = (f"Fastest tier: {tier.tier}", f"{tier.speed_ratio:.2f}×", note)
+    memory = ("Smallest peak memory", "none shown", f"{over}, no tier is shown to need less than {first['tier']}")
+    leaner = acting[acting["memory_differs"] & (acting["memory_ratio"] > 1)]
+    for tier in leaner.nlargest(1, "memory_ratio").itertuples():
+        note = f"{first['peak_gib']:.3f} → {tier.peak_gib:.3f} GiB, medians {over}"
+        memory = (f"Smallest peak memory: {tier.tier}", tier.memory_change, note)
+    return [speed, memory]
+
+
+def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
+    """Return the verdict on all tiers, with the largest of the changes that decide."""
+    if deciding.empty:
+        return f"Error compared with {baseline}", "not compared", "no other tier was trained (run.tiers)"
+    row = deciding.loc[deciding["difference_deg"].abs().idxmax()]
+    level, interval = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
+    where = f"{row['tier']}, {title_of(row['dataset'])}, k = {row['k']}; {level:.3g} % interval {interval}"
+    note = f"largest change {signed(row['difference_deg'])}° ({where}); margin ±{evaluate.margin_deg:g}°"
+    return f"Error compared with {baseline}", overall(deciding["verdict"]), f"{note}; {counted(row['seeds'], 'seed')}"
+
+
+def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:
+    """Name the learner that is best on val people at the largest k, and show its errors on test people."""
+    if not recommended or recommended[-1]["learner"] == UNADAPTED:
+        return "Best learner", "none shown", "no learner reduces the error of val people"
+    k, learner = recommended[-1]["k"], recommended[-1]["learner"]
+    means, parts = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
+    for dataset in errors["dataset"].unique():
+        parts.append(f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}° on {title_of(dataset)}")
+    return f"Best learner: {learner}", parts[0], "; ".join([*parts[1:], f"k = {k}, chosen on val people"])
+
+
+def run_metrics(ablation: Ablation, tables: Tables) -> list[dict[str, Any]]:
     """Return the tier, seed, metrics and curves of each run under their names in MLflow."""
     speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
     by_run = tables["redirected_people"].groupby(["tier", "seed"])
@@ -86,9 +127,9 @@ def run_metrics(ablation: Ablation, tables: Mapping[str, pd.DataFrame]) -> list[
         if run[0] in speed.index:  # noise controls have no benchmark
             metrics |= {name: speed.loc[run[0], name.split("/")[1]] for name in MEASURED}
         for (dataset, variant), rows in by_run.get_group(run).groupby(["dataset", "variant"]):
-            is_redirected = variant == REDIRECTED
-            section, of = ("redirection", "") if is_redirected else ("redirection_control", f"_{variant}")
-            numbers = [*ERRORS, *SIMILARITIES] if is_redirected else [*ERRORS]
+            numbers, section, of = [*ERRORS], "redirection_control", f"_{variant}"
+            if variant == REDIRECTED:
+                numbers, section, of = [*ERRORS, *SIMILARITIES], "redirection", ""
             metrics |= {f"{section}/{dataset}_{variant}_{name}": rows[name].mean() for name in numbers}
             metrics |= {f"{section}/{dataset}_{name}{of}": rows[name].mean() for name in GAINS}
         if run in times.index:

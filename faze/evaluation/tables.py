@@ -7,15 +7,13 @@ import pandas as pd
 
 from faze.config.parameters import Evaluate
 from faze.evaluation import UNADAPTED
-from faze.evaluation.redirected_angles import FACTORS, NUMBERS, REDIRECTED, by_variant
-from faze.evaluation.runs import Ablation
+from faze.evaluation.redirected_angles import FACTORS, NUMBERS, REDIRECTED
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap, compare, holm, pool_noise
 
 CELL = ["tier", "dataset", "learner", "k"]
 SIMPLE = "offset"  # the learner with which all others are compared
 MEANS = ["mean_deg", "low_deg", "high_deg", "reduction", "reduction_low", "reduction_high", "people", "seeds"]
 TESTED = ["difference_deg", "low_deg", "high_deg", "tost_p", "difference_p", "identical", "people", "seeds"]
-
 Matrices = Mapping[tuple[str, str, str, int], pd.DataFrame]  # CELL -> errors (seeds, people)
 
 
@@ -26,23 +24,23 @@ def error_matrices(persons: pd.DataFrame) -> Matrices:
 
 
 def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
-    """Return, in the columns MEANS, each mean error and its reduction relative to k = 0, with intervals."""
+    """Return each cell's MEANS: its mean error and the reduction relative to k = 0, with intervals."""
     rows, settings = [], (evaluate.confidence, evaluate.resamples)
     for cell, errors in matrices.items():
-        before = matrices[*cell[:2], UNADAPTED, 0].values
-        means = *bootstrap(errors.values, *settings), *bootstrap(errors.values, *settings, before)
-        rows.append([*cell, *means, errors.shape[1], errors.shape[0]])
+        before = matrices[*cell[:2], UNADAPTED, 0].to_numpy()
+        means = *bootstrap(errors.to_numpy(), *settings), *bootstrap(errors.to_numpy(), *settings, before)
+        rows.append([*cell, *means, *errors.shape[::-1]])
     return pd.DataFrame(rows, columns=[*CELL, *MEANS])
 
 
 def changes(
     matrices: Matrices, tiers: Sequence[str], decide: Collection[tuple[str, int]], evaluate: Evaluate
 ) -> pd.DataFrame:
-    """Compare each tier and noise control with the baseline, paired by person and seed.
+    """Compare each tier and noise control with the baseline, and judge the changes of the learners and k that decide.
 
-    The changes of the learners and k in `decide` are judged. With fewer than SEEDS_FOR_A_TIER seeds there is no
-    verdict, since p-values do not include the variation between training runs. Those of differences are adjusted over
-    all deciding changes (Holm). Equivalence needs no adjustment: all deciding changes of a tier must be equivalent.
+    With fewer than SEEDS_FOR_A_TIER seeds there is no verdict, since p-values do not include the variation between
+    training runs. Those of differences are adjusted over all deciding changes (Holm); equivalence needs no adjustment,
+    since all deciding changes of a tier must be equivalent.
     """
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, *cell), errors in matrices.items():
@@ -50,7 +48,7 @@ def changes(
             reference = matrices[tiers[0], *cell].loc[errors.index]  # a control has only the first seed
             noise = pool_noise(np.stack([matrices[each, *cell] for each in tiers]))
             tested = compare(errors - reference, evaluate.margin_deg, alpha, noise)
-            means = reference.values.mean(), errors.values.mean()
+            means = reference.to_numpy().mean(), errors.to_numpy().mean()
             rows.append([tier, *cell, *means, tuple(cell[1:]) in decide, *tested.values()])
     table = pd.DataFrame(rows, columns=[*CELL, "baseline_deg", "tier_deg", "decides", *TESTED])
     table = table.astype({"decides": bool, "identical": bool})
@@ -61,24 +59,16 @@ def changes(
     return table.assign(difference_p_holm=adjusted, verdict=_select(words))
 
 
-def _select(words: Mapping[str, pd.Series]) -> np.ndarray:
-    """Return, for each row, the first word whose condition holds."""
-    return np.select(list(words.values()), list(words), "not shown").astype(object)
-
-
 def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Compare every learner with SIMPLE for each tier, data set and k, paired by person and seed.
-
-    Intervals have the level evaluate.confidence. The verdict is based on p-values that are adjusted over all learners
-    and data sets of a tier and k (Holm). There is no row if SIMPLE is not among the learners.
-    """
+    """Compare every learner with SIMPLE, if that is among them; p-values are adjusted per tier and k (Holm)."""
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, dataset, learner, k), errors in matrices.items():
         simple = matrices.get((tier, dataset, SIMPLE, k))
         if tier in tiers and simple is not None and learner != SIMPLE:
             # Half the level gives the two-sided interval; p-values do not depend on it.
             tested = compare(errors - simple, evaluate.learner_margin_deg, alpha / 2)
-            rows.append([tier, dataset, learner, k, errors.values.mean(), simple.values.mean(), *tested.values()])
+            means = errors.to_numpy().mean(), simple.to_numpy().mean()
+            rows.append([tier, dataset, learner, k, *means, *tested.values()])
     table = pd.DataFrame(rows, columns=[*CELL, "learner_deg", "offset_deg", *TESTED]).astype({"identical": bool})
     for test in ("difference_p", "tost_p"):
         table[f"{test}_holm"] = table.groupby(["tier", "k"])[test].transform(holm).astype(float)
@@ -86,18 +76,17 @@ def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Eval
     return table.assign(verdict=_select(words | {"different": table["difference_p_holm"] < alpha}))
 
 
-def redirected_people(ablation: Ablation) -> pd.DataFrame:
-    """Average the measurements of redirected strips (`redirected_angles.by_variant`) of every run and person."""
-    files = {run: pd.read_parquet(ablation.paths.redirected_pairs(*run)) for run in ablation.runs()}
-    return pd.concat([by_variant(pairs).assign(tier=run[0], seed=run[1]) for run, pairs in files.items()])
+def _select(words: Mapping[str, pd.Series]) -> np.ndarray:
+    """Return the first word of each row whose condition holds."""
+    return np.select(list(words.values()), list(words), "not shown").astype(object)
 
 
 def redirected(people: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Average each number that any person has (`redirected_angles.by_variant`) over people and seeds, with interval."""
+    """Average each number that any person has (`redirected_angles.by_variant`) over people and seeds."""
     found, keys = [], ["tier", "dataset", "variant"]
     for key, rows in people.groupby(keys, sort=False):
         for number in NUMBERS:
-            values = rows.pivot(index="seed", columns="person", values=number).dropna(axis=1).values
+            values = rows.pivot(index="seed", columns="person", values=number).dropna(axis=1).to_numpy()
             if values.size:
                 means = bootstrap(values, evaluate.confidence, evaluate.resamples)
                 found.append([*key, number, values.shape[1], *means])
