@@ -91,7 +91,7 @@ def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, 
 
 
 def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
-    """Decompose the baseline's mean squared error on all entries (as Chen and Shi, arXiv 1905.04451): rms and shares."""
+    """Decompose the baseline's squared error on all entries, as Chen and Shi (arXiv 1905.04451) do: rms and shares."""
     rows = []
     for dataset, names in persons.groupby("dataset", sort=False)["person"].unique().items():
         stores = [CodeStore(ablation.paths.codes(ablation.tiers[0], seed, dataset)) for seed in ablation.seeds]

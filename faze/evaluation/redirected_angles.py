@@ -24,7 +24,7 @@ NUMBERS = (*ERRORS, *(f"{factor}_to_real_deg" for factor in FACTORS), *GAINS, *S
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return dataset, person, variant and NUMBERS. Strips that are not turned, or all by the same angle, have no gain."""
+    """Return dataset, person, variant and NUMBERS; strips that are not turned, or all equally, have no gain."""
     found = []
     for (dataset, person), rows in pairs.groupby(["dataset", "person"], sort=False):
         variants = dict(iter(rows.groupby("variant", sort=False)))

@@ -38,21 +38,15 @@ class Ablation:
 
 
 def read_errors(ablation: Ablation) -> pd.DataFrame:
-    """Read the errors of every test person in every run, as means over calibration draws.
+    """Return PERSON_KEYS and error_deg, means over calibration draws, of every test person and run.
 
-    Returns:
-        Columns PERSON_KEYS and error_deg. For k = 0, there is one row per person, with the learner `unadapted`.
-
-    Raises:
-        UserError: an error is nan.
+    For k = 0, there is one row per person, with the learner `unadapted`. An error that is nan is a UserError.
     """
     parts = []
     for tier, seed in ablation.runs():
         rows = pd.concat(pd.read_parquet(ablation.paths.errors(tier, seed, learner)) for learner in ablation.learners)
         if rows["error_deg"].isna().any():
-            raise UserError(
-                f"{ablation.paths.run(tier, seed)}: few-shot learning has an error that is nan; see its logs"
-            )
+            raise UserError(f"{ablation.paths.run(tier, seed)}: an error of a learner is nan; see the log of adapt")
         rows["learner"] = rows["learner"].where(rows["k"] > 0, UNADAPTED)
         in_order = rows["dataset"].map(ablation.datasets.index).argsort(kind="stable")
         parts.append(rows.iloc[in_order].assign(tier=tier, seed=seed))

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats calls the same functions, but takes a second to import
 
 SEEDS_FOR_A_TIER = 3  # with fewer seeds, a result describes only these checkpoints
-Noise = tuple[NDArray, int]  # mean squares (`mean_squares`), and the number of tiers behind them
+Noise = tuple[NDArray, int]  # mean squares of seeds, people and both, and the number of tiers besides the first
 
 
 def bootstrap(errors: NDArray, confidence: float, resamples: int, before: NDArray | None = None) -> tuple:
@@ -57,40 +57,34 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
     if people > 1 and not identical:
         error, dof = differences.mean(axis=0).std(ddof=1) / np.sqrt(people), people - 1
         if seeds >= SEEDS_FOR_A_TIER:
-            (of_seeds, of_people, both), tiers = noise or (mean_squares(differences), 1)
-            total = max(
-                of_seeds + of_people - both, of_seeds, of_people
-            )  # the unbiased sum can be below a factor's own
+            (of_seeds, of_people, both), tiers = noise or pool_noise(np.stack([differences, 0 * differences]))
+            total = max(of_seeds + of_people - both, of_seeds, of_people)  # the sum can be below a factor's own
             parts = np.square([of_seeds, of_people, both]) / [seeds - 1, people - 1, (seeds - 1) * (people - 1)]
             error, dof = np.sqrt(total / (seeds * people)), max(tiers * total**2 / parts.sum(), 1.0)
         half = special.stdtrit(dof, 1 - alpha) * error
-        tost_p, tail = special.stdtr(dof, np.array([abs(mean) - margin, -abs(mean)]) / error)
+        with np.errstate(divide="ignore", invalid="ignore"):  # everybody changes equally
+            tost_p, tail = special.stdtr(dof, np.array([abs(mean) - margin, -abs(mean)]) / error)
         difference_p = min(1.0, 2 * tail)
     found = {"difference_deg": mean, "low_deg": mean - half, "high_deg": mean + half, "tost_p": tost_p}
     return found | {"difference_p": difference_p, "identical": identical, "people": people, "seeds": seeds}
 
 
-def mean_squares(differences: NDArray) -> NDArray:
-    """Return the mean squares (3,) of seeds, people and both in the two-way layout without replication."""
-    seeds, people = differences.shape
-    of_seed, of_person = differences.mean(axis=1, keepdims=True), differences.mean(axis=0, keepdims=True)
-    rest = differences - of_seed - of_person + differences.mean()
-    both = np.sum(rest**2) / ((seeds - 1) * (people - 1))
-    return np.array([people * of_seed.var(ddof=1), seeds * of_person.var(ddof=1), both])
-
-
 def pool_noise(errors: NDArray) -> Noise | None:
-    """Pool the noise variance over all distinct tiers in errors (T, S, P), since the three seeds of one tier are few.
+    """Pool the noise of differences over all distinct tiers in errors (T, S, P), since the seeds of two tiers are few.
 
     The mean squares are the interactions of tiers with seeds, people and both (Searle, Casella and McCulloch 1992,
     section 4.3), doubled because a difference involves two tiers. None: too few seeds or people, or identical tiers.
     """
     distinct = np.unique(errors, axis=0)
-    tiers = len(distinct) - 1
-    if not tiers or errors.shape[1] < SEEDS_FOR_A_TIER or errors.shape[2] < 2:
+    tiers, seeds, people = len(distinct) - 1, *errors.shape[1:]
+    if tiers == 0 or seeds < SEEDS_FOR_A_TIER or people < 2:
         return None
-    squares = [mean_squares(of_tier) for of_tier in distinct - distinct.mean(axis=0)]
-    return 2 * np.sum(squares, axis=0) / tiers, tiers
+    centred = distinct - distinct.mean(axis=0)
+    of_seed, of_person = centred.mean(axis=2, keepdims=True), centred.mean(axis=1, keepdims=True)
+    both = centred - of_seed - of_person + centred.mean(axis=(1, 2), keepdims=True)
+    of_seeds, of_people = people * of_seed.var(axis=1, ddof=1).sum(), seeds * of_person.var(axis=2, ddof=1).sum()
+    squares = np.array([of_seeds, of_people, np.sum(both**2) / ((seeds - 1) * (people - 1))])
+    return 2 * squares / tiers, tiers
 
 
 def holm(p: pd.Series) -> pd.Series:

@@ -13,6 +13,7 @@ from faze.data.codes import CodeStore
 from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import ERRORS, GAINS, REDIRECTED, SIMILARITIES
 from faze.evaluation.runs import PERSON_KEYS, Ablation, read_about_learners
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import counted, signed, title_of
 
 Tables = Mapping[str, pd.DataFrame]
@@ -92,10 +93,13 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
     if deciding.empty:
         return f"Error compared with {baseline}", "not compared", "no other tier was trained (run.tiers)"
     row = deciding.loc[deciding["difference_deg"].abs().idxmax()]
-    level, interval = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
-    where = f"{row['tier']}, {title_of(row['dataset'])}, k = {row['k']}; {level:.3g} % interval {interval}"
-    note = f"largest change {signed(row['difference_deg'])}° ({where}); margin ±{evaluate.margin_deg:g}°"
-    return f"Error compared with {baseline}", overall(deciding["verdict"]), f"{note}; {counted(row['seeds'], 'seed')}"
+    where = f"{row['tier']}, {title_of(row['dataset'])}, k = {row['k']}"
+    if pd.notna(row["low_deg"]):  # a single person has no interval
+        level, ends = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
+        where += f", {level:.3g} % interval {ends}"
+    about = counted(row["seeds"], "seed") + (", so these checkpoints only" if row["seeds"] < SEEDS_FOR_A_TIER else "")
+    note = f"largest change {signed(row['difference_deg'])}° ({where}); margin ±{evaluate.margin_deg:g}°; {about}"
+    return f"Error compared with {baseline}", overall(deciding["verdict"]), note
 
 
 def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:

