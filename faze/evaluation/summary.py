@@ -97,7 +97,8 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
     if pd.notna(row["low_deg"]):  # a single person has no interval
         level, ends = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
         where += f", {level:.3g} % interval {ends}"
-    about = counted(row["seeds"], "seed") + (", so these checkpoints only" if row["seeds"] < SEEDS_FOR_A_TIER else "")
+    few, seeds = row["seeds"] < SEEDS_FOR_A_TIER, counted(row["seeds"], "seed")
+    about = f"over people only ({seeds}), so these checkpoints" if few else f"over people and {seeds}"
     note = f"largest change {signed(row['difference_deg'])}° ({where}); margin ±{evaluate.margin_deg:g}°; {about}"
     return f"Error compared with {baseline}", overall(deciding["verdict"]), note
 
