@@ -47,7 +47,7 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
     Args:
         differences: (S, P) or (P,) error minus error of the baseline for the same person and seed, degrees.
         margin: largest absolute change that counts as equivalent, degrees; fixed in advance.
-        alpha: level of both one-sided tests and of the two-sided one; the interval's is 1 - 2 alpha.
+        alpha: level of each test; the interval has the level 1 - 2 alpha.
         noise: from `pool_noise`; None: estimate the noise from these differences.
     """
     differences = np.atleast_2d(np.asarray(differences, np.float64))

@@ -160,7 +160,7 @@ def test_changes_are_judged_against_the_baseline(settings, margin, verdict, tmp_
 def test_noise_controls_are_compared_with_the_baseline_of_their_seed(seeded):
     """Regression: the controls, which have one seed, were compared with the mean of the baseline's three seeds."""
     case, (tables, summary) = seeded
-    changes, persons = tables["changes"].set_index(["tier", "dataset", "learner", "k"]), tables["persons"]
+    changes, persons = tables["changes"].set_index(["tier", "dataset", "learner", "k"]).sort_index(), tables["persons"]
     means = persons[persons["seed"] == 2].groupby(["tier", "dataset", "learner", "k"])["error_deg"].mean()
     for control in case.controls:
         expected = (means[control] - means["baseline"]).to_dict()

@@ -1,5 +1,6 @@
 """A small results/<name> tree of a finished ablation, with known true errors."""
 
+import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,13 @@ from data_sets import DATASETS
 from PIL import Image, ImageDraw
 from stores import PersonStrips, write_strips
 
-from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, resolve
 from faze.config.validation import merge, read_config
 from faze.data.codes import write_codes
 
-LAYOUTS = ("MPIIFaceGaze", "GazeCapture")
+SOURCES = dict(zip(DATASETS, ("MPIIFaceGaze", "GazeCapture"), strict=True))
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
 KEPT = {"maml": (0.80, 0.62, 0.55, 0.49), "offset": (1.05, 0.75, 0.66, 0.60)}  # share of the unadapted error at k
 SHOTS = (1, 3, 5, 9)
@@ -51,37 +52,31 @@ class Fabricated:
     controls: Sequence[str] = ()  # noise controls, with the first seed
     untrained: Collection[str] = ()  # tiers that are only measured
     one_round: bool = False  # of the benchmark
-    # Data sets in the order of the configuration, each with the source of its pixels.
-    pixel_sources: Mapping[str, str] = field(default_factory=lambda: dict(zip(DATASETS, LAYOUTS, strict=True)))
-    kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
+    pixel_sources: Mapping[str, str] = field(default_factory=lambda: SOURCES)
 
     def write(self, root: Path) -> ResultPaths:
         """Write everything that evaluate and report read."""
         paths = ResultPaths(root)
         for dataset, count in zip(self.pixel_sources, self.people, strict=True):
             self._write_store(paths, dataset, count)
-        for tier in self.tiers:
-            for seed in self.seeds if tier not in self.untrained else ():
-                self._write_run(paths, tier, seed)
-        for control in self.controls:
-            self._write_run(paths, control, self.seeds[0])
+        trained = [tier for tier in self.tiers if tier not in self.untrained]
+        for run in [*itertools.product(trained, self.seeds), *((control, self.seeds[0]) for control in self.controls)]:
+            self._write_run(paths, *run)
         self._write_benchmark(paths)
         paths.estimator_errors.parent.mkdir()
         error = {"split": "test", "people": 3, "gaze_deg": 3.0, "head_deg": 2.0}
-        errors = [{"dataset": dataset, **error} for dataset in self.pixel_sources]
+        errors = [error | {"dataset": dataset} for dataset in self.pixel_sources]
         paths.estimator_errors.write_text(json.dumps({"errors": errors}))
         return paths
 
     def config(self, stage: str, **changed: object) -> Resolved:
         """Return the configuration of a stage; `changed` contains section__key=value."""
-        datasets = [
-            {"name": name, "layout": "gazecapture", "splits": "test" if position else "stated"}
-            for position, name in enumerate(self.pixel_sources)
-        ]
+        datasets = [{"name": name, "layout": "gazecapture", "splits": "test"} for name in self.pixel_sources]
+        datasets[0]["splits"] = "stated"
         changes = {
             "run": {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)},
             "tiers": {tier: {"train": False} for tier in self.untrained},
-            "fewshot": {"query_entries": self.query, "shots": list(SHOTS), "learners": list(self.kept)},
+            "fewshot": {"query_entries": self.query, "shots": list(SHOTS), "learners": list(KEPT)},
             "preprocess": {"datasets": datasets},
         }
         for key, value in changed.items():
@@ -101,14 +96,12 @@ class Fabricated:
                 arrays = _codes(dataset, i, seed, self.entries, change)
                 people.append((person, "test", arrays))
                 rows += self._adapted(person, dataset, _query_error(arrays, self.query), change)
-            source = self.pixel_sources[dataset]
-            write_codes(paths.codes(tier, seed, dataset), dataset, people, pixel_source=source)
+            write_codes(paths.codes(tier, seed, dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
         for learner, of_learner in pd.DataFrame(rows).groupby("learner"):
             path = paths.errors(tier, seed, str(learner))
             path.parent.mkdir(parents=True, exist_ok=True)
             table = pa.Table.from_pandas(of_learner, preserve_index=False)
-            times = 1 + list(self.kept).index(str(learner))
-            seconds = {what: times * took for what, took in SECONDS.items()}
+            seconds = {what: took * (1 + [*KEPT].index(learner)) for what, took in SECONDS.items()}
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(seconds)}), path)
         counts = dict(zip(self.pixel_sources, self.people, strict=True))
         write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
@@ -118,12 +111,12 @@ class Fabricated:
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
         """Return a person's rows in each learner's file: at k, its share of the baseline's error plus the change."""
         rows, of_person = [], {"person": person, "dataset": dataset, "split": "test"}
-        for learner, kept in self.kept.items():
+        for learner, kept in KEPT.items():
             rows.append({"learner": learner, "k": 0, "repeat": 0, "error_deg": error})
             for k, share in zip(SHOTS, kept, strict=True):
-                adapted = share * (error - change) + change
-                rows += [{"learner": learner, "k": k, "repeat": 0, "error_deg": adapted - 0.2 / k}]
-                rows += [{"learner": learner, "k": k, "repeat": 1, "error_deg": adapted + 0.2 / k}]
+                for repeat, wave in enumerate((-0.2 / k, 0.2 / k)):
+                    adapted = share * (error - change) + change + wave
+                    rows.append({"learner": learner, "k": k, "repeat": repeat, "error_deg": adapted})
         return [of_person | row for row in rows]
 
     def _switches(self, tier: str) -> list[dict[str, str]]:
@@ -168,9 +161,8 @@ class Fabricated:
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
                 people.append(PersonStrips(person, split, pixels, labels))
         write_strips(paths.store(dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
-        paths.store(dataset).with_name(f"{dataset}_rejects.csv").write_text(
-            "person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2)
-        )
+        rejects = "person,file_name,reason\n" + 2 * "p01,p01/0003.jpg,unreadable image\n"
+        paths.store(dataset).with_name(f"{dataset}_rejects.csv").write_text(rejects)
 
 
 ROOF = {"copy_gbytes_per_s": {"median": 26.2}, "matmul_tflops": {"fp32": {"median": 0.29}, "bf16": {"median": 2.12}}}
@@ -197,16 +189,14 @@ def _codes(dataset: str, person: int, seed: int, entries: int, change_deg: float
 
 
 def _query_error(arrays: dict[str, np.ndarray], query: int) -> float:
-    gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float32)[-query:].astype(np.float64))
-    gaze_hat = arrays["gaze_hat"].astype(np.float32)[-query:].astype(np.float64)
-    return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
+    gaze, gaze_hat = (arrays[name].astype(np.float32)[-query:].astype(np.float64) for name in ("gaze", "gaze_hat"))
+    return mean_angle_deg(vector_from_pitchyaw(gaze), gaze_hat)
 
 
 def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator) -> None:
     config = {"model.image_height_px": 32, "model.image_width_px": 128, "augment.flip": False}
     start = {"stage": "train", "name": "x", "tier": tier, "seed": seed, "config": config, "machine": MACHINE}
-    events = [{"event": "start", **start}]
-    events += [{"event": "switch", **switch} for switch in switches]
+    events = [{"event": "start", **start}, *({"event": "switch", **switch} for switch in switches)]
     events += [{"event": "note", "text": "left out because of too few entries (data.min_entries): 00107"}]
     for pairs in range(1200, 12001, 1200):
         error = 4.3 + 14 * np.exp(-pairs / 2200) + 0.1 * rng.normal()
