@@ -77,13 +77,6 @@ def test_one_person_has_no_interval():
         assert np.isnan([alone[name] for name in (*ENDS, "tost_p", "difference_p")]).all() and not alone["identical"]
 
 
-def test_reduction_is_paired():
-    before = np.random.default_rng(8).uniform(2, 9, size=(1, 12))
-    assert bootstrap(before / 2, **BOOTSTRAP, before=before) == pytest.approx((0.5, 0.5, 0.5))
-    mean, low, high = bootstrap(np.full((1, 12), 2.0), **BOOTSTRAP, before=before)
-    assert low < mean < high and mean == pytest.approx(1 - 2 / before.mean())
-
-
 def test_a_tiny_change_of_everybody_is_not_identical():
     result = compare(np.full((1, 10), 1e-9), margin=0.1)
     assert not result["identical"] and result["tost_p"] < 1e-9
