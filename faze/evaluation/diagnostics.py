@@ -1,97 +1,110 @@
-"""Diagnostics of errors: predictors that do not see the pixels, and components of a person's error."""
+"""Speed and memory of the tiers, validation errors over time, and diagnostics of errors."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.geometry import mean_angle_deg, pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.base.run_log import LoggedRun
 from faze.data.codes import CodeStore
 from faze.evaluation.runs import Ablation
+from faze.evaluation.wording import memory_change, peaks_differ
 
-# Linear models of a person's residual: a constant, a slope of each axis, head pose and the other axis, and the rest.
-COMPONENTS = ("offset", "slope", "linear", "rest")
+# Columns that are copied from the benchmark; None: not measured.
+MEASURED = ("step_ms", "images_per_s", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio", "unsteady_rounds")
+MEASURED += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
+MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
+# Components of a person's error (a constant, a slope of each axis, head pose and the other axis) -> parameters so far.
+COMPONENTS = {"offset": 1, "slope": 2, "linear": 5}
 
 
-def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Regress gaze on head pose over a person's calibration pool; return the mean error on the query, degrees.
+def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
+    """Tabulate the speed and memory of each measured tier, the baseline first.
 
-    Unlike the network, this predictor knows the person's mean gaze and how their gaze correlates with head pose. The
-    query consists of the last entries, the pool of the others.
+    A ratio above 1 is better. The interval _of_all holds for all tiers together, and so for the best of them.
     """
-    gaze, head = codes["gaze"].astype(np.float64), codes["head"].astype(np.float64)
-    design = np.column_stack([np.ones(len(head)), head])
-    coefficients = np.linalg.lstsq(design[:-query_entries], gaze[:-query_entries], rcond=None)[0]
-    estimate = design[-query_entries:] @ coefficients
-    return mean_angle_deg(vector_from_pitchyaw(estimate), vector_from_pitchyaw(gaze[-query_entries:]))
+    first, rows, interval = next(iter(benchmark["tiers"].values())), [], benchmark["speed_interval"]
+    for tier, measured in benchmark["tiers"].items():
+        of_all, differs = measured["simultaneous"], peaks_differ(measured, first)
+        row = {"tier": tier} | {name: measured.get(name) for name in MEASURED}
+        row["step_ms_q1"], row["step_ms_q3"] = measured["step_ms_quartiles"]
+        row |= {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
+        row |= {f"speed_{name}": value for name, value in measured["speedup"].items()}
+        row |= {f"speed_{end}_of_all": of_all["speedup"][end] for end in ("low", "high")}
+        row |= {"speed_confidence": interval["confidence"], "speed_over": interval["over"]}
+        row |= {"comparisons": of_all["comparisons"], "rounds": benchmark["rounds"], "memory_differs": differs}
+        row["memory_change"] = memory_change(measured["memory_ratio"], differs or measured is first)
+        rows.append(row | {"same_step": measured["same_as_baseline"] or ""})
+    return pd.DataFrame(rows)
 
 
-def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Compute the mean error between a query's labels and its permuted estimates, over all permutations, degrees."""
-    gaze = vector_from_pitchyaw(codes["gaze"][-query_entries:].astype(np.float64))
-    gaze_hat = codes["gaze_hat"][-query_entries:].astype(np.float64)
-    return mean_angle_deg(gaze[:, None], gaze_hat[None, :])  # under a permutation, every pair (i, j) is equally likely
+def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per_s: pd.Series) -> pd.DataFrame:
+    """Tabulate the validation error of every training after each number of pairs, and the time at the rate by tier."""
+    rows = []
+    for (tier, seed), training in trainings.items():
+        for metric, pairs, error_deg, _ in training.values:
+            if metric == "val/gaze_deg":
+                rows.append((tier, seed, pairs, 2 * pairs / images_per_s[tier], error_deg))
+    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "rate_seconds", "error_deg"])
 
 
-CHECKS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
+def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd.DataFrame:
+    """Find when each training is first within the margin of the baseline's final validation error with its seed."""
+    targets = curves[curves["tier"] == baseline].groupby("seed")["error_deg"].last() + margin_deg
+    good = curves[curves["error_deg"] <= curves["seed"].map(targets)].drop_duplicates(["tier", "seed"])
+    times = curves[["tier", "seed"]].drop_duplicates().merge(good.drop(columns="error_deg"), how="left")
+    of_baseline = times[times["tier"] == baseline].set_index("seed")["rate_seconds"]
+    times["rate_ratio"] = times["seed"].map(of_baseline) / times["rate_seconds"]
+    return times.assign(target_deg=times["seed"].map(targets), reached=times["pairs"].notna())
 
 
 def pixel_checks(ablation: Ablation, persons: pd.DataFrame, query_entries: int) -> pd.DataFrame:
-    """Compare the network of every tier and seed with predictors that do not see the pixels.
-
-    If the network is hardly better than these predictors, the data are too easy.
-
-    Returns:
-        One row per tier, seed, dataset and check: error_deg (mean over people), unadapted_deg, ratio.
-    """
+    """Compare the mean unadapted error of every tier, seed and data set with those of `blind_errors`."""
     found, unadapted = [], persons[(persons["k"] == 0) & persons["tier"].isin(ablation.tiers)]
     for run, rows in unadapted.groupby(["tier", "seed", "dataset"], sort=False):
-        store = CodeStore(ablation.paths.codes(*run))
-        codes, unadapted_deg = [store[person] for person in rows["person"]], rows["error_deg"].mean()
-        for check, predictor in CHECKS.items():
-            error_deg = np.mean([predictor(of_person, query_entries) for of_person in codes])
-            found.append([*run, check, error_deg, unadapted_deg, error_deg / unadapted_deg])
+        store, unadapted_deg = CodeStore(ablation.paths.codes(*run)), rows["error_deg"].mean()
+        errors = pd.DataFrame([blind_errors(store[person], query_entries) for person in rows["person"]])
+        found += [[*run, check, error, unadapted_deg, error / unadapted_deg] for check, error in errors.mean().items()]
     return pd.DataFrame(found, columns=["tier", "seed", "dataset", "check", "error_deg", "unadapted_deg", "ratio"])
 
 
+def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, float]:
+    """Compute a person's errors on the last entries, degrees, for predictors that do not see their pixels.
+
+    `pixel_blind` regresses gaze on head pose over the other entries; `permuted` is the mean over all permutations of
+    the network's estimates.
+    """
+    gaze, head, gaze_hat = (codes[name].astype(np.float64) for name in ("gaze", "head", "gaze_hat"))
+    design, wanted = np.column_stack([np.ones(len(head)), head]), vector_from_pitchyaw(gaze[-query_entries:])
+    coefficients = np.linalg.lstsq(design[:-query_entries], gaze[:-query_entries], rcond=None)[0]
+    estimate = vector_from_pitchyaw(design[-query_entries:] @ coefficients)
+    of_pairs = mean_angle_deg(wanted[:, None], gaze_hat[-query_entries:])  # every pair (i, j) is equally likely
+    return {"pixel_blind": mean_angle_deg(estimate, wanted), "permuted": of_pairs}
+
+
 def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
-    """Decompose the baseline's squared error on all entries of the test people.
-
-    Chen and Shi (arXiv 1905.04451) decompose it into a bias for each person and a variance around it. Here, nested
-    linear models of each person's residual decompose the variance further.
-
-    Returns:
-        One row per data set: rms_deg, root mean square of pitch and yaw errors together; the share of each of
-        COMPONENTS in the mean square; people. Means are over people and seeds.
-    """
+    """Decompose the baseline's squared error on all entries, as Chen and Shi (arXiv 1905.04451) do: rms and shares."""
     rows = []
-    for dataset, of_dataset in persons.groupby("dataset", sort=False):
-        names, found = sorted(set(of_dataset["person"])), []
-        for seed in ablation.seeds:
-            store = CodeStore(ablation.paths.codes(ablation.tiers[0], seed, str(dataset)))
-            found += [residual_squares(store[name]) for name in names]
-        squares = pd.DataFrame(found).dropna().mean().to_numpy()
-        shares = np.append(-np.diff(squares), squares[-1]) / squares[0]
-        rows.append([dataset, squares[0] ** 0.5, *shares, len(names)])
-    return pd.DataFrame(rows, columns=["dataset", "rms_deg", *COMPONENTS, "people"])
+    for dataset, names in persons.groupby("dataset", sort=False)["person"].unique().items():
+        stores = [CodeStore(ablation.paths.codes(ablation.tiers[0], seed, dataset)) for seed in ablation.seeds]
+        squares = np.mean([residual_squares(store[name]) for store in stores for name in names], axis=0)
+        rows.append([dataset, squares[0] ** 0.5, *-np.diff(squares, append=0) / squares[0], len(names)])
+    return pd.DataFrame(rows, columns=["dataset", "rms_deg", *COMPONENTS, "rest", "people"])
 
 
-def residual_squares(codes: Mapping[str, NDArray]) -> NDArray[np.float64]:
-    """Compute one person's squared error without a model and after fitting the first, the second and the third model.
+def residual_squares(codes: Mapping[str, NDArray]) -> NDArray:
+    """Compute one person's squared error (4,), squared degrees, without a model and after fitting each nested model.
 
-    Each fit also removes some noise by chance, so sums of squares are divided by the degrees of freedom. The result is
-    in squared degrees, (4,), pitch and yaw together; it is nan for a person with too few entries.
+    Sums are divided by the degrees of freedom, since each fit also removes some noise by chance.
     """
-    hat = pitchyaw_from_vector(codes["gaze_hat"].astype(np.float64))
+    hat, head = pitchyaw_from_vector(codes["gaze_hat"].astype(np.float64)), codes["head"].astype(np.float64)
     residual = np.degrees(pitchyaw_difference(codes["gaze"].astype(np.float64), hat))
-    one, head = np.ones((len(hat), 1)), codes["head"].astype(np.float64)
-    totals = np.zeros(len(COMPONENTS))
+    parameters, totals = np.array([0, *COMPONENTS.values()]), 0
     for axis in range(2):
-        designs = [one[:, :0], one, np.column_stack([one, hat[:, axis]]), np.column_stack([one, hat, head])]
-        for number, design in enumerate(designs):
-            dof = len(hat) - design.shape[1]
-            coefficients = np.linalg.lstsq(design, residual[:, axis], rcond=None)[0]
-            squares = np.sum((residual[:, axis] - design @ coefficients) ** 2)
-            totals[number] += squares / dof if dof > 0 else np.nan
+        basis, _ = np.linalg.qr(np.column_stack([np.ones(len(hat)), hat[:, axis], head, hat[:, 1 - axis]]))
+        explained = np.cumsum([0, *np.square(basis.T @ residual[:, axis])])[parameters]
+        totals += (np.sum(residual[:, axis] ** 2) - explained) / (len(hat) - parameters)
     return totals

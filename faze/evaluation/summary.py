@@ -1,118 +1,137 @@
-"""The summary of an evaluation: each run's metrics for MLflow, the verdicts, and facts for the report."""
+"""The summary of an evaluation: cards and verdicts for the page, and each run's metrics for MLflow."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from faze.base.run_log import LoggedRun
+from faze.config.parameters import Evaluate
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.evaluation import verdict
+from faze.evaluation import UNADAPTED
 from faze.evaluation.redirected_angles import ERRORS, GAINS, REDIRECTED, SIMILARITIES
-from faze.evaluation.runs import Ablation, read_about_learners
-from faze.evaluation.switches import Switches
-from faze.evaluation.tables import Matrices
+from faze.evaluation.runs import PERSON_KEYS, Ablation, read_about_learners
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
+from faze.evaluation.wording import counted, signed, title_of
 
-Tables = Mapping[str, pd.DataFrame]
-
+Tables, Trainings = Mapping[str, pd.DataFrame], Mapping[tuple[str, int], LoggedRun]
+Card = tuple[str, str, str]  # title, value, note
+WORDS = ("different", "not judged", "not shown", "equivalent", "identical")  # the first that occurs decides
 # Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
 MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/reserved_gib", "speed/joules_per_step")
 MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 
 
 def summarize(
-    ablation: Ablation,
-    config: Resolved,
-    tables: Tables,
-    trainings: Mapping[tuple[str, int], LoggedRun],
-    benchmark: Mapping[str, Any],
-    switches: Mapping[str, Switches],
+    ablation: Ablation, config: Resolved, tables: Tables, trainings: Trainings, benchmark: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the settings, verdicts and facts that the page shows."""
-    evaluate, tiers, seeds, controls = config.evaluate, ablation.tiers, ablation.seeds, ablation.controls
-    decisive = tables["changes"][tables["changes"]["decides"].astype(bool) & tables["changes"]["tier"].isin(tiers)]
+    """Return the settings, cards, verdicts, facts and metrics that the page and MLflow show."""
+    baseline, first = ablation.tiers[0], next(iter(trainings.values())).start
+    changes, errors, learners = tables["changes"], tables["tiers"], read_about_learners(ablation)
+    deciding = changes[changes["decides"] & changes["tier"].isin(ablation.tiers)]
+    shown = speed_and_memory(tables["performance"])
+    shown.append(error(deciding, baseline, config.evaluate))
+    shown.append(best_learner(errors[errors["tier"] == baseline], learners["recommended_learners"]))
+    people = tables["persons"].groupby("dataset")["person"].agg(set)
+    codes = {name: CodeStore(ablation.paths.codes(*ablation.runs()[0], name)) for name in ablation.datasets}
     return {
-        "tiers": list(tiers),
-        "seeds": list(seeds),
-        "controls": list(controls),
-        "learners": list(ablation.learners),
-        "largest_k": int(tables["persons"]["k"].max()),
+        "cards": [{"title": title, "value": value, "note": note} for title, value, note in shown],
+        "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].agg(overall).to_dict(),
+        **{name: list(getattr(ablation, name)) for name in ("tiers", "seeds", "controls", "learners")},
+        **config.evaluate.model_dump(),
+        "largest_k": max(config.fewshot.shots),
         "query_entries": config.fewshot.query_entries,
-        "margin_deg": evaluate.margin_deg,
-        "learner_margin_deg": evaluate.learner_margin_deg,
-        "confidence": evaluate.confidence,
-        "verdict": {
-            "fastest": verdict.best(tables["performance"], "speed_ratio")["tier"],
-            "leanest": verdict.best(tables["performance"], "memory_ratio")["tier"],
-            "error_word": verdict.overall(decisive) if len(decisive) else "",
-            "sentences": verdict.describe(tables, tiers, controls, len(seeds), evaluate),
-        },
-        "tier_verdicts": verdict.tier_verdicts(decisive),
-        "switches": switches,
-        **read_about_learners(ablation),
-        **_people(ablation, tables["persons"]),
-        **_facts(trainings, benchmark),
-        "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
-    }
-
-
-def _people(ablation: Ablation, persons: pd.DataFrame) -> dict[str, Any]:
-    """Return the source of each data set's pixels, and its test people with too few entries for few-shot learning."""
-    pixel_sources, left_out = {}, {}
-    for name in ablation.datasets:
-        codes = CodeStore(ablation.paths.codes(ablation.tiers[0], ablation.seeds[0], name))
-        tested = set(persons.loc[persons["dataset"] == name, "person"])
-        pixel_sources[name] = codes.pixel_source
-        left_out[name] = [person for person in codes.persons("test") if person not in tested]
-    return {"pixel_sources": pixel_sources, "left_out": left_out}
-
-
-def _facts(trainings: Mapping[tuple[str, int], LoggedRun], benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts about machines and trainings; the first training is the baseline's with the first seed."""
-    first = next(iter(trainings.values())).start
-    return {
+        **learners,
+        "left_out": {name: sorted(set(store.persons("test")) - people[name]) for name, store in codes.items()},
+        "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
+        "switches": {tier: measured["switches"] for tier, measured in benchmark["tiers"].items()},
+        "machine": benchmark["machine"],
+        "roof": benchmark["roof"],
+        "training_machine": first["machine"],
         "folds": first["config"].get("fold.folds", 0),
         "began": min(training.start["time"] for training in trainings.values()),
-        "machine": benchmark.get("machine", {}),
-        "roof": benchmark.get("roof", {}),
-        "training_machine": first.get("machine", {}),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
+        "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
+        "runs": run_metrics(ablation, tables),
     }
 
 
-def run_metrics(ablation: Ablation, tables: Tables, matrices: Matrices) -> list[dict[str, Any]]:
+def overall(verdicts: pd.Series) -> str:
+    """Combine verdicts: all changes must be shown to be equivalent, but only one to be different."""
+    return next(word for word in WORDS if word in set(verdicts))
+
+
+def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
+    """Return the fastest and the leanest tier, if they are shown to be better, as the best of several tiers."""
+    first, acting = performance.iloc[0], performance[performance["same_step"] == ""]
+    over = f"over {counted(first['rounds'], 'round')}"
+    speed = ("Fastest tier", "none shown", f"{over}, no tier is shown to be faster than {first['tier']}")
+    faster = acting[(acting["speed_low_of_all"] > 1) & (acting["speed_over"] == "rounds")]
+    for tier in faster.nlargest(1, "speed_ratio").itertuples():
+        interval = f"interval {tier.speed_low_of_all:.2f} to {tier.speed_high_of_all:.2f} {over}"
+        note = f"{100 * tier.speed_confidence:g} % {interval}, for the best of {tier.comparisons}"
+        speed = (f"Fastest tier: {tier.tier}", f"{tier.speed_ratio:.2f}×", note)
+    memory = ("Smallest peak memory", "none shown", f"{over}, no tier is shown to need less than {first['tier']}")
+    leaner = acting[acting["memory_differs"] & (acting["memory_ratio"] > 1)]
+    for tier in leaner.nlargest(1, "memory_ratio").itertuples():
+        note = f"{first['peak_gib']:.3f} → {tier.peak_gib:.3f} GiB, medians {over}"
+        memory = (f"Smallest peak memory: {tier.tier}", tier.memory_change, note)
+    return [speed, memory]
+
+
+def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
+    """Return the verdict on all tiers, with the largest of the changes that decide."""
+    if deciding.empty:
+        return f"Error compared with {baseline}", "not compared", "no other tier was trained (run.tiers)"
+    row = deciding.loc[deciding["difference_deg"].abs().idxmax()]
+    where = f"{row['tier']}, {title_of(row['dataset'])}, k = {row['k']}"
+    if pd.notna(row["low_deg"]):  # a single person has no interval
+        level, ends = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
+        where += f", {level:.3g} % interval {ends}"
+    over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, for these checkpoints"
+    change = f"largest change {signed(row['difference_deg'])}° ({where})"
+    note = f"{change} over people {over}; margin ±{evaluate.margin_deg:g}°"
+    return f"Error compared with {baseline}", overall(deciding["verdict"]), note
+
+
+def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:
+    """Return the learner that is best on val people at the largest k, with its errors on test people."""
+    if not recommended or recommended[-1]["learner"] == UNADAPTED:
+        return "Best learner", "none shown", "no learner reduces the error of val people"
+    k, learner = recommended[-1]["k"], recommended[-1]["learner"]
+    means, parts = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
+    for dataset in errors["dataset"].unique():
+        parts.append(f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}° on {title_of(dataset)}")
+    return f"Best learner: {learner}", parts[0], "; ".join([*parts[1:], f"k = {k}, chosen on val people"])
+
+
+def run_metrics(ablation: Ablation, tables: Tables) -> list[dict[str, Any]]:
     """Return the tier, seed, metrics and curves of each run under their names in MLflow."""
     speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
-    people, largest_k, runs = tables["redirected_people"], tables["persons"]["k"].max(), []
-    for tier, seed in ablation.runs():
-        metrics, curves = {}, {}
-        means = {cell: errors.loc[seed].mean() for cell, errors in matrices.items() if cell[0] == tier}
-        for (_, dataset, learner, k), mean in means.items():
+    by_run = tables["redirected_people"].groupby(["tier", "seed"])
+    errors = tables["persons"].groupby([key for key in PERSON_KEYS if key != "person"], sort=False)["error_deg"].mean()
+    runs = []
+    for run in ablation.runs():
+        metrics, curves, of_run = {}, {}, errors.loc[run]
+        for (dataset, learner, k), mean in of_run.items():
             if k == 0:
                 metrics[f"error/{dataset}_deg"] = mean
-            else:
-                start = [0, metrics[f"error/{dataset}_deg"]]
-                curves.setdefault(f"{dataset}_{learner}", [start]).append([k, mean])
-            if (learner, k) == (ablation.learners[0], largest_k):
+                continue
+            curves.setdefault(f"{dataset}_{learner}", [[0, metrics[f"error/{dataset}_deg"]]]).append([k, mean])
+            if (learner, k) == (ablation.learners[0], of_run.index[-1][-1]):
                 metrics[f"error/{dataset}_k{k}_deg"] = mean
-        if tier in speed.index:  # noise controls have no benchmark
-            metrics |= {name: speed.loc[tier, name.split("/")[1]] for name in MEASURED}
-        metrics |= _redirection_metrics(people[(people["tier"] == tier) & (people["seed"] == seed)])
-        if (tier, seed) in times.index:
-            metrics["speed/time_to_baseline_error_s"] = times.loc[(tier, seed), "rate_seconds"]
+        if run[0] in speed.index:  # noise controls have no benchmark
+            metrics |= {name: speed.loc[run[0], name.split("/")[1]] for name in MEASURED}
+        for (dataset, variant), rows in by_run.get_group(run).groupby(["dataset", "variant"]):
+            numbers, section, of = [*ERRORS], "redirection_control", f"_{variant}"
+            if variant == REDIRECTED:
+                numbers, section, of = [*ERRORS, *SIMILARITIES], "redirection", ""
+            metrics |= {f"{section}/{dataset}_{variant}_{name}": rows[name].mean() for name in numbers}
+            metrics |= {f"{section}/{dataset}_{name}{of}": rows[name].mean() for name in GAINS}
+        if run in times.index:
+            metrics["speed/time_to_baseline_error_s"] = times.loc[run, "rate_seconds"]
         known = {name: value for name, value in metrics.items() if pd.notna(value)}
-        runs.append({"tier": tier, "seed": seed, "metrics": known, "curves": curves})
+        runs.append({"tier": run[0], "seed": run[1], "metrics": known, "curves": curves})
     return runs
-
-
-def _redirection_metrics(people: pd.DataFrame) -> dict[str, float]:
-    """Return the errors, similarities and gains of redirected strips and their controls, averaged over people."""
-    metrics = {}
-    for (dataset, variant), rows in people.groupby(["dataset", "variant"]):
-        section, of = ("redirection", "") if variant == REDIRECTED else ("redirection_control", f"_{variant}")
-        numbers = [*ERRORS, *SIMILARITIES] if variant == REDIRECTED else [*ERRORS]
-        metrics |= {f"{section}/{dataset}_{variant}_{name}": value for name, value in rows[numbers].mean().items()}
-        metrics |= {f"{section}/{dataset}_{name}{of}": value for name, value in rows[[*GAINS]].mean().items()}
-    return metrics

@@ -1,6 +1,5 @@
 """Number formats and phrases shared by verdicts, pages and tables. Standard library only."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,9 @@ def title_of(dataset: str) -> str:
 
 
 def peaks_differ(tier: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two tiers' ranges of peak memory over their rounds do not overlap."""
-    if min(len(row["peaks_gib"]) for row in (tier, other)) < ENOUGH_ROUNDS:
-        return False
-    return tier["peak_gib_high"] < other["peak_gib_low"] or tier["peak_gib_low"] > other["peak_gib_high"]
+    """Return whether two tiers' ranges of peak memory do not overlap, over ENOUGH_ROUNDS or more."""
+    apart = tier["peak_gib_high"] < other["peak_gib_low"] or tier["peak_gib_low"] > other["peak_gib_high"]
+    return apart and min(len(tier["peaks_gib"]), len(other["peaks_gib"])) >= ENOUGH_ROUNDS
 
 
 def join(items: Sequence[str]) -> str:
@@ -39,17 +37,15 @@ def signed(number: float, digits: int = 2) -> str:
 
 def memory_change(ratio: float, differs: bool) -> str:
     """Format the ratio of the baseline's memory to the tier's: 1.60× less, 1.72× as much, 1.00×, or not shown."""
-    if not differs:
-        return "not shown"
     text = f"{max(ratio, 1 / ratio):.2f}×"
-    return text if text == "1.00×" else f"{text} {'less' if ratio > 1 else 'as much'}"
+    words = text if text == "1.00×" else f"{text} {'less' if ratio > 1 else 'as much'}"
+    return words if differs else "not shown"
 
 
 def peak(row: Mapping[str, Any]) -> str:
-    """Format peak memory with the minimum and maximum over rounds, if there are several: 0.107 GiB (0.100 to 0.112)."""
-    low, high = (row.get(f"peak_gib_{end}") for end in ("low", "high"))
-    several = low is not None and math.isfinite(low) and low < high
-    return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if several else "")
+    """Format peak memory with the minimum and maximum over rounds, if they differ: 0.107 GiB (0.100 to 0.112)."""
+    low, high = row["peak_gib_low"], row["peak_gib_high"]
+    return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if low < high else "")
 
 
 def p_value(p: float) -> str:

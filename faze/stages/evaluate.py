@@ -5,57 +5,49 @@ import json
 import operator
 from pathlib import Path
 
+import pandas as pd
+
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import finite, read_run
 from faze.config.stage_config import Resolved
-from faze.evaluation import UNADAPTED
-from faze.evaluation.diagnostics import person_variance, pixel_checks
-from faze.evaluation.performance import performance, tier_switches, times_to_error, validation_curves
+from faze.evaluation import UNADAPTED, diagnostics, tables
+from faze.evaluation.redirected_angles import by_variant
 from faze.evaluation.runs import Ablation, read_errors
-from faze.evaluation.summary import run_metrics, summarize
-from faze.evaluation.tables import (
-    changes,
-    error_matrices,
-    learner_differences,
-    mean_errors,
-    redirected,
-    redirected_people,
-    redirection_changes,
-)
+from faze.evaluation.summary import summarize
 
 
 def main(*, config: Resolved, results: Path, out: Path) -> None:
     """Read every run, compare each tier with the first, and write the tables as CSV and summary.json."""
     run, learners, settings = config.run, config.fewshot.learners, config.evaluate
     ablation = Ablation(ResultPaths(results), run.tiers, run.seeds, learners, config.datasets, run.controls)
-    persons, people = read_errors(ablation), redirected_people(ablation)
-    matrices = error_matrices(persons)
+    persons = read_errors(ablation)
+    turned = {of: by_variant(pd.read_parquet(ablation.paths.redirected_pairs(*of))) for of in ablation.runs()}
+    people = pd.concat([rows.assign(tier=tier, seed=seed) for (tier, seed), rows in turned.items()])
     trainings = {of: read_run(ablation.paths.run_log(*of)) for of in itertools.product(run.tiers, run.seeds)}
     benchmark = json.loads(ablation.paths.benchmark.read_text(encoding="utf-8"))
-    switches = tier_switches(benchmark, {tier: trainings[tier, run.seeds[0]] for tier in run.tiers})
-    speed = performance(benchmark, switches)
-    curves = validation_curves(trainings, speed.set_index("tier")["images_per_s"])
-    decide = [(UNADAPTED, 0), (learners[0], persons["k"].max())]
-    tables = {
+    matrices, speed = tables.error_matrices(persons), diagnostics.performance(benchmark)
+    curves = diagnostics.validation_curves(trainings, speed.set_index("tier")["images_per_s"])
+    decide = [(UNADAPTED, 0), (learners[0], max(config.fewshot.shots))]
+    found = {
         "persons": persons,
-        "tiers": mean_errors(matrices, settings),
-        "changes": changes(matrices, run.tiers, decide, settings),
-        "learners": learner_differences(matrices, run.tiers, settings),
-        "pixel_checks": pixel_checks(ablation, persons, config.fewshot.query_entries),
-        "person_variance": person_variance(ablation, persons),
+        "tiers": tables.mean_errors(matrices, settings),
+        "changes": tables.changes(matrices, run.tiers, decide, settings),
+        "learners": tables.learner_differences(matrices, run.tiers, settings),
+        "pixel_checks": diagnostics.pixel_checks(ablation, persons, config.fewshot.query_entries),
+        "person_variance": diagnostics.person_variance(ablation, persons),
         "redirected_people": people,
-        "redirected": redirected(people, settings),
-        "redirection_changes": redirection_changes(people, run.tiers, settings),
+        "redirected": tables.redirected(people, settings),
+        "redirection_changes": tables.redirection_changes(people, run.tiers, settings),
         "performance": speed,
         "training": curves,
-        "convergence": times_to_error(curves, run.tiers[0], settings.margin_deg),
+        "convergence": diagnostics.times_to_error(curves, run.tiers[0], settings.margin_deg),
     }
-    summary = summarize(ablation, config, tables, trainings, benchmark, switches)
-    summary["runs"] = run_metrics(ablation, tables, matrices)
+    summary = summarize(ablation, config, found, trainings, benchmark)
     with whole_folder(out) as folder:
-        for name, table in tables.items():
+        for name, table in found.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         text = json.dumps(finite(summary), allow_nan=False, default=operator.methodcaller("item"))
         (folder / "summary.json").write_text(text, encoding="utf-8")
-    print("\n".join(summary["verdict"]["sentences"].values()))
+    for card in summary["cards"]:
+        print(f"{card['title']}: {card['value']} ({card['note']})")
