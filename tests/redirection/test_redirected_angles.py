@@ -1,9 +1,7 @@
 """Redirection by a decoder with known results, from the drawn pairs to the numbers, recomputed in plain numpy.
 
 Images have four fields: the angles of gaze and head in radians, which the estimator reads. Codes are rotations, so
-turned codes are known exactly.
-
-Fails with a gain relative to the unturned label, a fit without a bias, and a pair whose b is its a.
+turned codes are known exactly. Fails with a gain relative to the unturned label, a fit without a bias, and a pair whose b is its a.
 """
 
 import numpy as np
@@ -20,7 +18,6 @@ STRIPS = 40
 
 
 def draw(angles):
-    """Draw (N, 4) angles as images (N, 3, 16, 16)."""
     fields = angles.reshape(-1, 1, 2, 2).repeat_interleave(8, 2).repeat_interleave(8, 3)
     return fields.expand(-1, 3, -1, -1)
 
@@ -54,9 +51,7 @@ def rows_of(network, off_deg=0.0):
         random = np.random.default_rng(number).normal(0, np.radians([8, 12, 6, 9]), (STRIPS, 4))
         labels, targets = torch.from_numpy(random), draw_targets(STRIPS)
         images = redirect(network, draw(labels), labels, targets)
-        rows = measure_person(
-            lambda image: read(image) + np.radians(off_deg) * torch.sin(100 * read(image)), images, labels, targets
-        )
+        rows = measure_person(lambda i: read(i) + off_deg / 57 * torch.sin(100 * read(i)), images, labels, targets)
         parts.append(rows.assign(dataset="mpiigaze", person=person))
     return pd.concat(parts, ignore_index=True)
 
@@ -78,7 +73,6 @@ def angle_deg(a, b):
 def test_every_number_again_in_plain_numpy():
     rows = rows_of(Network(0.4), off_deg=2.0)
     found = by_variant(rows).set_index(["person", "variant"])
-    assert len(found) == 6
     for person, factor in (("p00", "gaze"), ("p00", "head"), ("p01", "gaze"), ("p01", "head")):
         angles = {}
         for variant, part in rows[rows["person"] == person].groupby("variant"):

@@ -1,8 +1,4 @@
-"""The estimator that evaluates redirected strips: its training, reproducibility and refusals.
-
-Checked by breaking the code: training on test people, mirroring that keeps the yaw's sign, errors measured on train
-people.
-"""
+"""The rule `estimator`. Fails with training on test people, errors of train people, mirroring that keeps the yaw."""
 
 import json
 
@@ -41,9 +37,9 @@ def stage(tmp_path):
     write_strips(tmp_path / "mpiigaze.h5", "mpiigaze", [person("p00", "test", 20, 4)])
 
     def run(out="estimator.pt", **settings) -> int:
-        small = {"channels": 8, "strips": 6400, "batch": 16, "lr": 0.004, **settings}
-        paths = {"data": "gazecapture.h5", "evaluated": "mpiigaze.h5", "out": out, "errors": "errors.json"}
-        paths = {name: tmp_path / path for name, path in paths.items()}
+        small = {"channels": 8, "strips": 6400, "batch": 16, "lr": 0.004} | settings
+        files = {"data": "gazecapture.h5", "evaluated": "mpiigaze.h5", "out": out, "errors": "errors.json"}
+        paths = {name: tmp_path / file for name, file in files.items()}
         return call_stage("estimator", tmp_path, {"estimator": small}, threads=1, **paths)
 
     run.folder = tmp_path
@@ -53,11 +49,8 @@ def stage(tmp_path):
 def test_it_learns_from_train_people_and_tells_its_error_on_the_others(stage):
     assert stage() == 0
     errors = json.loads((stage.folder / "errors.json").read_text())["errors"]
-    assert [(e["dataset"], e["split"], e["people"]) for e in errors] == [
-        ("gazecapture", "val", 1),
-        ("gazecapture", "test", 1),
-        ("mpiigaze", "test", 1),
-    ]
+    of = [(error["dataset"], error["split"], error["people"]) for error in errors]
+    assert of == [("gazecapture", "val", 1), ("gazecapture", "test", 1), ("mpiigaze", "test", 1)]
     # Looking straight ahead would be off by 13 degrees.
     assert all(e["gaze_deg"] < 7 and e["head_deg"] < 7 for e in errors)
     trained = load_estimator(stage.folder / "estimator.pt")
@@ -69,11 +62,9 @@ def test_it_learns_from_train_people_and_tells_its_error_on_the_others(stage):
 
 
 def test_the_same_training_gives_the_same_estimator(stage):
-    found, image = [], torch.rand(3, 3, 32, 128) * 2 - 1
-    for name in ("one.pt", "two.pt"):
-        assert stage(name, strips=160) == 0
-        found.append(estimate(load_estimator(stage.folder / name), image))
-    assert (found[0] == found[1]).all()
+    assert stage("one.pt", strips=160) == stage("two.pt", strips=160) == 0
+    one, two = (load_estimator(stage.folder / name).state_dict() for name in ("one.pt", "two.pt"))
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 
 def test_a_training_that_diverges_is_said(stage, capfd):

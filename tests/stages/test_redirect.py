@@ -1,7 +1,4 @@
-"""The rule `redirect`.
-
-Fails with train people, all strips, a person with one strip, the real strips of a instead of b.
-"""
+"""The rule `redirect`. Fails with train people, all strips, a person with one strip, strip a instead of b."""
 
 import numpy as np
 import pandas as pd
