@@ -1,7 +1,7 @@
 """Redirection by a decoder with known results, from the drawn pairs to the numbers, recomputed in plain numpy.
 
 Images have four fields: the angles of gaze and head in radians, which the estimator reads. Codes are rotations, so
-turned codes are known exactly. Fails with a gain relative to the unturned label, a fit without a bias, and a pair whose b is its a.
+turned codes are known exactly. Fails with a gain relative to the unturned label, and a pair whose b is its a.
 """
 
 import numpy as np
