@@ -1,22 +1,23 @@
 """The engine: each module owns a group of switches, and build() composes a step from them.
 
-    precision     number formats and loss scaling
-    execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
-    parallel      devices and processes
-    optim         the optimiser
-    transfer      how batches reach the device
-    graphs        how kernels are launched
-    step          the composed step
-    machine       versions, devices and commit behind a measurement
+precision     number formats and loss scaling
+execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
+parallel      devices and processes
+optim         the optimiser
+transfer      how batches reach the device
+graphs        how kernels are launched
+step          the composed step
+machine       versions, devices and commit behind a measurement
 
-The engine depends on neither gaze code nor HDF5. CONTRIBUTING.md lists what a new switch needs.
+CONTRIBUTING.md lists what a new switch needs.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 from torch import nn
 
-from faze.config.parameters import Engine
+from faze.config.parameters import Engine, Train
 from faze.engine.execution import (
     allocator_switch,
     set_channels_last,
@@ -28,8 +29,8 @@ from faze.engine.execution import (
     set_sync_batchnorm,
 )
 from faze.engine.graphs import build_launching
-from faze.engine.optim import OptimizerSettings, build_updates
-from faze.engine.parallel import World, build_exchanges, build_wrapper
+from faze.engine.optim import build_updates
+from faze.engine.parallel import World, build_wrapper
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import DeviceNumbers, Step
 from faze.engine.switches import Switch
@@ -40,7 +41,7 @@ def build(
     groups: Callable[[nn.Module], Mapping[str, list[dict]]],
     *,
     engine: Engine,
-    train: OptimizerSettings,
+    train: Train,
     world: World,
 ) -> Step:
     """Compose the step of a tier.
@@ -50,7 +51,7 @@ def build(
         groups: returns the parameter groups of each optimiser, by its name; a group has `params` and `lr`. With several
             optimisers, the names of an optimiser's loss terms begin with its name and a slash.
         engine: the switches.
-        train: settings of every optimiser.
+        train: has momentum, weight_decay and clip_norm of every optimiser, like the section `train`.
         world: this process's position among those that train together.
     """
     device = world.device
@@ -69,23 +70,24 @@ def build(
     )
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
     updates, optimizer_switches = build_updates(engine, groups(objective), train, precision.scaler, device)
-    wrapper = build_wrapper(engine, world)
-    launching = build_launching(engine, updates, wrapper.replicas, device)
-    compiled = set_compile(objective, engine.compile, device=device, replicas=wrapper.replicas, recompute=recompute)
+    wrap, replicas, parallel_switches = build_wrapper(engine, world)
+    launching = build_launching(engine, updates, replicas, device)
+    compiled = set_compile(objective, engine.compile, device=device, replicas=replicas, recompute=recompute)
     with launching.stream():
-        module = wrapper.wrap(objective)
+        module = wrap(objective)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
+    waiting = [getattr(module, "no_sync", nullcontext)] * (engine.accumulate - 1)
     return Step(
         model=module,
         updates=updates,
         set_to_none=engine.set_to_none,
-        exchanges=build_exchanges(module, engine.accumulate),
-        replicas=wrapper.replicas,
+        exchanges=(*waiting, nullcontext),  # processes exchange gradients in the last part only
+        replicas=replicas,
         weights=DeviceNumbers(device, next(objective.parameters()).dtype),
         launch=launching.launch,
         settling_steps=launching.settling_steps,
         switches=(
             *(allocator_switch(engine.allocator), *precision.switches, *execution, *optimizer_switches, compiled),
-            *(*wrapper.switches, parts, launching.switch),
+            *(*parallel_switches, parts, launching.switch),
         ),
     )

@@ -36,14 +36,7 @@ def set_cudnn_benchmark(wanted: bool, device: torch.device) -> Switch:
 
 
 def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
-    """Store convolution weights channels-last, so that convolutions compute and return channels-last tensors.
-
-    Args:
-        module: the objective.
-        wanted: the configured value; False makes all weights contiguous.
-        recompute: whether the recompute layers are used; they normalise plane by plane and would have to convert every
-            tensor.
-    """
+    """Store convolution weights channels-last, or contiguous, so that convolutions return tensors in that format."""
     switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
     formats = {4: torch.channels_last, 5: torch.channels_last_3d} if wanted and switch.active else {}
     for weight in [*module.parameters(), *module.buffers()]:
@@ -53,10 +46,9 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 
 def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
     """Let the BatchNorm layers normalise over the batches of all processes, as one process would (SyncBatchNorm)."""
-    norms = _batch_norms(module)
-    reason = "" if world.size > 1 else "there is one process"
-    reason = reason if norms else "no part of the model is a BatchNorm"
-    reason = reason or ("" if world.device.type == "cuda" else "SyncBatchNorm needs CUDA devices")
+    reason = "" if world.device.type == "cuda" else "SyncBatchNorm needs CUDA devices"
+    reason = reason if world.size > 1 else "there is one process"
+    reason = reason if _batch_norms(module) else "no part of the model is a BatchNorm"
     if wanted and not reason:
         nn.SyncBatchNorm.convert_sync_batchnorm(module)
     return Switch.of("sync_batchnorm", wanted, reason)
@@ -65,25 +57,19 @@ def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
     """Make every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
 
-    Call it after `faze.engine.execution.set_recompute`: recompute parts do their own normalisation.
+    Call it after `set_recompute`: recompute parts do their own normalisation.
     """
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
-    ordinary = [part for part in parts if not getattr(part, "recompute", False)]
     triton = device.type == "cuda" and _has_triton(device)
-    reason = "" if parts else "no part of the model has a fused normalisation"
-    reason = reason or ("" if ordinary else "all parts are recompute layers, which normalise themselves")
-    reason = reason or (_missing_compiler(device) if wanted and triton else "")
-    switch = Switch.of("fused_norm", wanted, reason)
+    reason = _missing_compiler(device) if wanted and triton else ""
+    if all(getattr(part, "recompute", False) for part in parts):
+        reason = "all parts are recompute layers, which normalise themselves"
+    switch = Switch.of("fused_norm", wanted, reason if parts else "no part of the model has a fused normalisation")
     for part in parts:
         part.fused_norm = wanted and switch.active
-    if not wanted or reason:
+    if not wanted or not switch.active:
         return switch
-    subset = (
-        ""
-        if len(ordinary) == len(parts)
-        else f", in {len(ordinary)} of {len(parts)} parts; the others are recompute layers"
-    )
-    return replace(switch, acted=("Triton kernels" if triton else "torch operations") + subset)
+    return replace(switch, acted="Triton kernels" if triton else "torch operations")
 
 
 def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, recompute: bool) -> Switch:
@@ -91,13 +77,6 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
 
     Only calls to the module itself are compiled, not calls to its parts, so that the model inside an objective accepts
     validation batches of any size. A graph break is an error, since it would silently undo the gain of compiling.
-
-    Args:
-        module: the module that a step calls.
-        mode: `eager` (not compiled) or a key of COMPILE_OPTIONS.
-        device: the module's device.
-        replicas: number of copies of the module in this process (see `faze.engine.parallel.Wrapper`).
-        recompute: whether the recompute layers are used.
     """
     if mode == "eager":
         return Switch("compile", mode, mode)
@@ -108,11 +87,12 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
         folder = Path.home() / ".cache/faze/inductor"
         os.environ[INDUCTOR_CACHE] = str(folder)
         _remove_torn_libraries(folder)
-    reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
+    reason = _missing_compiler(device)
+    reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else reason
     reason = "the unrolled loops of recompute would take minutes to compile" if recompute else reason
-    disabling = [name for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE") if os.environ.get(name) == "1"]
-    reason = f"{disabling[0]}=1 in the environment" if disabling else reason
-    if reason := reason or _missing_compiler(device):
+    for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
+        reason = f"{variable}=1 in the environment" if os.environ.get(variable) == "1" else reason
+    if reason:
         return Switch("compile", mode, "eager", reason)
     # Torch calls openssl to name precompiled headers.
     headers = {} if shutil.which("openssl") else {"cpp_cache_precompile_headers": False}
@@ -139,24 +119,19 @@ def _is_torn(path: Path) -> bool:
 
 
 def _has_triton(device: torch.device) -> bool:
-    found = find_spec("triton") is not None and torch.cuda.is_available()
-    return found and torch.cuda.get_device_capability(device) >= (7, 0)
+    usable = torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (7, 0)
+    return usable and find_spec("triton") is not None
 
 
 def _missing_compiler(device: torch.device) -> str:
     """Return the requirement of torch.compile that this machine lacks; "" if it lacks none."""
-    if device.type == "cuda":
-        if not _has_triton(device):
-            return "Triton is missing, or the GPU is older than compute capability 7.0"
-        variable, compilers = "CC", ["clang", "gcc"]  # as Triton searches
-    else:
-        variable, compilers = "CXX", ["g++"]  # as inductor searches
-    if (chosen := os.environ.get(variable)) and not shutil.which(chosen):
-        return f"{variable}={chosen}: no such program"
+    cuda = device.type == "cuda"
+    if cuda and not _has_triton(device):
+        return "Triton is missing, or the GPU is older than compute capability 7.0"
+    variable, compilers = ("CC", ["clang", "gcc"]) if cuda else ("CXX", ["g++"])  # as Triton and inductor search
+    chosen = os.environ.get(variable)
     if not any(map(shutil.which, [chosen] if chosen else compilers)):
         return "no C++ compiler: install g++, or set $CXX ($CC for the launchers of GPU kernels)"
-    if device.type == "cuda" and os.environ.get("TRITON_INTERPRET", "0").lower() not in ("", "0", "false", "off"):
-        return f"TRITON_INTERPRET={os.environ['TRITON_INTERPRET']} in the environment"
     # The launchers of GPU kernels are compiled extensions too.
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "Python's header files are missing: install a package such as python3-dev"
@@ -172,16 +147,10 @@ def set_recompute(module: nn.Module, wanted: bool) -> Switch:
 
 
 def set_checkpointing(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
-    """Checkpoint the calls that networks make to their parts through the attribute `call`.
-
-    Args:
-        module: the objective.
-        wanted: whether to recompute the activations inside a part in the backward pass.
-        recompute: whether the recompute layers are used; a recompute block stores only its output, like a checkpoint.
-    """
+    """Recompute activations in the backward pass, in the parts that networks call through their attribute `call`."""
     parts = [part for part in module.modules() if hasattr(part, "call")]
-    reason = "the recompute layers already recompute inner activations" if recompute else ""
-    reason = reason or ("" if parts else "no part of the model can be recomputed")
+    reason = "" if parts else "no part of the model can be recomputed"
+    reason = "the recompute layers already recompute inner activations" if recompute else reason
     if wanted and not reason:
         for part in parts:
             part.call = _checkpoint
@@ -218,10 +187,7 @@ def _batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
 def allocator_switch(wanted: str) -> Switch:
     """Return the report on `allocator`, which takes effect when a process starts (see faze.native)."""
     acted = "keep" if keeps_memory() else "default"
-    if wanted == acted:
-        return Switch("allocator", wanted, acted)
-    reasons = {
-        "keep": "this process retains memory, like every training run regardless of its tier",
-        "default": "this process was started without glibc's settings, or another allocator replaces glibc's",
-    }
-    return Switch("allocator", wanted, acted, reasons[acted])
+    reason = "this process was started without glibc's settings, or another allocator replaces glibc's"
+    if acted == "keep":
+        reason = "this process retains memory, like every training run regardless of its tier"
+    return Switch("allocator", wanted, acted, "" if wanted == acted else reason)

@@ -36,8 +36,8 @@ class Launching:
 
 def build_launching(engine: Engine, updates: Sequence[Update], replicas: int, device: torch.device) -> Launching:
     """Choose between eager launches and a captured graph."""
-    reason = "DataParallel copies the model to its devices in every step" if replicas > 1 else ""
-    reason = reason if device.type == "cuda" else "CUDA graphs need a CUDA device"
+    reason = "" if device.type == "cuda" else "CUDA graphs need a CUDA device"
+    reason = "DataParallel copies the model to its devices in every step" if replicas > 1 else reason
     switch = Switch.of("graphs", engine.graphs, reason)
     if not engine.graphs or reason:
         return Launching(launch_eagerly, contextlib.nullcontext, 0, switch)
@@ -65,21 +65,14 @@ def drop_captured() -> None:
 class Graph:
     """Launch the first steps eagerly, capture the next one, and replay it from then on.
 
-    Args:
-        stream: stream for all launches. Gradients remember the stream on which they were created, and libraries keep
-            workspaces per stream, so warm-up and capture must use the same one.
-        warm_up: eager steps before the capture.
-        whole: whether the optimiser is part of the graph.
+    Gradients remember the stream on which they were created, and libraries keep workspaces per stream, so warm-up and
+    capture use the same one. `whole`: whether the optimiser is part of the graph.
     """
 
     def __init__(self, stream: torch.cuda.Stream, *, warm_up: int, whole: bool) -> None:
-        self._stream = stream
-        self._warm_up_left = warm_up
-        self._whole = whole
+        self._stream, self._warm_up_left, self._whole = stream, warm_up, whole
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._batch: dict[str, Tensor] = {}
-        self._weights: Mapping[str, Tensor] = {}
-        self._terms: dict[str, Tensor] = {}
+        self._batch, self._weights, self._terms = {}, {}, {}
         _graphs.add(self)
 
     def drop(self) -> None:
@@ -92,18 +85,15 @@ class Graph:
     def __call__(
         self, step: Step, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
     ) -> dict[str, Tensor]:
-        """Train on one batch; return the loss terms and `loss`.
-
-        Raises:
-            ValueError: names or shapes of the tensors differ from the captured ones.
-        """
+        """Train on one batch; return the loss terms and `loss`."""
         with on_stream(self._stream):
             if self._warm_up_left:
                 self._warm_up_left -= 1
                 return launch_eagerly(step, batch, weights, clock)
             if self._graph is None:
                 self._capture(step, batch, weights)
-            self._check(batch, weights)
+            if _shapes(batch) != _shapes(self._batch) or weights is not self._weights:
+                raise ValueError("engine.graphs: the shapes or loss terms of this batch are not the captured ones")
             with clock("graph"):
                 for name, value in batch.items():
                     self._batch[name].copy_(value)
@@ -123,13 +113,9 @@ class Graph:
         launch = launch_eagerly if self._whole else Step.add_gradients
         self._graph, self._terms = record(self._stream, lambda: launch(step, self._batch, weights, no_clock))
 
-    def _check(self, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-        shapes = {name: tuple(value.shape) for name, value in batch.items()}
-        captured = {name: tuple(value.shape) for name, value in self._batch.items()}
-        if shapes != captured:
-            raise ValueError(f"engine.graphs: got a batch of {shapes}, but the graph was captured with {captured}")
-        if weights is not self._weights:
-            raise ValueError("engine.graphs: the loss terms have changed since the graph was captured")
+
+def _shapes(batch: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in batch.items()}
 
 
 @contextlib.contextmanager

@@ -12,15 +12,11 @@ from faze.base.code_hash import ROOT
 from faze.base.errors import UserError
 from faze.base.machine import memory_bytes, recorded_variables, usable_cores
 
-OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 13)  # tested
 PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Return processor, GPUs, operating system, variables, versions, git commit, cores and memory (GiB).
-
-    In a container, cores and memory are limited by its CPU quota and memory limit.
-    """
+    """Return processor, GPUs, operating system, variables, versions, git commit, cores and memory (of a container)."""
     cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     facts = {
         "processor": _processor(),
@@ -34,11 +30,8 @@ def describe() -> dict[str, str]:
     }
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        facts |= {
-            "gpus": ", ".join(names),
-            "cuda": str(torch.version.cuda),
-            "cudnn": str(torch.backends.cudnn.version()),
-        }
+        versions = {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+        facts |= {"gpus": ", ".join(names)} | versions
     return facts | {package: _version(package) for package in PACKAGES}
 
 
@@ -49,16 +42,9 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def check_torch() -> None:
-    """Check that the installed torch is one with which the switches have been tested.
-
-    Raises:
-        UserError: it is older or newer.
-    """
-    if not OLDEST_TORCH <= tuple(map(int, torch.__version__.split(".")[:2])) <= NEWEST_TORCH:
-        tested = " to ".join(".".join(map(str, version)) for version in (OLDEST_TORCH, NEWEST_TORCH))
-        raise UserError(
-            f"torch {torch.__version__} is not tested with faze, so a switch could go wrong: install {tested}"
-        )
+    """Raise UserError if the installed torch is not one with which the switches have been tested."""
+    if not (2, 11) <= tuple(map(int, torch.__version__.split(".")[:2])) <= (2, 13):
+        raise UserError(f"torch {torch.__version__}: switches are tested, and could act, with 2.11 to 2.13 only")
 
 
 def commit() -> str:

@@ -1,13 +1,12 @@
 """Optimisers, including fused SGD and optimisers for large batches, and gradient clipping."""
 
 import functools
-import importlib.util
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from importlib.util import find_spec
 
 import torch
 
-from faze.config.parameters import Engine
+from faze.config.parameters import Engine, Train
 from faze.engine.precision import Scaler
 from faze.engine.step import Update
 from faze.engine.switches import Switch
@@ -15,44 +14,29 @@ from faze.engine.switches import Switch
 LARGE_BATCH = ("lamb", "nvlamb", "lars", "novograd")
 
 
-class OptimizerSettings(Protocol):
-    """Settings that all optimisers share, such as the section `train`."""
-
-    momentum: float  # of SGD (Nesterov) and LARS
-    weight_decay: float
-    clip_norm: float  # maximum norm of an optimiser's gradient; 0: any
-
-
 def build_updates(
     engine: Engine,
     groups: Mapping[str, list[dict]],
-    settings: OptimizerSettings,
+    settings: Train,
     scaler: Scaler,
     device: torch.device,
 ) -> tuple[tuple[Update, ...], tuple[Switch, ...]]:
-    """Build the optimisers, with their loss scalers and clipping; return the reports on `optimizer`, `loss_scalers`.
+    """Build each optimiser from its parameter groups, with its loss scaler (`scaler` for the first) and clipping.
 
-    Args:
-        engine: the switches.
-        groups: parameter groups of each optimiser, by its name.
-        settings: settings of every optimiser.
-        scaler: scaler of the first optimiser, or of all.
-        device: device of the parameters.
+    Returns:
+        The updates, and the reports on `optimizer` and `loss_scalers`.
     """
-    updates = []
+    updates, how = [], {"momentum": settings.momentum, "weight_decay": settings.weight_decay, "device": device}
     for name, of_optimizer in groups.items():
-        optimizer, switch = build_optimizer(
-            engine.optimizer,
-            of_optimizer,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            device=device,
-        )
-        move_rates_to_device(optimizer)
+        optimizer, switch = build_optimizer(engine.optimizer, of_optimizer, **how)
+        for group in optimizer.param_groups:
+            if group.get("fused"):  # torch's fused kernels read the rate from the device, as a captured graph must
+                group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
         own = Scaler(device, enabled=scaler.is_enabled()) if updates and engine.loss_scalers == "each" else scaler
         prefix = f"{name}/" if len(groups) > 1 else ""
-        updates.append(Update(name, prefix, optimizer, own, build_clip(settings.clip_norm, optimizer, own)))
-    reason = "the model has one optimiser" if len(updates) == 1 else "" if scaler.is_enabled() else "no loss is scaled"
+        updates.append(Update(name, prefix, optimizer, own, settings.clip_norm))
+    reason = "" if scaler.is_enabled() else "no loss is scaled"
+    reason = "the model has one optimiser" if len(updates) == 1 else reason
     shared = engine.loss_scalers == "shared"
     scalers = Switch("loss_scalers", engine.loss_scalers, engine.loss_scalers, reason if shared else "")
     return tuple(updates), (switch, scalers)
@@ -61,18 +45,11 @@ def build_updates(
 def build_optimizer(
     name: str, groups: Iterable[dict], *, momentum: float, weight_decay: float, device: torch.device
 ) -> tuple[torch.optim.Optimizer, Switch]:
-    """Build an optimiser.
+    """Build the optimiser `name` for parameter groups, each with `params` and `lr`.
 
     `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, but with different numbers of kernels.
     The others compute different updates. If the package that provides such an optimiser is not installed, the tier is
     trained with SGD and the switch is inactive.
-
-    Args:
-        name: a value of `faze.config.parameters.Engine.optimizer`.
-        groups: parameter groups, each with `params` and `lr`.
-        momentum: momentum of SGD and LARS.
-        weight_decay: weight decay.
-        device: device of the parameters.
     """
     groups = list(groups)
     if name in ("adamw", "fused_adamw"):
@@ -84,8 +61,6 @@ def build_optimizer(
     settings = {"momentum": momentum, "nesterov": momentum > 0, "weight_decay": weight_decay}
     if name == "fused_sgd":
         return _fused_sgd(groups, settings, device)
-    if name not in ("sgd", *LARGE_BATCH):
-        raise NotImplementedError(f"engine.optimizer {name}")
     reason = "trained with SGD, because pytorch-optimizer is not installed" if name in LARGE_BATCH else ""
     optimizer = torch.optim.SGD(groups, **settings, foreach=False, fused=False)  # as the talk's baseline
     return optimizer, Switch("optimizer", name, "torch SGD, for loop", reason)
@@ -94,7 +69,8 @@ def build_optimizer(
 def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tuple[torch.optim.Optimizer, Switch]:
     """Build apex's FusedSGD if it is installed and works, otherwise torch's fused SGD."""
     fault = ""
-    if device.type == "cuda" and _apex_has_optimizers():
+    # PyPI's package `apex` is another project and has no `optimizers`.
+    if device.type == "cuda" and find_spec("apex") and find_spec("apex.optimizers"):
         fault = _apex_fault(groups[0]["params"][0], settings)
         if not fault:
             from apex.optimizers import FusedSGD
@@ -107,11 +83,6 @@ def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tupl
         for parameter in group["params"] if group["momentum"] else ():
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer, Switch("optimizer", "fused_sgd", "torch SGD, fused" + (f"; apex {fault}" if fault else ""))
-
-
-def _apex_has_optimizers() -> bool:
-    # PyPI's package `apex` is another project and has no `optimizers`.
-    return importlib.util.find_spec("apex") is not None and importlib.util.find_spec("apex.optimizers") is not None
 
 
 def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
@@ -133,21 +104,18 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
 
         found = step(FusedSGD)
     except Exception as error:  # a build for another torch, driver or GPU can raise anything
-        reason = str(error).strip().split("\n")[0]
-        return f"failed at a trial step: {type(error).__name__}{f', {reason}' if reason else ''}"
+        return f"failed at a trial step: {type(error).__name__}, {str(error).partition(chr(10))[0]}"
     expected = step(torch.optim.SGD)
-    if abs(found - expected) <= 1e-6 * abs(expected):
-        return ""
-    return f"computes a different step from SGD ({found:g}, not {expected:g})"
+    same = abs(found - expected) <= 1e-6 * abs(expected)
+    return "" if same else f"computes a different step from SGD ({found:g}, not {expected:g})"
 
 
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
     """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
 
-    All three come from the same package on every device. Apex's versions differ in details (its LAMB clips gradients
-    itself), so using them would make the same tier a different experiment on another machine.
+    Apex's versions differ in details: with them, the tier would be a different experiment on another machine.
     """
-    if importlib.util.find_spec("pytorch_optimizer") is None:
+    if find_spec("pytorch_optimizer") is None:
         return None
     import pytorch_optimizer as package
 
@@ -159,27 +127,3 @@ def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimi
         "lars": functools.partial(package.LARS, momentum=momentum, nesterov=momentum > 0),
         "novograd": package.NovoGrad,
     }[name]
-
-
-def build_clip(clip_norm: float, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> Callable[[], None]:
-    """Return a function that scales a gradient longer than `clip_norm` down to that length; 0 leaves all as they are.
-
-    Call it between the backward pass and the step, on averaged gradients, so that all processes compute the same
-    length.
-    """
-    if not clip_norm:
-        return lambda: None
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-
-    def clip() -> None:
-        scaler.unscale_(optimizer)  # nothing if the scaler is off; the scaler still skips a step with an overflow
-        torch.nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=False)
-
-    return clip
-
-
-def move_rates_to_device(optimizer: torch.optim.Optimizer) -> None:
-    """Replace the learning rates of torch's fused kernels with device tensors, which a captured graph can read."""
-    for group in optimizer.param_groups:
-        if group.get("fused"):
-            group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=group["params"][0].device)

@@ -20,14 +20,10 @@ from faze.base.errors import UserError
 from faze.base.machine import LAUNCHER
 from faze.config.parameters import Engine
 from faze.engine.graphs import drop_captured
-from faze.engine.precision import Context
 from faze.engine.switches import Switch
 
 # A rank may wait while another one writes a checkpoint, or until an orphaned run releases its lock.
 PATIENCE = datetime.timedelta(hours=12)
-
-
-# --- processes ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -63,11 +59,7 @@ class World:
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the device of this process.
-
-    Raises:
-        UserError: `device` is cuda and torch finds no CUDA device.
-    """
+    """Return the device of this process; raise UserError if `device` is cuda and torch finds none."""
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -76,21 +68,14 @@ def pick_device(device: str) -> torch.device:
 
 
 def count_processes(engine: Engine) -> int:
-    """Return the number of processes that train a tier on this machine.
-
-    Raises:
-        UserError: there are fewer GPUs than `processes`.
-    """
+    """Return the number of processes that train a tier on this machine; raise UserError if there are fewer GPUs."""
     if engine.parallel != "ddp":
         return 1
     if pick_device(engine.device).type == "cpu":
         return engine.processes or 2
     gpus = torch.cuda.device_count()
     if engine.processes > gpus:
-        raise UserError(
-            f"engine.processes {engine.processes}: each process needs its own GPU, but this machine has {gpus}; "
-            "set it to 0 to use all GPUs, or set device to cpu"
-        )
+        raise UserError(f"engine.processes {engine.processes}: this machine has {gpus} GPUs; set it to 0 to use all")
     return engine.processes or gpus
 
 
@@ -100,14 +85,7 @@ def share(threads: int, engine: Engine) -> int:
 
 
 def launch(engine: Engine, command: Sequence[str]) -> bool:
-    """Run a command with torchrun, one process per device, if the tier needs it and this is not already a worker.
-
-    Returns:
-        Whether the command was run; if not, this process must run it.
-
-    Raises:
-        UserError: one of the processes failed.
-    """
+    """Run a command with torchrun, one process per device, unless this process must run it; return whether it ran."""
     if engine.parallel != "ddp" or (LAUNCHER in os.environ and "RANK" in os.environ):
         return False
     options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={count_processes(engine)}"]
@@ -139,7 +117,8 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
-    end_with_parent()
+    # The kernel kills this process when its parent ends: torchrun's workers would survive a killed torchrun.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     cuda = device.type == "cuda"
     # With the device, NCCL connects now instead of during the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
@@ -149,25 +128,12 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
     dist.destroy_process_group()
 
 
-def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends: torchrun's workers would survive a killed torchrun."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+def build_wrapper(engine: Engine, world: World) -> tuple[Callable[[nn.Module], nn.Module], int, tuple[Switch, ...]]:
+    """Choose how the model is wrapped so that its gradient is the mean over the whole global batch.
 
-
-# --- model and batch ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Wrapper:
-    """How the model is wrapped so that its gradient is the mean over the whole global batch."""
-
-    wrap: Callable[[nn.Module], nn.Module]
-    replicas: int  # of the model in this process
-    switches: tuple[Switch, ...]
-
-
-def build_wrapper(engine: Engine, world: World) -> Wrapper:
-    """Choose the wrapper for a tier: none, DataParallel or DistributedDataParallel."""
+    Returns:
+        A function that wraps it, or not; the number of replicas in this process; the reports on the switches.
+    """
     cuda, parallel = world.device.type == "cuda", engine.parallel
     devices = torch.cuda.device_count() if cuda else 1
     wrap, replicas, acted, reason = (lambda module: module), 1, "one device", ""
@@ -180,25 +146,11 @@ def build_wrapper(engine: Engine, world: World) -> Wrapper:
         reason = "DataParallel needs several CUDA devices"
     unused = "" if parallel == "ddp" else "an option of DistributedDataParallel"
     switches = Switch("parallel", parallel, acted, reason), Switch.of("processes", engine.processes, unused)
-    return Wrapper(wrap, replicas, switches)
-
-
-def build_exchanges(module: nn.Module, parts: int) -> tuple[Context, ...]:
-    """Return the context for each part of a batch: processes exchange gradients in the last part only."""
-    return (*[getattr(module, "no_sync", contextlib.nullcontext)] * (parts - 1), contextlib.nullcontext)
+    return wrap, replicas, switches
 
 
 def check_chunks(global_batch: int, chunk_pairs: int, shares: int) -> None:
-    """Check that each share of a batch has whole chunks, so that the loss does not depend on the number of shares.
-
-    Args:
-        global_batch: pairs per step.
-        chunk_pairs: pairs per chunk.
-        shares: processes x replicas x accumulated parts.
-
-    Raises:
-        UserError: the global batch is not a multiple of shares x chunk_pairs.
-    """
+    """Check that each share of a batch has whole chunks, so that the loss does not depend on the number of shares."""
     if global_batch % (shares * chunk_pairs):
         raise UserError(
             f"train.global_batch {global_batch} is not a multiple of {shares} processes, replicas or accumulated "

@@ -6,7 +6,6 @@ successor.
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,10 +17,8 @@ from faze.engine.switches import Switch
 
 Context = Callable[[], contextlib.AbstractContextManager]
 
-# Flag of torch.cpu.get_capabilities() that a CPU needs to compute in a format.
-CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}
-# Variables by which oneDNN ignores features of the CPU, and values by which it does not.
-CPU_LIMITS, ALL = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"), ("", "ALL", "DEFAULT")
+CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}  # of torch.cpu.get_capabilities(), for kernels in a format
+DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Scaler(torch.amp.GradScaler):
@@ -67,18 +64,17 @@ def exact(module: nn.Module) -> Iterator[None]:
 
     TF32, which cuDNN uses by default, is off, and every part with the attribute `autocast` computes without autocast.
     """
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    parts = [(part, part.autocast) for part in module.modules() if hasattr(part, "autocast")]
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
-    for part, _ in parts:
-        part.autocast = contextlib.nullcontext
+    settings = [(flags, "allow_tf32", False) for flags in (torch.backends.cuda.matmul, torch.backends.cudnn)]
+    parts = [part for part in module.modules() if hasattr(part, "autocast")]
+    settings += [(part, "autocast", contextlib.nullcontext) for part in parts]
+    before = [getattr(owner, name) for owner, name, _ in settings]
+    for owner, name, plain in settings:
+        setattr(owner, name, plain)
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
-        for part, autocast in parts:
-            part.autocast = autocast
+        for (owner, name, _), value in zip(settings, before, strict=True):
+            setattr(owner, name, value)
 
 
 def build_precision(engine: Engine, device: torch.device) -> Precision:
@@ -86,7 +82,7 @@ def build_precision(engine: Engine, device: torch.device) -> Precision:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = engine.tf32
     reason = "" if engine.precision == "fp32" or engine.force else _missing_kernels(engine.precision, device)
     effective = "fp32" if reason else engine.precision
-    dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[effective]
+    dtype = DTYPES[effective]
     autocast = functools.partial(torch.autocast, device.type, dtype) if dtype else contextlib.nullcontext
     acted = {"fp16": "fp16 autocast, dynamic loss scaling", "bf16": "bf16 autocast"}.get(effective, "fp32")
     switches = (
@@ -104,9 +100,5 @@ def _missing_kernels(precision: str, device: torch.device) -> str:
     else:
         supported = torch.cpu.get_capabilities().get(CPU_FLAGS[precision], False)
     name = "GPU" if device.type == "cuda" else "CPU"
-    limits = [f"{limit}={os.environ[limit]}" for limit in CPU_LIMITS if os.environ.get(limit, "").upper() not in ALL]
-    if supported and limits and device.type == "cpu":
-        name, supported = f"CPU, limited by {limits[0]} in the environment,", False
-    if supported:
-        return ""
-    return f"this {name} has no {precision} kernels, and autocast would be many times slower; set force: true to use it"
+    slow = f"this {name} has no {precision} kernels, and autocast would be many times slower; set force: true to use it"
+    return "" if supported else slow

@@ -6,7 +6,7 @@ is one exception, in torch: with an optimiser that is not fused, the loss scaler
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,26 +33,33 @@ class DeviceNumbers:
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set the numbers without waiting for the device; return scalars whose addresses depend only on the names."""
-        if self._views.keys() != values.keys():
+        """Set the numbers without waiting for the device; return scalars, the same ones for the same names."""
+        if list(self._views) != list(values):
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
-        in_order = [values[name] for name in self._views]
         # A new host tensor each time: the device may not yet have copied the last one.
-        fresh = torch.tensor(in_order, dtype=self._tensor.dtype, pin_memory=self._tensor.is_cuda)
+        fresh = torch.tensor(list(values.values()), dtype=self._tensor.dtype, pin_memory=self._tensor.is_cuda)
         self._tensor.copy_(fresh, non_blocking=True)
         return self._views
 
 
 @dataclass(frozen=True)
 class Update:
-    """An optimiser with its loss scaler and its gradient clipping."""
+    """An optimiser with its loss scaler and its gradient clipping. Call it after the backward pass."""
 
     name: str
     prefix: str  # of the names of its loss terms; "" if it is the only optimiser
     optimizer: torch.optim.Optimizer
     scaler: Scaler  # may be shared with other optimisers
-    clip: Callable[[], None]  # scales long gradients down, in place
+    clip_norm: float  # longer gradients are scaled down to this length; 0: none
+
+    def __call__(self) -> None:
+        """Update the weights from the gradients, which are averaged over all processes."""
+        if self.clip_norm:
+            self.scaler.unscale_(self.optimizer)  # nothing if it is off; it still skips a step with an overflow
+            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, self.clip_norm, foreach=False)
+        self.scaler.step(self.optimizer)
 
 
 @dataclass(frozen=True)
@@ -76,12 +83,7 @@ class Step:
     def __call__(
         self, batch: Mapping[str, Tensor], weights: Mapping[str, float], clock: Clock = no_clock
     ) -> dict[str, Tensor]:
-        """Train on one batch.
-
-        Args:
-            batch: this process's share of the global batch.
-            weights: weight of each loss term.
-            clock: times the phases forward, backward and optimizer, or their combination, graph.
+        """Train on this process's share of the global batch, with a weight for each loss term.
 
         Returns:
             The loss terms and their weighted sum `loss`, detached scalars on the device.
@@ -93,9 +95,10 @@ class Step:
     ) -> dict[str, Tensor]:
         """Run the forward and backward passes, part by part; return the loss terms and `loss`, detached."""
         means: dict[str, Tensor] = {}
-        for part, exchange in zip(split_batch(batch, len(self.exchanges)), self.exchanges, strict=True):
+        chunks = {name: value.chunk(len(self.exchanges)) for name, value in batch.items()}
+        for number, exchange in enumerate(self.exchanges):
             with exchange():
-                terms = self._add_part(part, weights, clock)
+                terms = self._add_part({name: chunk[number] for name, chunk in chunks.items()}, weights, clock)
             means = {name: means.get(name, 0.0) + term for name, term in terms.items()}
         return means
 
@@ -108,17 +111,15 @@ class Step:
                 for u in self.updates
             ]
         with clock("backward"):
-            functools.reduce(
-                torch.add, [u.scaler.scale(x) for u, x in zip(self.updates, losses, strict=True)]
-            ).backward()
+            scaled = [u.scaler.scale(loss) for u, loss in zip(self.updates, losses, strict=True)]
+            functools.reduce(torch.add, scaled).backward()
         total = functools.reduce(torch.add, [loss.detach() for loss in losses])
         return {"loss": total} | {name: term.detach() for name, term in terms.items()}
 
     def update(self) -> None:
         """Update the weights from the gradients."""
         for update in self.updates:
-            update.clip()
-            update.scaler.step(update.optimizer)
+            update()
         for scaler in self.scalers:
             scaler.update()
 
@@ -139,18 +140,14 @@ class Step:
 
     @property
     def group_names(self) -> list[str]:
-        """The names of the parameter groups, in order: that of the optimiser, if there are several, and the group's.
-
-        A group without a name has its number, or none if it is the only one.
-        """
-        return [
-            "/".join(
-                [update.name] * (len(self.updates) > 1)
-                + [str(group.get("name", number))] * ("name" in group or len(update.optimizer.param_groups) > 1)
-            )
-            for update in self.updates
-            for number, group in enumerate(update.optimizer.param_groups)
-        ]
+        """The names of the groups: that of the optimiser, if there are several, and the group's name or number."""
+        names = []
+        for update in self.updates:
+            groups = update.optimizer.param_groups
+            for number, group in enumerate(groups):
+                own = [str(group.get("name", number))] if "name" in group or len(groups) > 1 else []
+                names.append("/".join(own if len(self.updates) == 1 else [update.name, *own]))
+        return names
 
     def counts(self) -> dict[str, float]:
         """Return the number of skipped steps for the run log; {} without loss scaling. This waits for the device."""
@@ -163,10 +160,7 @@ class Step:
         return self.replicas * len(self.exchanges)
 
     def set_learning_rates(self, rates: list[float]) -> None:
-        """Set the learning rates of the parameter groups, in order.
-
-        They are rounded to float32 in every tier, since fused kernels read them from a float32 tensor on the device.
-        """
+        """Set the rates of the groups, rounded to float32 in every tier, since fused kernels read such a tensor."""
         for group, rate in zip(self.groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
@@ -201,16 +195,3 @@ def launch_eagerly(
         step.update()
         step.clear()
     return terms
-
-
-def split_batch(batch: Mapping[str, Tensor], parts: int) -> Iterator[dict[str, Tensor]]:
-    """Split a batch into contiguous parts of equal size.
-
-    Raises:
-        ValueError: the size of the batch is not a multiple of `parts`.
-    """
-    size = len(next(iter(batch.values())))
-    if size % parts:
-        raise ValueError(f"{size} pairs on one process cannot be split into engine.accumulate = {parts} equal parts")
-    for first in range(0, size, size // parts):
-        yield {name: value[first : first + size // parts] for name, value in batch.items()}

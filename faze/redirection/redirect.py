@@ -1,62 +1,127 @@
-"""Redirect strips of test people to the gaze and head pose of other strips of theirs, and measure the result."""
+"""Redirect strips of test people to the gaze and head pose of other strips of theirs, and measure the result.
 
-from collections.abc import Iterator
+Each strip a of a person is redirected to the angles of another strip, b. The table has a row per pair and variant:
 
+| variant | image |
+|---|---|
+| redirected | strip a, with gaze and head codes rotated from its own labels to those of b, as in training |
+| not_turned | strip a, encoded and decoded without rotation: the error of doing nothing |
+| real | strip b itself: the estimator's own error |
+
+| column | meaning |
+|---|---|
+| own_* | gaze_pitch, gaze_yaw, head_pitch, head_yaw of strip a, radians |
+| wanted_* | the same for strip b |
+| seen_* | the same, estimated in the image |
+| l1, psnr, ssim, ms_ssim | similarity to strip b; nan for strip b itself |
+
+Shapes: N pairs of one person; images of H x W pixels.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torchmetrics.functional.image import multiscale_structural_similarity_index_measure as ms_ssim
+from torchmetrics.functional.image import structural_similarity_index_measure as ssim
 
 from faze.base.errors import UserError
+from faze.base.geometry import rotation_from_pitchyaw
 from faze.base.progress import Progress
 from faze.config.parameters import Redirect
 from faze.data.network_input import to_network
 from faze.data.pairs import open_people
 from faze.data.strips import StripStore
-from faze.evaluation.redirected_angles import ERRORS, FACTORS, REDIRECTED, by_variant
-from faze.model.dted import DTED
-from faze.redirection.estimator import TrainedEstimator
-from faze.redirection.evaluator import evaluate_person, redirect
-from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
+from faze.model.dted import DTED, Codes
+from faze.model.weights import load_model
+from faze.redirection.estimator import GazeHeadEstimator, estimate, load_estimator
+
+ANGLES = ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")
+COLUMNS = [f"{kind}_{angle}" for kind in ("own", "wanted", "seen") for angle in ANGLES]
+# The first three of the five published weights of MS-SSIM (Wang et al. 2003), since strips are low, scaled to sum to 1.
+BETAS = tuple(beta / (0.0448 + 0.2856 + 0.3001) for beta in (0.0448, 0.2856, 0.3001))
+# Minimum H -> standard deviation and side of the Gaussian window, px, which fits a quarter of H.
+WINDOWS = {44: (1.5, 11), 28: (0.8, 7), 20: (0.5, 5), 12: (0.3, 3)}
 
 
-def describe_errors(pairs: pd.DataFrame) -> Iterator[str]:
-    """Describe the errors of each data set, averaged over people, in one sentence."""
-    for dataset, rows in by_variant(pairs).groupby("dataset", sort=False):
-        means = rows.groupby("variant")[list(ERRORS)].mean()
-        factors = [
-            f"{factor} {means.loc[REDIRECTED, error]:.1f}° (not turned {means.loc['not_turned', error]:.1f}°, real "
-            f"strips {means.loc['real', error]:.1f}°)"
-            for factor, error in zip(FACTORS, ERRORS, strict=True)
-        ]
-        yield f"{dataset}: estimated error of redirected strips: {', '.join(factors)}"
+def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEstimator]:
+    """Load DT-ED and an estimator, which must be trained on strips of the same size, on a GPU if there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dted, network = load_model(checkpoint, device), load_estimator(estimator, device)
+    if network.size != (dted.model.image_height_px, dted.model.image_width_px):
+        size = "{} x {}".format(*network.size)
+        raise UserError(f"{estimator}: was trained on {size} px, unlike {checkpoint}: run the rule estimator again")
+    return dted, network
 
 
-def redirect_store(dted: DTED, estimator: TrainedEstimator, store: StripStore, settings: Redirect) -> pd.DataFrame:
-    """Redirect the chosen strips of every test person, or of everybody in a store without test people.
+def draw_targets(strips: int) -> NDArray[np.int64]:
+    """Draw another strip b for each of N >= 2 strips a; return their indices (N,). A draw depends only on that of a."""
+    draws = np.array([np.random.default_rng([0, index]).random() for index in range(strips)])
+    targets = np.floor(draws * (strips - 1)).astype(np.int64)
+    return targets + (targets >= np.arange(strips))
 
-    Returns:
-        A row per pair and variant.
 
-    Raises:
-        UserError: nobody has MIN_STRIPS strips, the network's output is not finite (for example because its training
-            diverged), or the estimator was trained on one of the people.
-    """
-    split, size = "test" if store.of_split("test") else None, (dted.model.image_height_px, dted.model.image_width_px)
-    people = open_people(store, size, split=split, min_entries=MIN_STRIPS)
-    estimator.check_unseen(store.path, people.persons)
+def redirect_store(dted: DTED, estimator: GazeHeadEstimator, store: StripStore, settings: Redirect) -> pd.DataFrame:
+    """Redirect and measure strips of every test person with two or more, or of everybody if there are none."""
+    people = open_people(store, estimator.size, split="test" if store.of_split("test") else None, min_entries=2)
     device, tables = dted.fc_enc.weight.device, []
     progress = Progress("redirect", len(people.persons), "people")
-    for number, (person, indices) in enumerate(zip(people.persons, people.person_indices(), strict=True)):
-        rows = indices[chosen(len(indices), settings.strips)]
+    for person, indices in zip(people.persons, people.person_indices(), strict=True):
+        # Evenly spaced, since adjacent strips were often recorded in succession.
+        chosen = np.linspace(0, len(indices) - 1, min(len(indices), settings.strips)).round()
+        rows = indices[chosen.astype(int)]
         image, labels = to_network(people.gather(rows).to(device)), people.labels[rows].to(device)
-        targets, labels = draw_targets(0, len(labels)), labels.cpu().numpy()
-        images = dict(redirect(dted, image, labels, targets))
-        if not all(made.isfinite().all() for made in images.values()):
-            raise UserError(
-                f"the network's images of person {person.name} are not finite: its training diverged; "
-                "train again with a lower train.base_lr"
-            )
-        images["real"] = image[targets]
-        tables.append(evaluate_person(estimator.network, images, labels, targets).assign(person=person.name))
-        progress(number + 1)
-    pairs_table = pd.concat(tables, ignore_index=True)
-    pairs_table.insert(0, "dataset", store.dataset)
-    return pairs_table
+        targets = draw_targets(len(rows))
+        images = redirect(dted, image, labels, targets)
+        tables.append(measure_person(estimator, images, labels, targets).assign(person=person.name))
+        progress(len(tables))
+    table = pd.concat(tables, ignore_index=True)
+    table.insert(0, "dataset", store.dataset)
+    return table
+
+
+@torch.inference_mode()
+def redirect(dted: DTED, image: Tensor, labels: Tensor, targets: NDArray[np.int64]) -> dict[str, Tensor]:
+    """Redirect a person's strips (N, 3, H, W) with labels (N, 4) to targets (N,); return the images of each variant."""
+    codes = dted.encode(image)
+    gaze, head = (rotation_from_pitchyaw(angles, torch) for angles in labels.split(2, dim=1))
+    turned = codes.turn(gaze, head).turn(gaze[targets].mT, head[targets].mT)
+    not_turned, redirected = dted.decode(Codes(*map(torch.cat, zip(codes, turned, strict=True)))).chunk(2)
+    return {"real": image[targets], "not_turned": not_turned, "redirected": redirected}
+
+
+def measure_person(
+    estimator: nn.Module, images: Mapping[str, Tensor], labels: Tensor, targets: NDArray[np.int64]
+) -> pd.DataFrame:
+    """Measure the images of each variant, (N, 3, H, W), of a person's strips with labels (N, 4) and targets (N,)."""
+    own, tables = labels.double().cpu().numpy(), []
+    for variant, image in images.items():
+        table = pd.DataFrame({"pair": np.arange(len(own)), "variant": variant})
+        table[COLUMNS] = np.column_stack([own, own[targets], estimate(estimator, image)])
+        if variant != "real":
+            for name, values in similarity(image, images["real"]).items():
+                table[name] = values.double().cpu().numpy()
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+@torch.inference_mode()
+def similarity(images: Tensor, real: Tensor) -> dict[str, Tensor]:
+    """Compare images with real ones, both (N, 3, H, W) with H >= 12; return (N,) values of each metric.
+
+    L1 is on the scale of the images, [-1, 1]; the others are on a scale from 0 to 1, and the images are clipped to it.
+    """
+    a, b = ((part.clamp(-1, 1) + 1) / 2 for part in (images, real))
+    squares = (a - b).square().mean((1, 2, 3))
+    sigma_px, side_px = next(window for height_px, window in WINDOWS.items() if a.shape[2] >= height_px)
+    options = {"sigma": sigma_px, "kernel_size": side_px, "data_range": 1.0, "reduction": "none"}
+    return {
+        "l1": (images - real).abs().mean((1, 2, 3)),
+        "psnr": -10 * squares.clamp(min=1e-10).log10(),
+        "ssim": ssim(a, b, **options).reshape(-1),
+        "ms_ssim": ms_ssim(a, b, betas=BETAS, normalize="relu", **options).reshape(-1),
+    }

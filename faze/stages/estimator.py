@@ -9,27 +9,24 @@ from pathlib import Path
 import torch
 
 from faze.base.files import whole_file
-from faze.base.progress import Progress
 from faze.config.stage_config import Resolved
 from faze.data.pairs import cache, open_people
 from faze.data.strips import read_store
-from faze.redirection.estimator import TrainedEstimator, measure_errors, save_estimator, train_estimator
+from faze.redirection.estimator import measure_errors, save_estimator, train_estimator
 
 
 def main(*, config: Resolved, data: Path, evaluated: list[Path] = (), threads: int, out: Path, errors: Path) -> None:
     """Train the estimator, measure its errors and write both."""
     torch.set_num_threads(threads)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     size = (config.model.image_height_px, config.model.image_width_px)
     people = cache(open_people(read_store(data, config.fold), size, split="train"))
-    progress = Progress("estimator", config.estimator.strips, "strips")
-    network = train_estimator(people, config.estimator, device, progress)
+    network = train_estimator(people, config.estimator, "cuda" if torch.cuda.is_available() else "cpu")
     measured = []
     # Not by the engine, whose changes would re-run this. Without `enabled`, cuDNN would be off.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for path in (data, *evaluated):
             measured += measure_errors(network, read_store(path, config.fold))
-    save_estimator(out, TrainedEstimator(network, [person.digest for person in people.persons]))
+    save_estimator(out, network)
     with whole_file(errors) as temporary:
         temporary.write_text(json.dumps({"errors": measured}), encoding="utf-8")
     for error in measured:

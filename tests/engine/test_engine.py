@@ -1,7 +1,5 @@
 """Switches that have an effect on a CPU, and the reasons given for those that do not."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from trajectory import CONFIG, TRAIN, tier
@@ -15,36 +13,23 @@ from faze.engine.step import Step
 from faze.engine.switches import Switch
 from faze.native import allocator_retention
 
-FAZE = Path(engine.__file__).parents[1]
 CPU = World(0, 1, torch.device("cpu"))
 
 
-class Line(torch.nn.Module):
-    """A module with one weight; its loss is the squared distance to the target."""
+class Plane(torch.nn.Module):
+    """A module with two weights: the squared distance of one to the target, and the other, whose gradient is 1."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.tensor(1.0))
+        self.weight, self.other = (torch.nn.Parameter(torch.tensor(1.0)) for _ in range(2))
 
     def forward(self, batch):
-        return {"near": (self.weight - batch["target"]).square().mean(), "small": self.weight.abs()}
+        return {"near": (self.weight - batch["target"]).square().mean(), "small": self.weight.abs(), "far": self.other}
 
 
-class Plane(Line):
-    """A module with a second weight, whose gradient is 3."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.other = torch.nn.Parameter(torch.tensor(1.0))
-
-    def forward(self, batch):
-        terms = super().forward(batch)
-        return terms | {"near": terms["near"] + 3.0 * self.other}
-
-
-def make(name: str, module: type[torch.nn.Module] = Line, *, clip_norm: float = 0.0, **switches) -> Step:
+def make(name: str, *, clip_norm: float = 0.0, **switches) -> Step:
     return engine.build(
-        lambda precision: module(),
+        lambda precision: Plane(),
         lambda module: {"all": [{"params": [parameter], "lr": 0.1} for parameter in module.parameters()]},
         engine=tier(name, **switches),
         train=TRAIN.model_copy(update={"momentum": 0.0, "weight_decay": 0.0, "clip_norm": clip_norm}),
@@ -59,8 +44,8 @@ def switch_of(name: str, **switches) -> Switch:
 
 def test_step_descends_the_weighted_sum():
     step = make("baseline")
-    losses = step({"target": torch.tensor([3.0])}, {"near": 2.0, "small": 0.5})
-    assert losses == {"near": 4.0, "small": 1.0, "loss": pytest.approx(2.0 * 4.0 + 0.5)}
+    losses = step({"target": torch.tensor([3.0])}, {"near": 2.0, "small": 0.5, "far": 0.0})
+    assert losses == {"near": 4.0, "small": 1.0, "far": 1.0, "loss": pytest.approx(2.0 * 4.0 + 0.5)}
     assert step.model.weight.item() == pytest.approx(1.0 - 0.1 * (2.0 * -4.0 + 0.5))
 
 
@@ -68,10 +53,10 @@ def test_step_descends_the_weighted_sum():
 @pytest.mark.parametrize("switches", [{}, {"precision": "fp16", "force": True}], ids=["fp32", "fp16"])
 def test_clipping_shortens_only_longer_gradients_whatever_the_loss_scale(clip_norm, length, switches):
     """The length is that of the gradient of all weights, which keeps its direction."""
-    step = make("baseline", Plane, clip_norm=clip_norm, **switches)
+    step = make("baseline", clip_norm=clip_norm, **switches)
     if switches:
         step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 1024.0})
-    step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.0})  # a gradient of -4 and 3
+    step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.0, "far": 3.0})  # a gradient of -4 and 3
     assert step.model.weight.item() == pytest.approx(1.0 + 0.1 * 0.8 * length, rel=1e-4)
     assert step.model.other.item() == pytest.approx(1.0 - 0.1 * 0.6 * length, rel=1e-4)
 
@@ -103,13 +88,14 @@ def play(**switches) -> tuple[Step, list[float]]:
         train=TRAIN.model_copy(update={"momentum": 0.0, "weight_decay": 0.0, "clip_norm": 0.0}),
         world=CPU,
     )
-    terms = step(GAME_BATCH, dict.fromkeys(("one/square", "two/square", "two/large"), 1.0))
+    terms = step(GAME_BATCH, GAME_WEIGHTS)
     assert terms["loss"] == pytest.approx(sum(float(terms[n]) for n in terms if n != "loss"))
     return step, [step.model.one.weight.item(), step.model.two.weight.item()]
 
 
 RATES = {"one": 0.25, "two": 0.125}
 GAME_BATCH = {"target": torch.tensor([[1.0], [1.0]]), "large": torch.tensor([[0.5], [0.5]])}
+GAME_WEIGHTS = dict.fromkeys(("one/square", "two/square", "two/large"), 1.0)
 LOW = {"precision": "fp16", "force": True}
 
 
@@ -124,10 +110,7 @@ def test_an_overflow_skips_the_updates_that_share_its_scale(scalers, skipped):
     """As num_losses of apex.amp: with a scale for each loss, only one optimiser skips the step."""
     step, _ = play(**LOW, loss_scalers=scalers)
     before = step.model.one.weight.item()
-    step(
-        GAME_BATCH | {"large": torch.full((2, 1), torch.inf)},
-        dict.fromkeys(("one/square", "two/square", "two/large"), 1.0),
-    )
+    step(GAME_BATCH | {"large": torch.full((2, 1), torch.inf)}, GAME_WEIGHTS)
     assert [scaler.skipped() for scaler in step.scalers] == skipped
     assert step.counts() == {"train/skipped_steps": 1.0}
     assert step.model.two.weight.item() == pytest.approx(1.4375, abs=1e-3)
@@ -161,15 +144,13 @@ def test_switch_that_cannot_act_here_gives_the_reason(switches, wanted, acted, r
 
 
 def test_cudnn_search_is_set_for_its_tier_alone(monkeypatch):
-    """A CPU can test no more of the tier autotune. Regression: the flag was never set, or still set for the next
-    tier."""
+    """Regression: the flag was never set, or still set for the next tier."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     make("baseline", cudnn_benchmark=True)
     assert torch.backends.cudnn.benchmark
     make("baseline")
     assert not torch.backends.cudnn.benchmark
-    autotune, above = tier("autotune"), tier("fused_sgd")
-    assert autotune == above.model_copy(update={"cudnn_benchmark": True}) != above
+    assert tier("autotune").cudnn_benchmark and not tier("fused_sgd").cudnn_benchmark
 
 
 def test_fused_sgd_skips_an_overflow_in_its_first_step(monkeypatch):
@@ -188,40 +169,33 @@ def test_fused_sgd_skips_an_overflow_in_its_first_step(monkeypatch):
     assert weight.tolist() == pytest.approx([1.0 - 0.1 * 1.9] * 3)
 
 
-@pytest.mark.parametrize(("wanted", "kept"), [("default", True), ("keep", False)])
-def test_allocator_is_settled_when_the_process_starts(wanted, kept, monkeypatch):
+@pytest.mark.parametrize(("acted", "reason"), [("keep", "retains memory"), ("default", "without glibc's settings")])
+def test_allocator_is_settled_when_the_process_starts(acted, reason, monkeypatch):
     settings = allocator_retention.with_allocator_retention("")
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
-    for keeps in (kept, not kept):
-        monkeypatch.setenv(allocator_retention.VARIABLE, settings if keeps else "")
+    monkeypatch.setenv(allocator_retention.VARIABLE, settings if acted == "keep" else "")
+    for wanted in ("keep", "default"):
         switch = switch_of("allocator", allocator=wanted)
-        assert switch.acted == ("keep" if keeps else "default") and switch.active == (keeps != kept)
-        assert switch.active or ("retains memory" if keeps else "without glibc's settings") in switch.reason
+        assert switch.acted == acted and (switch.active if wanted == acted else reason in switch.reason)
 
 
 def test_accumulated_parts_are_the_big_step():
     batch = {"target": torch.tensor([3.0, 5.0, -1.0, 2.0])}
     whole, parts = make("baseline"), make("baseline", accumulate=2)
     assert (whole.shares, parts.shares) == (1, 2)
-    once, twice = (step(batch, {"near": 2.0, "small": 0.5}) for step in (whole, parts))
+    once, twice = (step(batch, {"near": 2.0, "small": 0.5, "far": 1.0}) for step in (whole, parts))
     assert twice == {name: pytest.approx(float(term)) for name, term in once.items()}
     assert parts.model.weight.item() == pytest.approx(whole.model.weight.item())
-    with pytest.raises(ValueError, match=r"4 pairs .*accumulate = 3"):
-        make("baseline", accumulate=3)(batch, {"near": 1.0, "small": 0.5})
 
 
 def test_chunks_must_be_whole_in_every_process():
-    check_chunks(2048, 256, 8)
     check_chunks(4096, 256, 8)
-    with pytest.raises(ValueError, match=r"global_batch 3072 .* use a multiple of 2048,"):
+    with pytest.raises(ValueError, match=r"global_batch 3072 .*8 processes.*chunk_pairs 256.*a multiple of 2048,"):
         check_chunks(3072, 256, 8)
-    with pytest.raises(ValueError, match=r"global_batch 2048 .*16 processes.*chunk_pairs 256.*4096"):
-        check_chunks(2048, 256, 16)
 
 
 def test_cuda_that_is_missing_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pick_device("auto").type == "cpu"
     with pytest.raises(ValueError, match=r"engine\.device is cuda, but"):
         pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -235,5 +209,5 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     ddp = resolve_tier(CONFIG, "ddp")
     assert [count_processes(ddp.model_copy(update={"processes": number})) for number in (0, 1, 3)] == [3, 1, 3]
-    with pytest.raises(ValueError, match=r"engine\.processes 4: .* machine has 3;"):
+    with pytest.raises(ValueError, match=r"engine\.processes 4: .* has 3 GPUs;"):
         count_processes(ddp.model_copy(update={"processes": 4}))

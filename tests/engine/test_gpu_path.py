@@ -28,9 +28,7 @@ def tf32() -> tuple[bool, bool]:
 
 @pytest.fixture
 def with_tf32() -> Iterator[None]:
-    """Set the state that training a tier with TF32 leaves; cuDNN uses TF32 by default."""
     before = tf32()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     yield
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
@@ -38,7 +36,7 @@ def with_tf32() -> Iterator[None]:
 def test_validation_inside_a_training_is_in_fp32_and_leaves_the_tier_as_it_was(with_tf32, monkeypatch):
     chosen = setup(tier("amp", force=True, tf32=True))
     step, plain = build_step(chosen), build_step(setup(tier("baseline")))
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # as training with TF32 leaves them
     autocast, seen = bare_model(step).autocast, []
     encode = DTED.encode
 
@@ -131,9 +129,8 @@ def test_a_process_that_fails_does_not_wait_in_nccl(ended):
 
 def test_data_parallel_takes_all_devices_and_whole_chunks_for_each(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    wrap = build_wrapper(tier("baseline"), World(0, 1, CUDA))
-    assert wrap.replicas == 3 and wrap.switches[0].acted == "DataParallel over 3 devices"
-    assert wrap.wrap is torch.nn.DataParallel
-    check_chunks(2 * 3 * 256, 256, wrap.replicas)
+    wrap, replicas, switches = build_wrapper(tier("baseline"), World(0, 1, CUDA))
+    assert wrap is torch.nn.DataParallel and replicas == 3 and switches[0].acted == "DataParallel over 3 devices"
+    check_chunks(2 * 3 * 256, 256, replicas)
     with pytest.raises(ValueError, match="use a multiple of 768, or fewer GPUs"):
-        check_chunks(2 * 3 * 256 + 256, 256, wrap.replicas)
+        check_chunks(2 * 3 * 256 + 256, 256, replicas)

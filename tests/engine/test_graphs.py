@@ -101,11 +101,10 @@ def test_bookkeeping_around_a_graph(switches, monkeypatch):
     object.__setattr__(step, "launch", graphs.Graph(stream, warm_up=2, whole=whole))
     assert_same(train(step, feed, steps=8), wanted, rtol=0)
     assert [stand_in.replays for stand_in in stand_ins] == [6]
-    batch = next(feed(range(1)))
-    with pytest.raises(ValueError, match=r"engine\.graphs: got a batch of .*, but the graph was captured"):
-        step({name: value[:4] for name, value in batch.items()}, loss_weights(0, LOSS, 8))
-    with pytest.raises(ValueError, match=r"engine\.graphs: the loss terms have changed"):
-        step(batch, loss_weights(0, LOSS, 8) | {"another": 1.0})
+    batch, weights = next(feed(range(1))), loss_weights(0, LOSS, 8)
+    for wrong in ({name: value[:4] for name, value in batch.items()}, weights), (batch, weights | {"another": 1.0}):
+        with pytest.raises(ValueError, match=r"engine\.graphs: the shapes or loss terms"):
+            step(*wrong)
 
 
 def test_data_parallel_replicas_are_not_captured():
@@ -171,10 +170,7 @@ def test_graph_is_eager_in_float64(switches):
 
 @needs_cuda
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "switches",
-    [{"pin": True}, {"resident": True}],
-)
+@pytest.mark.parametrize("switches", [{"pin": True}, {"resident": True}])
 def test_batches_on_a_gpu_are_those_streamed_from_pageable_memory(switches):
     _, wanted = built(on_gpu(pin=False), gpu())
     _, found = built(on_gpu(**switches), gpu())

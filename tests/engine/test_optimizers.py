@@ -1,11 +1,8 @@
 """Optimisers besides SGD compared with their published formulas, and their state in a checkpoint."""
 
-from typing import get_args, get_type_hints
-
 import pytest
 import torch
 
-from faze.config.parameters import Engine
 from faze.engine.optim import build_optimizer
 
 LR, DECAY = 0.1, 0.01
@@ -67,12 +64,6 @@ def test_nvlamb_divides_each_gradient_by_its_length(name, same):
     assert torch.allclose(*ends, rtol=1e-9) == same
 
 
-def test_novograd_divides_by_the_length_of_the_gradient():
-    """Ginsburg et al. 2019: the first step is lr x (g / |g| + decay w)."""
-    pytest.importorskip("pytorch_optimizer")
-    torch.testing.assert_close(moved("novograd"), -LR * (GRADIENT / 10 + DECAY * WEIGHT), rtol=1e-5, atol=1e-7)
-
-
 @pytest.mark.parametrize("name", ["adamw", "fused_adamw", "lamb", "nvlamb", "lars", "novograd"])
 def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
     if "adamw" not in name:
@@ -99,18 +90,8 @@ def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
     assert torch.equal(second, whole)
 
 
-def test_no_name_is_trained_with_another_optimiser_in_silence():
-    """Regression: a name without an implementation selected SGD."""
-    for name in get_args(get_type_hints(Engine)["optimizer"]):
-        optimizer, switch = make(name, torch.nn.Parameter(WEIGHT.clone()))
-        sgd = isinstance(optimizer, torch.optim.SGD)
-        assert switch.wanted == name and sgd == ("sgd" in name or not switch.active)
-    with pytest.raises(NotImplementedError, match="muon"):
-        make("muon", torch.nn.Parameter(WEIGHT.clone()))
-
-
 def test_without_its_package_it_is_sgd_and_says_so(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("faze.engine.optim.find_spec", lambda name: None)
     optimizer, switch = make("novograd", torch.nn.Parameter(WEIGHT.clone()))
     [group] = optimizer.param_groups
     assert isinstance(optimizer, torch.optim.SGD) and group["nesterov"]
