@@ -271,7 +271,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),
-    "prove_workload": ("workload", "engines"),
+    "prove": (*TRAINING, "workload", "engines"),
     "train_workload": ("workload", "engine", "train"),
     "report_workload": ("workload", "run", "evaluate"),
 }

@@ -29,6 +29,7 @@ ROOT = f"results/{settings.name}"
 TIERS, SEEDS = trained_tiers(settings), settings.run.seeds
 config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.range_deg}  # for captions
 DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
+PROOFS = f"{ROOT}/benchmark/proofs.json"  # ancient for trainings: those of other tiers need no repetition if one is added
 # With leave-one-person-out, each run has folders of its folds, whose results the rule `join` combines.
 FOLDS = [f"/fold{number}" for number in range(training_set(settings).folds or 0)]
 RUN, FOLD = f"{ROOT}/{{tier}}/seed{{seed}}", f"{ROOT}/{{tier}}/seed{{seed}}{{fold}}"

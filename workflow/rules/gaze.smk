@@ -15,7 +15,7 @@ OF_TIER = [
 use rule stage as train with:
     input:
         data=TRAINED_ON,
-        after=local(str(network_path(settings.train.start))) if settings.train.start else [],
+        after=[ancient(PROOFS), *([local(str(network_path(settings.train.start)))] if settings.train.start else [])],
     output:
         out=f"{FOLD}/checkpoint.pt",
         run_log=f"{FOLD}/run.jsonl",
@@ -120,6 +120,7 @@ use rule stage as evaluate with:
             every_run(f"{RUN}/run.jsonl"),
             rules.estimator.output.errors,
             f"{ROOT}/benchmark/benchmark.json",
+            PROOFS,
         ],
     output:
         out=directory(f"{ROOT}/evaluation"),
