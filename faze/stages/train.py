@@ -1,7 +1,7 @@
 """Rule `train`: train one tier with one seed -> checkpoint and run log.
 
-DT-ED is trained on normalised strips; a class of the user's makes its own batches. With `parallel: ddp`, torchrun starts
-one process per device. A killed training continues from its last checkpoint.
+DT-ED is trained on normalised strips; a class of the user's makes its own batches. With `parallel: ddp`, torchrun
+starts one process per device. A killed training continues from its last checkpoint.
 """
 
 import sys

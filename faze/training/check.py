@@ -3,6 +3,7 @@
 Each error is one sentence that names the class and the remedy.
 """
 
+import hashlib
 import importlib
 import inspect
 import sys
@@ -38,6 +39,8 @@ def load_class(name: str) -> Workload:
     if kind.__abstractmethods__:
         raise UserError(f"workload {name} lacks the methods {', '.join(sorted(kind.__abstractmethods__))}")
     workload = kind()
+    own = code_hash.sources(module, Path.cwd()) or code_hash.sources(module)
+    workload.code = hashlib.sha256("\n".join(own).encode()).hexdigest()[:12]
     wanted = ATTRIBUTES | ({"lr": float} if kind.parameter_groups is Workload.parameter_groups else {})
     for attribute, of in wanted.items():
         if type(getattr(workload, attribute, None)) is not of:

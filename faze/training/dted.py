@@ -44,7 +44,11 @@ class DTEDTraining(Workload):
 
     def __init__(self, config: Resolved, data: Path | None, processes: int = 1) -> None:
         self.config, self.train = config, config.train
-        self.batch_size, self.chunk, self.workers = self.train.global_batch, config.loss.chunk_pairs, config.data.workers
+        self.batch_size, self.chunk, self.workers = (
+            self.train.global_batch,
+            config.loss.chunk_pairs,
+            config.data.workers,
+        )
         self.momentum, self.weight_decay = self.train.momentum, self.train.weight_decay
         self.clip_norm, self.steps = self.train.clip_norm, -(-self.train.pairs // self.batch_size)
         self.start = network_path(self.train.start) if self.train.start else None
@@ -62,24 +66,17 @@ class DTEDTraining(Workload):
                 self.notes = (f"left out because of too few entries (data.min_entries): {', '.join(left_out)}",)
         if self.start:
             self.identity += hashlib.sha256(self.start.read_bytes()).hexdigest()
-        self.augmentation = Augmentation(config.augment, config.preprocess, config.model, len(self.people.persons))
+        self.augmentation = Augmentation(config.augment, len(self.people.persons))
         self._indices: PairIndices | None = None
         self._on_device = False
 
     @property
-    def samples(self) -> int:
-        """The number of pairs, of which the last step may take more."""
-        return self.train.pairs
-
-    @property
     def every(self) -> tuple[int, int, int]:
-        """Pairs from one log line, validation and checkpoint to the next."""
         return self.train.log_every_pairs, self.train.validate_every_pairs, self.train.checkpoint_every_pairs
 
     # --- network ---
 
     def build(self) -> nn.Module:
-        """Return DT-ED inside its objective, from random or given weights."""
         config, dted = self.config, DTED(self.config.model)
         dted.camera = config.preprocess.camera()
         if self.start:
@@ -90,45 +87,38 @@ class DTEDTraining(Workload):
         return objective
 
     def losses(self, model: nn.Module, batch: Batch) -> dict[str, dict[str, Tensor]]:
-        """Return the terms of the objective."""
         return {"network": model(batch)}
 
     def network(self, model: nn.Module) -> nn.Module:
-        """Return DT-ED."""
         return model.dted
 
     def about(self, model: nn.Module) -> dict[str, object]:
-        """Return the network's sizes and the virtual camera of its strips."""
         return description(model.dted)
 
     # --- batches ---
 
     def batch(self, number: int, seed: int) -> Batch:
-        """Return the indices of the pairs, and the draws of their augmentation."""
         if self._indices is None or self._indices.seed != seed:
             self._indices = PairIndices(self.people.counts, seed, self.batch_size)
         return self._indices[number] | self.augmentation.draw(number, seed, self.batch_size)
 
     def read(self, batch: Batch) -> Batch:
-        """Read the strips, unless they are on the device."""
         return batch if self._on_device else self.people.gather_pairs(batch)
 
     def prepare(self, batch: Batch) -> Batch:
-        """Augment and equalise the strips."""
         batch = self.augmentation(self.people.gather_pairs(batch) if self._on_device else batch)
         return batch | {name: to_network(batch[name]) for name in ("image_a", "image_b")}
 
     def keep_resident(self, wanted: bool, device: torch.device) -> Switch:
-        """Keep the strips on the device; drawing indices is faster than receiving them from loader processes."""
         switch = resident_switch(wanted, size=self.people.nbytes, cached=self.people.cached, device=device)
         if wanted and switch.active:
-            self.people, self._on_device, self.workers = cache(self.people, device), True, 0
+            self.people, self._on_device = cache(self.people, device), True
+            self.workers = 0  # drawing indices is faster than receiving them from another process
         return switch
 
     # --- schedules ---
 
     def parameter_groups(self, model: nn.Module) -> dict[str, list[dict]]:
-        """Return a group for each part that is trained."""
         trained = [(part_of(name), p) for name, p in model.dted.named_parameters() if p.requires_grad]
         groups = []
         for part, rate in part_rates(0, self.train).items():
@@ -139,23 +129,19 @@ class DTEDTraining(Workload):
         return {"network": groups}
 
     def rates(self, seen: int, first: Sequence[float]) -> list[float]:
-        """Return the learning rate of each part after so many pairs; all decay alike."""
         rates, factor = part_rates(seen, self.train), decay(seen, self.train.pairs, self.train.decay_share)
         return [rates[part] * factor for part in self._parts]
 
     def weights(self, seen: int) -> dict[str, float]:
-        """Return the weight of each term after so many pairs."""
         return loss_weights(seen, self.config.loss, self.batch_size)
 
     # --- validation ---
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        """Evaluate the network on val people.
+        """Return `val/gaze_deg`, the mean over val people of their mean gaze errors, and `val/l1`.
 
-        Returns:
-            `val/gaze_deg`, the mean over people of their mean gaze errors. Also `val/l1`, the mean over people with two
-            or more strips of the absolute difference between their first strips, redirected to the gaze and head pose of
-            the next strip, and that strip.
+        This is the mean over people with two or more strips of the absolute difference between their first strips,
+        redirected to the gaze and head pose of the next strip, and that strip.
         """
         dted, people, errors_deg, differences = model.dted, self.validation, [], []
         device = next(dted.parameters()).device

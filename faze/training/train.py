@@ -1,13 +1,10 @@
 """The training of any workload: build, feed, step, log, validate, checkpoint.
 
-A killed run continues from its last checkpoint and ends with the same weights: `NAME.work`, beside the output, keeps the
-checkpoint and the log until both outputs are complete. With three or more ddp processes, weights are then equal up to
-rounding, because the first step after a start sums gradients in different buckets from later ones.
+A killed run continues from its last checkpoint, in `NAME.work` beside the output, and ends with the same weights. With
+three or more ddp processes they are equal up to rounding: the first step after a start sums gradients in other buckets.
 """
 
 import contextlib
-import copy
-import hashlib
 import math
 import shutil
 import sys
@@ -35,20 +32,17 @@ from faze.engine.step import Step
 from faze.engine.switches import Switch
 from faze.engine.transfer import Feed
 from faze.model.torch_file import read_mapping, write_mapping
+from faze.model.weights import FORMAT
 from faze.training.check import load_class
+from faze.training.dted import DTEDTraining
 from faze.training.workload import Batch, Workload
 
-FORMAT = 1  # of checkpoints
 MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, in which the loss scale falls a millionfold
 
 
 def load_workload(config: Resolved, data: Path | None = None, processes: int = 1) -> Workload:
     """Return DT-ED's training on a store of strips, or create the user's class; `processes` share the memory."""
-    if config.workload != DTED:
-        return load_class(config.workload)
-    from faze.training.dted import DTEDTraining
-
-    return DTEDTraining(config, data, processes)
+    return DTEDTraining(config, data, processes) if config.workload == DTED else load_class(config.workload)
 
 
 class Losses(nn.Module):
@@ -76,7 +70,7 @@ class Losses(nn.Module):
 
 @dataclass(frozen=True)
 class Batches(Dataset):
-    """Item `number` is a process's slice of that step's batch, on the host, in torch's default number format."""
+    """Item `number` is a process's slice of that step's batch, on the host."""
 
     workload: Workload
     seed: int
@@ -84,14 +78,10 @@ class Batches(Dataset):
     size: int = 1
 
     def __getitem__(self, number: int) -> Batch:
-        count, wanted = self.workload.batch_size // self.size, torch.get_default_dtype()
-        rows = slice(self.rank * count, (self.rank + 1) * count)
-        torch.set_default_dtype(torch.float32)  # float64 has the same numbers
-        try:
-            drawn = {name: value[rows] for name, value in self.workload.batch(number, self.seed).items()}
-        finally:
-            torch.set_default_dtype(wanted)
-        batch = {name: value.to(wanted) if value.is_floating_point() else value for name, value in drawn.items()}
+        count, wanted, batch = self.workload.batch_size // self.size, torch.get_default_dtype(), {}
+        for name, value in self.workload.batch(number, self.seed).items():
+            rows = value[self.rank * count : (self.rank + 1) * count]
+            batch[name] = rows.to(wanted) if rows.is_floating_point() else rows
         return self.workload.read(batch)
 
 
@@ -106,7 +96,6 @@ class Training:
     switches: tuple[Switch, ...]
     objective: Losses
     first_rates: list[float]  # of each parameter group
-    terms: list[str]  # names of the loss terms
 
     @property
     def model(self) -> nn.Module:
@@ -116,7 +105,7 @@ class Training:
     def take(self, batch: Batch, seen: int, **options: object) -> dict[str, Tensor]:
         """Train on a batch, with the rates and loss weights after so many samples; return the loss and its terms."""
         self.step.set_learning_rates(self.workload.rates(seen, self.first_rates))
-        return self.step(batch, self.workload.weights(seen) or dict.fromkeys(self.terms, 1.0), **options)
+        return self.step(batch, self.workload.weights(seen), **options)
 
     def validate(self) -> dict[str, float]:
         """Evaluate the model in fp32, in the first process."""
@@ -133,11 +122,7 @@ class Training:
 
 
 def build(workload: Workload, switches: Engine, world: World, seed: int) -> Training:
-    """Build the training of a tier; the same seed gives the same first weights and batches in every tier.
-
-    Raises:
-        UserError: the batch cannot be divided evenly.
-    """
+    """Build the training of a tier; the same seed gives the same first weights and batches in every tier."""
     objectives: list[Losses] = []
     rates: list[float] = []
 
@@ -161,22 +146,14 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
     shares = world.size * step.shares
     if workload.batch_size % (shares * workload.chunk):
         raise UserError(
-            f"train.global_batch (batch_size of a class) {workload.batch_size} is not a multiple of {shares} processes, "
-            f"replicas or accumulated parts x loss.chunk_pairs {workload.chunk}: use a multiple of "
-            f"{shares * workload.chunk}, or fewer GPUs (CUDA_VISIBLE_DEVICES)"
+            f"train.global_batch (of a class: batch_size) {workload.batch_size} is not a multiple of {shares} "
+            f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose one, or fewer GPUs"
         )
-    terms = list(workload.weights(0)) or name_terms(workload, objective, to_device)
     cuda = world.device.type == "cuda"
     pin = Switch.of("pin", switches.pin, "" if cuda else "batches are not copied on a CPU")
     source = Batches(workload, seed, world.rank, world.size)
     feed = Feed(source, to_device, workload.workers, switches.pin and cuda)
-    return Training(workload, world, step, feed, (*step.switches, pin, resident), objective, rates, terms)
-
-
-def name_terms(workload: Workload, objective: Losses, to_device: Callable[[Batch], Batch]) -> list[str]:
-    """Return the names of the loss terms, from the first batch; the state of the model does not change."""
-    with torch.no_grad(), torch.random.fork_rng(), exact(objective):
-        return list(Losses(workload, copy.deepcopy(objective.model), contextlib.nullcontext)(to_device(Batches(workload, 0)[0])))
+    return Training(workload, world, step, feed, (*step.switches, pin, resident), objective, rates)
 
 
 def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int], None]) -> None:
@@ -188,7 +165,7 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
     batch, steps = workload.batch_size, workload.steps
     progress = Progress("train", workload.samples, "samples", done=first * batch)
     sums: dict[str, Tensor] = {}
-    taken, seconds, began = 0, 0.0, time.perf_counter()
+    taken, began = 0, time.perf_counter()
     lost: Tensor | float = 0.0  # consecutive steps, up to the last one, without a finite loss
     for number, ready in enumerate(training.feed(range(first, steps)), start=first + 1):
         before, seen = (number - 1) * batch, number * batch
@@ -199,7 +176,7 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
         due = [number == steps or seen // period > before // period for period in workload.every]
         if any(due):
             means = world.sum(torch.stack(list(sums.values()))) / (world.size * taken)
-            seconds += time.perf_counter() - began  # with the wait for the device, which is training time too
+            seconds = time.perf_counter() - began  # with the wait for the device, which is training time too
             values = {f"train/{name}": float(mean) for name, mean in zip(sums, means, strict=True)}
             values[f"train/{workload.unit}_per_s"] = workload.images * batch * taken / seconds
             rates = workload.rates(before, training.first_rates)
@@ -214,37 +191,29 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
                 log.metrics(seen, values)
             if log and due[2]:
                 save(number)
-            sums, taken, seconds, began = {}, 0, 0.0, time.perf_counter()
+            sums, taken, began = {}, 0, time.perf_counter()
         if log:
             progress(seen)
 
 
 def train(config: Resolved, data: Path | None, world: World, out: Path, run_log: Path) -> None:
-    """Train one tier with one seed, and write the checkpoint and the run log.
-
-    Args:
-        config: the stage's parameters.
-        data: store of normalised strips; None for a class of the user's.
-        world: this process's position among those that train together.
-        out: checkpoint to write.
-        run_log: run log to write.
-    """
+    """Train one tier with one seed, on a store of strips or a class's own batches; write checkpoint and run log."""
     workload = load_workload(config, data, world.processes_here)
     training = build(workload, config.engine, world, config.seed)
     network = workload.network(training.model)
     if config.control == "rounding":
         perturb_weight(next(network.parameters()))
-    code = hash_code(config.workload)
+    code = code_hash.fingerprint("faze.stages.train") + workload.code
     identity = "-".join([config.hash, code, workload.identity])
     work = out.with_suffix(".work")
     checkpoint, log_path = work / "checkpoint.pt", work / "run.jsonl"
     at = resume(checkpoint, identity, network, training.step)
 
     def save(number: int) -> None:
-        state = {"format": FORMAT, "model": network.state_dict(), **workload.about(training.model)}
-        state |= {**training.step.state_dict(), "rng": torch.get_rng_state(), "identity": identity}
+        weights = {"format": FORMAT, "model": network.state_dict(), **workload.about(training.model)}
+        state = {**training.step.state_dict(), "rng": torch.get_rng_state(), "identity": identity}
         position = {"step": number, "pairs": number * workload.batch_size, "log_bytes": log.size}
-        write_mapping(checkpoint, state | position)
+        write_mapping(checkpoint, weights | state | position)
 
     with RunLog(log_path, at["log_bytes"]) if world.rank == 0 else contextlib.nullcontext() as log:
         if log:
@@ -259,26 +228,14 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
         for source, target in ((log_path, run_log), (checkpoint, out)):  # so that with a checkpoint there is a log
             with whole_file(target) as temporary:
                 shutil.copyfile(source, temporary)
+        checkpoint.unlink()  # first, since it refers to the log
         shutil.rmtree(work)
 
 
-def hash_code(workload: str) -> str:
-    """Hash the code of the training, and of the user's class with what it imports."""
-    fingerprint = code_hash.fingerprint("faze.stages.train")
-    if workload == DTED:
-        return fingerprint
-    module = workload.partition(":")[0]
-    own = code_hash.sources(module, Path.cwd()) or code_hash.sources(module)
-    return hashlib.sha256("\n".join([fingerprint, *own]).encode()).hexdigest()[:12]
-
-
 def resume(checkpoint: Path, identity: str, network: nn.Module, step: Step) -> dict[str, int]:
-    """Restore the checkpoint of a killed run of the same training, if there is one; return the position."""
-    if not checkpoint.exists():
-        return {"step": 0, "pairs": 0, "log_bytes": 0}
-    state = read_mapping(checkpoint, next(network.parameters()).device)
-    if state["identity"] != identity:
-        print(f"{checkpoint}: belongs to another configuration, code or data; it is not used", file=sys.stderr)
+    """Restore the checkpoint of a killed run of the same training, if there is one; return its position."""
+    state = read_mapping(checkpoint, next(network.parameters()).device) if checkpoint.exists() else None
+    if state is None or state["identity"] != identity:
         return {"step": 0, "pairs": 0, "log_bytes": 0}
     network.load_state_dict(state["model"])
     step.load_state_dict(state)

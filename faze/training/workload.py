@@ -73,6 +73,7 @@ class Workload(ABC):
     unit, images = "samples", 1  # in which the log counts throughput, and how many of them a sample has
     workers = 0  # loader processes
     pixel_source: str | None = None  # of stored strips (`faze.data.strips`)
+    code = ""  # hash of a user's class and what it imports
     identity = ""  # of stored samples and given weights: a checkpoint with another one is not resumed
     notes: tuple[str, ...] = ()  # for the run log
 
