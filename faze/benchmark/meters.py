@@ -10,13 +10,8 @@ import torch
 
 NVML_LEAST_S = 2.0  # NVML updates its counter some tens of times a second: shorter blocks are wrong by several percent
 # Bits of nvmlDeviceGetCurrentClocksEventReasons that mean that the board is slower than it could be.
-THROTTLING = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "temperature (driver)",
-    0x40: "temperature (hardware)",
-    0x80: "power brake",
-}
+THROTTLING = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "temperature (driver)"}
+THROTTLING |= {0x40: "temperature (hardware)", 0x80: "power brake"}
 
 
 class MemoryPeak:
@@ -64,10 +59,10 @@ def status_bytes(field: str) -> int:
 
 
 def busy_seconds() -> tuple[float, float]:
-    """Return the seconds that all cores have been busy, stolen ones included, and those of this process."""
-    user, nice, system, _, _, irq, softirq, steal, *_ = Path("/proc/stat").read_text(encoding="ascii").split()[1:11]
-    ticks = sum(map(int, (user, nice, system, irq, softirq, steal)))
-    return ticks / os.sysconf("SC_CLK_TCK"), sum(os.times()[:2])
+    """Return how long all cores of the machine have been busy, with stolen time, and how long for this process."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
+    idle = ticks[3] + ticks[4]  # with waiting for disks
+    return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK"), sum(os.times()[:2])
 
 
 class Energy:
@@ -75,13 +70,13 @@ class Energy:
 
     def __init__(self, device: torch.device, replicas: int) -> None:
         self._boards, self.least_s = [], 0.0
-        if device.type != "cuda":
+        if device.type == "cpu":
             return
-        gpus = range(replicas) if replicas > 1 else [device.index]
         try:
             import pynvml
 
             pynvml.nvmlInit()  # it ignores CUDA_VISIBLE_DEVICES, so boards are found by UUID
+            gpus = range(replicas) if replicas > 1 else [device.index]
             names = [f"GPU-{torch.cuda.get_device_properties(gpu).uuid}" for gpu in gpus]
             self._nvml, self._boards = pynvml, [pynvml.nvmlDeviceGetHandleByUUID(name) for name in names]
             self.joules()

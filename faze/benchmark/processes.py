@@ -1,4 +1,4 @@
-"""Fresh processes of a tier, one for each rank, that answer requests: lines of JSON through their standard input."""
+"""Fresh processes of a tier, one for each rank, that answer requests: lines of JSON on their standard input."""
 
 import hashlib
 import json
@@ -23,43 +23,37 @@ PIPE = "FAZE_ANSWERS"  # file descriptor to which a process writes its answers; 
 
 
 class TierProcesses:
-    """The processes of a tier, addressed as one. Leaving the context ends them."""
+    """The processes of a tier, addressed as one; leaving the context ends them."""
 
-    def __init__(self, tier: str, engine: Engine, command: Sequence[object]) -> None:
-        """Start them: `faze COMMAND --tier TIER`."""
+    def __init__(self, tier: str, engine: Engine, command: Sequence[str]) -> None:
+        """Start `faze COMMAND --tier TIER`."""
         self.tier, self._processes, self._answers = tier, [], []
         common = {LAUNCHER: str(os.getpid())}
         if engine.allocator == "keep":  # which glibc reads when a process starts
-            common |= {VARIABLE: with_allocator_retention(os.environ.get(VARIABLE, ""))}
-        words = [sys.executable, "-m", "faze", *map(str, command), "--tier", tier]
+            common[VARIABLE] = with_allocator_retention(os.environ.get(VARIABLE, ""))
         for rank in rank_environments(engine):
             ours, theirs = os.pipe()
-            environment = {**os.environ, **common, **rank, PIPE: str(theirs)}
-            self._processes.append(subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, pass_fds=[theirs]))
+            variables = os.environ | common | rank | {PIPE: str(theirs)}
+            words = [sys.executable, "-m", "faze", *command, "--tier", tier]
+            self._processes.append(subprocess.Popen(words, stdin=subprocess.PIPE, env=variables, pass_fds=[theirs]))
             os.close(theirs)
             self._answers.append(os.fdopen(ours))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        for process, answers in zip(self._processes, self._answers, strict=True):
-            if kind:
-                process.kill()
-            process.stdin.close()
-            answers.close()
+    def __exit__(self, error: object, *_: object) -> None:
         for process in self._processes:
+            process.stdin.close()
+            if error:
+                process.kill()
             process.wait()
 
     def ask(self, request: str, *arguments: object) -> list[Any]:
         """Send all processes the same request; return their answers in the order of their ranks."""
-        line = json.dumps([request, *arguments]).encode() + b"\n"
         for process in self._processes:
-            try:
-                process.stdin.write(line)
-                process.stdin.flush()
-            except BrokenPipeError:  # it has ended, which `receive` reports
-                break
+            process.stdin.write(json.dumps([request, *arguments]).encode() + b"\n")
+            process.stdin.flush()
         return self.receive()
 
     def receive(self) -> list[Any]:
@@ -78,12 +72,12 @@ class TierProcesses:
 
 
 def answer(value: object) -> None:
-    """Send a value to the process that started this one, which ends with it."""
+    """Send a value to the process that started this one."""
     os.write(int(os.environ[PIPE]), json.dumps(value).encode() + b"\n")
 
 
 def answer_requests(answers: Mapping[str, Callable[..., object]]) -> None:
-    """Answer requests until the other process ends or closes the pipe."""
+    """Answer requests until the other process has ended or needs no more."""
     for line in sys.stdin:
         request, *arguments = json.loads(line)
         answer(answers[request](*arguments))

@@ -46,12 +46,12 @@ def prove_tiers(config: Resolved, command: Sequence[str], folder: Path) -> dict[
     Args:
         config: configuration of the stage prove.
         command: of a process that calls `take_part`.
-        folder: for the result of each tier; a tier that has one is not proved again.
+        folder: for the proof of each tier, which is not repeated if it exists.
 
     Returns:
         Tier -> `number`, a row of `formats` for each number format and, if it is another experiment, `failed`.
     """
-    first, found = next(iter(config.engines)), {}
+    found: dict[str, dict[str, Any]] = {}
     folder.mkdir(parents=True, exist_ok=True)
     for tier, engine in config.engines.items():
         path = folder / f"{tier}.json"
@@ -61,17 +61,13 @@ def prove_tiers(config: Resolved, command: Sequence[str], folder: Path) -> dict[
                     proof = processes.receive()[0]
             except UserError as error:
                 proof = {"number": None, "failed": str(error), "formats": []}
-            if tier == first and "failed" in proof:
+            if not found and "failed" in proof:
                 raise UserError(proof["failed"])
             with whole_file(path) as temporary:
                 temporary.write_text(json.dumps(proof), encoding="utf-8")
-        found[tier] = proof = json.loads(path.read_text(encoding="utf-8"))
-        if tier != first:
-            rows = [f"{row['number']:.2g} after {row['steps']} steps in {row['format']}" for row in proof["formats"]]
-            print(f"{tier}: {'another' if 'failed' in proof else 'the same'} experiment: {'; '.join(rows)}", flush=True)
+        found[tier] = json.loads(path.read_text(encoding="utf-8"))
     shutil.rmtree(folder)
-    del found[first]
-    return found
+    return dict(list(found.items())[1:])
 
 
 # --- in the processes of a tier ---------------------------------------------------------------------------------------

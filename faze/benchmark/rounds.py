@@ -31,12 +31,12 @@ def measure_rounds(config: Resolved, start: Start, kept: Path, identity: str, on
     Args:
         config: configuration of the benchmark.
         start: starts the processes of a tier.
-        kept: file of measured tiers, to which new ones are added.
-        identity: of what the results depend on; those with another identity are ignored.
+        kept: file of results; those with another identity are ignored.
+        identity: of what the results depend on.
         one_at_a_time: measure one tier after the other instead of in turn, so that each has the device's whole memory.
 
     Raises:
-        UserError: after all others have been measured, if a tier cannot run.
+        UserError: a tier cannot run; tiers measured after it are measured first.
     """
     random, tiers, failed = np.random.default_rng(0), list(config.engines), {}
     for number in range(config.benchmark.rounds):
@@ -59,7 +59,7 @@ def measure_rounds(config: Resolved, start: Start, kept: Path, identity: str, on
 
 
 def read_rounds(kept: Path, identity: str) -> list[Round]:
-    """Return the rounds that an interrupted benchmark has measured."""
+    """Return the rounds measured so far, of which the last may lack tiers."""
     rounds: list[Round] = []
     for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
         with contextlib.suppress(json.JSONDecodeError):  # cut off
@@ -83,43 +83,38 @@ def measure_group(names: Sequence[str], start: Start, benchmark: Benchmark) -> R
             for tier in tiers if number % 2 == 0 else reversed(tiers):
                 blocks[tier.tier].append(tier.ask("block", found[tier.tier]["block_steps"]))
         for tier in tiers:
-            found[tier.tier] |= _summarize(blocks[tier.tier], found[tier.tier]["block_steps"])
-            memory = tier.ask("memory")
-            found[tier.tier] |= {name: sum(each[name] for each in memory) for name in memory[0]}
-            found[tier.tier]["phases_ms"] = tier.ask("phases", found[tier.tier]["block_steps"])[0]
+            row, memory = found[tier.tier], tier.ask("memory")
+            row |= summarize(blocks[tier.tier], row["block_steps"])
+            row |= {name: sum(each[name] for each in memory) for name in memory[0]}
+            row["phases_ms"] = tier.ask("phases", row["block_steps"])[0]
     return found
 
 
 def warm_up(tier: TierProcesses, about: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
     """Run blocks until the last three take about the same time, but no more than warmup_blocks; choose their length."""
     first, steps = about["settling_steps"] + benchmark.warmup_steps, benchmark.block_steps
-    seconds, steady = [_seconds(tier.ask("block", first))], False
+    seconds, steady = [duration(tier.ask("block", first))], False
     while not steady and len(seconds) <= benchmark.warmup_blocks:
-        seconds.append(_seconds(tier.ask("block", steps)))
+        seconds.append(duration(tier.ask("block", steps)))
         last = seconds[1:][-3:]
         steady = len(last) == 3 and max(last) <= min(last) * (1 + STEADY_SHARE)
-    return {
-        "warmup_s": sum(seconds),
-        "warmup_steps": first + (len(seconds) - 1) * steps,
-        "warmup_steady": steady,
-        "block_steps": max(steps, math.ceil(steps * about["least_s"] / seconds[-1])),
-    }
+    found = {"warmup_s": sum(seconds), "warmup_steps": first + (len(seconds) - 1) * steps, "warmup_steady": steady}
+    return found | {"block_steps": max(steps, math.ceil(steps * about["least_s"] / seconds[-1]))}
 
 
-def _summarize(blocks: Sequence[Sequence[dict]], steps: int) -> dict[str, Any]:
+def summarize(blocks: Sequence[Sequence[dict]], steps: int) -> dict[str, Any]:
     """Combine the answers of a tier's processes to each block."""
     answers = [each for block in blocks for each in block]
     joules = sum(each["joules"] for each in answers) / len(blocks) / steps
-    # All processes see the same cores.
-    others = sum(block[0]["busy_s"] - sum(each["own_s"] for each in block) for block in blocks)
+    others_s = sum(block[0]["machine_s"] for block in blocks) - sum(each["own_s"] for each in answers)
     return {
-        "blocks_ms": [1e3 * _seconds(block) / steps for block in blocks],
+        "blocks_ms": [1e3 * duration(block) / steps for block in blocks],
         "joules_per_step": None if math.isnan(joules) else joules,
         "throttled": sorted({why for each in answers for why in each["throttled"]}),
-        "other_cores": max(others, 0.0) / sum(map(_seconds, blocks)),
+        "other_cores": others_s / sum(map(duration, blocks)),
     }
 
 
-def _seconds(answers: Sequence[dict]) -> float:
-    """Return the duration of a block: that of the slowest process."""
+def duration(answers: Sequence[dict]) -> float:
+    """Return the seconds of a block: those of the slowest process."""
     return max(each["seconds"] for each in answers)

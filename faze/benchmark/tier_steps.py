@@ -8,32 +8,27 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 from faze.benchmark.meters import Energy, MemoryPeak, busy_seconds
 from faze.benchmark.processes import answer, answer_requests
-from faze.benchmark.roofline import synchronize
 from faze.config.stage_config import Resolved
 from faze.engine.parallel import join, share
 from faze.training.train import Training, build, load_workload
 
 
 def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -> None:
-    """Build a tier's training and describe it; then answer requests until the benchmark closes the connection."""
+    """Build a tier's training and describe it; then answer requests."""
     engine = config.engines[tier]
     with join(engine, share(threads, engine)) as world:
         workload = load_workload(config, data, world.processes_here)
         memory = MemoryPeak(world.device)
         training = build(workload, engine, world, seed=0)
-        steps = TierSteps(training, config.benchmark.block_steps)
-        answer(
-            {
-                "switches": [asdict(switch) for switch in training.switches],
-                "settling_steps": training.step.settling_steps,
-                "images": workload.images * workload.batch_size,
-                "batch": workload.batch_size,
-                "devices": world.size * training.step.replicas if world.device.type == "cuda" else 1,
-                "least_s": steps.energy.least_s,
-            }
-        )
+        steps, step = TierSteps(training, config.benchmark.block_steps), training.step
+        about = {"switches": [asdict(switch) for switch in training.switches], "settling_steps": step.settling_steps}
+        about |= {"batch": workload.batch_size, "images": workload.images * workload.batch_size}
+        about |= {"devices": world.size * step.replicas if world.device.type == "cuda" else 1}
+        answer(about | {"least_s": steps.energy.least_s})
         answers = {"block": steps.block, "phases": steps.phases, "settle": memory.settle, "memory": memory.read}
         answer_requests(answers)
 
@@ -42,46 +37,40 @@ class TierSteps:
     """The steps of one tier on the first batches of its training, which are the same in every tier."""
 
     def __init__(self, training: Training, block_steps: int) -> None:
-        self.training, self.device = training, training.world.device
-        self.energy = Energy(self.device, training.step.replicas)
+        self.training, self._read_ahead = training, 0
+        self.energy = Energy(training.world.device, training.step.replicas)
         self._batches = training.feed(itertools.cycle(range(block_steps)))
-        self._read_ahead = 0
 
     def block(self, steps: int) -> dict:
         """Time a block of steps."""
         self._take(self._read_ahead)  # batches that were read ahead while other tiers ran
         self._read_ahead = self.training.feed.ahead
         self.training.world.wait()
-        synchronize(self.device)
+        self._synchronize()
         busy, joules, began = busy_seconds(), self.energy.joules(), time.perf_counter()
         self._take(steps)
-        synchronize(self.device)
-        seconds, used = time.perf_counter() - began, self.energy.joules() - joules
-        busy_s, own_s = (now - before for now, before in zip(busy_seconds(), busy, strict=True))
-        return {
-            "seconds": seconds,
-            "joules": used,
-            "throttled": self.energy.throttled(),
-            "busy_s": busy_s,
-            "own_s": own_s,
-        }
+        self._synchronize()
+        seconds = time.perf_counter() - began
+        found = {"seconds": seconds, "joules": self.energy.joules() - joules, "throttled": self.energy.throttled()}
+        machine_s, own_s = (now - before for now, before in zip(busy_seconds(), busy, strict=True))
+        return found | {"machine_s": machine_s, "own_s": own_s}
 
     def phases(self, steps: int) -> dict[str, float]:
-        """Return the ms of each phase of a step; they add up to more than a step, since every phase is waited for."""
+        """Return the ms of each phase of a step; they add up to more than a step, since each one is waited for."""
         training, total = self.training, defaultdict(float)
 
         @contextlib.contextmanager
         def clock(phase: str) -> Iterator[None]:
-            synchronize(self.device)
+            self._synchronize()
             began = time.perf_counter()
             yield
-            synchronize(self.device)
+            self._synchronize()
             total[phase] += time.perf_counter() - began
 
-        first = training.feed.ahead  # the last step whose batch is read ahead during the first one
-        for number, batch in enumerate(training.feed(range(first + 1 + steps), clock)):
+        ahead = training.feed.ahead  # steps whose batches are read during the first one
+        for number, batch in enumerate(training.feed(range(1 + ahead + steps), clock)):
             training.take(batch, training.workload.samples, clock=clock)
-            if number == first:
+            if number == ahead:
                 training.world.wait()
                 total.clear()
         return {phase: 1e3 * seconds / steps for phase, seconds in total.items()}
@@ -89,3 +78,7 @@ class TierSteps:
     def _take(self, steps: int) -> None:
         for batch in itertools.islice(self._batches, steps):
             self.training.take(batch, self.training.workload.samples)
+
+    def _synchronize(self) -> None:
+        if self.training.world.device.type == "cuda":
+            torch.cuda.synchronize()

@@ -30,3 +30,6 @@ def main(*, config: Resolved, data: Path | None = None, threads: int, out: Path,
         proofs = prove_tiers(config, sys.argv[1:], folder)
     with whole_file(out) as temporary:
         temporary.write_text(json.dumps(proofs, indent=1), encoding="utf-8")
+    for name, proof in proofs.items():
+        rows = [f"{row['number']:.2g} after {row['steps']} steps in {row['format']}" for row in proof["formats"]]
+        print(f"{name}: {'another' if 'failed' in proof else 'the same'} experiment: {'; '.join(rows)}")
