@@ -247,7 +247,7 @@ def log_start(log: RunLog, config: Resolved, training: Training, code: str, pair
     """Log the run and the effect of each switch, or that it continues."""
     if pairs:
         log.event("resume", step=pairs, machine=machine.describe())
-        print(f"train: continued after {pairs} samples", file=sys.stderr)
+        print(f"train: resumed after {pairs} samples", file=sys.stderr)
         return
     about = {name: getattr(config, name) for name in ("stage", "name", "tier", "seed")}
     facts = {"config_hash": config.hash, "fingerprint": code, "pixel_source": training.workload.pixel_source}
