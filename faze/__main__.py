@@ -28,7 +28,7 @@ COMMANDS = {
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
 # These compute networks or decode frames, and would otherwise return the same memory again and again.
-KEEP_MEMORY = ("train", "train_workload", "encode", "walk", "redirect", "preprocess", "gaze")
+KEEP_MEMORY = ("train", "encode", "walk", "redirect", "preprocess", "gaze")
 
 
 def main() -> int:

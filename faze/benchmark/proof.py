@@ -1,149 +1,221 @@
-"""Proofs that the step of every tier moves a workload's weights as the baseline's does.
+"""The proof that a tier's training is the same experiment as the baseline's: one number, at most 1 if it is.
 
-The first steps are repeated in fresh processes: in float64 without the tier's number format, where rounding is
-negligible, and in float32 with it. The tolerance is a multiple of what rounding does to the baseline's own steps
-(`faze.benchmark.weight_changes`). In float32 and coarser formats, rounding errors can grow so fast that soon any two
-trainings differ; then fewer steps are compared. A tier that fails is another experiment, whose speed says nothing about
-the baseline.
+A fresh process takes the first steps in float64 without the tier's number format, then with it. The number is the distance
+between the tier's change of the weights and the baseline's, divided by the tolerance: FACTOR times the distance that
+rounding alone causes, which the baseline measures by nudging its first weights by one rounding. The worst part of the
+network and the worst format count. Rounding may grow so fast that nothing could be detected; then fewer steps are compared.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from multiprocessing.connection import Connection
+import json
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.benchmark.processes import Job, TierProcesses, answer_requests, benchmark_processes, fork_servers
-from faze.benchmark.weight_changes import (
-    MOST,
-    ROUNDING,
-    Moved,
-    compare,
-    number_format_of,
-    take_steps,
-    tolerances_of,
-)
-from faze.config.parameters import Engine
-from faze.engine.machine import lacks_memory
+from faze.base.files import whole_file
+from faze.benchmark.processes import TierProcesses, answer
+from faze.config.parameters import DTED, Engine
+from faze.config.stage_config import Resolved
 from faze.engine.parallel import World, join, share
-from faze.training.loop import Training
+from faze.training.check import check
+from faze.training.train import build, load_workload
+from faze.training.workload import Workload
 
 STEPS = (12, 6, 3, 1)  # to compare, most first: 12 are enough to detect a fault in every tenth step
-SEEDS = (1, 2)  # of the nudges of the first weights
+SETTLING = 15  # first steps if a tier captures graphs, with learning rates of 0
+SEEDS = (1, 2)  # of the nudges
+# The share of a weight by which each number format rounds it.
+ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
+FACTOR = 10.0  # tolerance over noise: reordered sums differ by 0.3 to 1.3 times the noise, bf16 by up to 2.7 times
+MOST = 0.7  # of the tolerance, whatever the noise: at a distance of 1, nothing need have moved
+SMALL = 0.01  # share of the whole change below which a part's is too short for a distance of its own
+LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 in the first steps, which would be skipped
 
-Build = Callable[[Engine, World], Training]
+Change = Mapping[str, Tensor]  # part of the network -> how all its weights moved; float64, on the host
+
+
+def prove_tiers(config: Resolved, command: Sequence[str], folder: Path) -> dict[str, dict[str, Any]]:
+    """Compare the first steps of every tier with those of the first one, the baseline.
+
+    Args:
+        config: configuration of the stage prove.
+        command: of a process that calls `take_part`.
+        folder: for the proof of each tier, which is not repeated if it exists.
+
+    Returns:
+        Tier -> `number`, a row of `formats` for each number format and, if it is another experiment, `failed`.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for tier, engine in config.engines.items():
+        path = folder / f"{tier}.json"
+        if not path.exists():
+            try:
+                with TierProcesses(tier, engine, command) as processes:
+                    proof = processes.receive()[0]
+            except UserError as error:
+                proof = {"number": None, "failed": str(error), "formats": []}
+            if not found and "failed" in proof:
+                raise UserError(proof["failed"])
+            with whole_file(path) as temporary:
+                temporary.write_text(json.dumps(proof), encoding="utf-8")
+        found[tier] = json.loads(path.read_text(encoding="utf-8"))
+    shutil.rmtree(folder)
+    return dict(list(found.items())[1:])
+
+
+# --- in the processes of a tier ---------------------------------------------------------------------------------------
+
+
+def take_part(config: Resolved, tier: str, data: Path | None, threads: int, reference: Path) -> None:
+    """Take a tier's first steps and answer with its proof; the baseline writes the reference for it instead."""
+    engine, first = config.engines[tier], next(iter(config.engines))
+    settling = SETTLING if any(each.graphs for each in config.engines.values()) else 0
+    with join(engine, share(threads, engine)) as world:
+        try:
+            workload = load_workload(config, data, world.processes_here)
+            steps = FirstSteps(workload, engine, world, settling)
+            if tier != first:
+                answer(prove(steps, torch.load(reference)))
+                return
+            if config.workload != DTED:
+                check(workload, config.workload)
+            formats = sorted({"float64", *map(number_format, config.engines.values())})
+            found = {name: measure_noise(steps, name) for name in formats}
+            if world.rank == 0:
+                torch.save(found, reference)
+            answer({})
+        except (UserError, RuntimeError, MemoryError) as error:
+            answer({"number": None, "failed": f"{tier}: {first_line(error)}", "formats": []})
+            raise
+
+
+def number_format(engine: Engine) -> str:
+    """Return the number format of an engine, a key of ROUNDING."""
+    return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 @dataclass(frozen=True)
-class Reference:
-    """The baseline's first steps in a number format, and their repetitions from nudged first weights."""
+class FirstSteps:
+    """The first steps of a tier's training, which can be taken repeatedly."""
 
-    steps: int
-    moved: Moved
-    noise: Sequence[Moved]
+    workload: Workload
+    engine: Engine
+    world: World
+    settling: int
 
-
-def prove_tiers(engines: Mapping[str, Engine], build: Build, threads: int) -> dict[str, dict[str, Any]]:
-    """Compare the first steps of every tier with those of the first tier, the baseline.
-
-    Args:
-        engines: switches of each tier.
-        build: builds the training of a tier; picklable.
-        threads: total number of CPU threads for all processes of a tier.
-
-    Returns:
-        Tier -> `float64` and `float32` (number `format`, `steps`, results of `compare`) or `not_compared` (why not),
-        `switches`, and `failed` if the tier differs or failed.
-    """
-    jobs = {
-        tier: Job(partial(answer_moves, engine=engine, build=build, threads=threads), engine)
-        for tier, engine in engines.items()
-    }
-    first, *others = engines
-    found: dict[str, dict[str, Any]] = {}
-    with fork_servers(jobs.values()) as servers:
-        references: dict[str, Reference | str] = {}  # or why the workload does not run in that number format
-        with benchmark_processes(servers, {first: jobs[first]}) as [baseline]:
-            found[first] = {"switches": baseline.description["switches"]}
-            for tier in others:
-                for number_format in {"float64", number_format_of(engines[tier])} - references.keys():
-                    references[number_format] = _repeat(baseline, number_format)
-        for tier in others:
-            try:
-                with benchmark_processes(servers, {tier: jobs[tier]}) as [process]:
-                    found[tier] = _prove(process, engines[tier], references) | {
-                        "switches": process.description["switches"]
-                    }
-            except UserError as error:
-                found[tier] = {"failed": str(error), "switches": []}
-    return found
-
-
-def _repeat(baseline: TierProcesses, number_format: str) -> Reference | str:
-    """Take as many steps as rounding leaves comparable, in all parts of the network or, after one step, in any.
-
-    Returns:
-        The steps, or the reason why nothing can be compared.
-    """
-    dtype, nudge = ("float64" if number_format == "float64" else "float32"), ROUNDING[number_format]
-    for steps in STEPS:
+    def take(self, name: str, wanted: Sequence[int], nudge: float = 0.0, seed: int = 0) -> dict[int, Change]:
+        """Take steps in a number format, from nudged weights; return the change after each wanted number of steps."""
+        engine, before = self.engine, torch.get_default_dtype()
+        if name == "float64":
+            engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
+            torch.set_default_dtype(torch.float64)
         try:
-            moved = _ask(baseline, dtype, steps)
-            noise = [_ask(baseline, dtype, steps, nudge, seed) for seed in SEEDS]
-        except UserError as error:
-            if number_format != "float64":
-                raise
-            return str(error)
-        tolerances = tolerances_of(moved, noise, number_format).values()
-        if max(tolerances) < MOST or steps == 1 and min(tolerances) < MOST:
-            return Reference(steps, moved, noise)
-    return f"{number_format}: rounding alone changes the first step by more than can be tolerated"
+            training = build(self.workload, engine, self.world, seed=0)
+            workload, step = training.workload, training.step
+            named = dict(workload.network(training.model).named_parameters())
+            nudge_weights(named.values(), nudge, seed)
+            for scaler in step.scalers:
+                if scaler.is_enabled():
+                    scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
+            first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
+            # The loss weights are those of the training's end: at its start, a term may not count yet.
+            weights, found = workload.weights(workload.samples) or dict.fromkeys(training.terms, 1.0), {}
+            for number, batch in enumerate(training.feed(range(self.settling + max(wanted))), 1 - self.settling):
+                seen = max(number - 1, 0) * workload.batch_size
+                rates = workload.rates(seen, training.first_rates)
+                step.set_learning_rates([rate * (number > 0) for rate in rates])
+                step(batch, weights)
+                if number in wanted:
+                    found[number] = change_since(first, named)
+            return found
+        finally:
+            torch.set_default_dtype(before)
 
 
-def _prove(process: TierProcesses, engine: Engine, references: Mapping[str, Reference | str]) -> dict[str, Any]:
-    compared: dict[str, dict] = {}
-    formats = {"float64": "float64", "float32": number_format_of(engine)}
-    for dtype, number_format in formats.items():
-        if isinstance(reference := references[number_format], Reference):
-            moved = _ask(process, dtype, reference.steps)
-            found = compare(moved, reference.moved, reference.noise, number_format)
-            compared[dtype] = {"format": number_format, "steps": reference.steps} | found
-    failed = [f"{dtype} {each['failed']}" for dtype, each in compared.items() if "failed" in each]
-    missing = [why for number_format in formats.values() if isinstance(why := references[number_format], str)]
-    failed += [] if compared else missing  # a tier that cannot be compared is not shown to be the same
-    without = {"not_compared": "; ".join(missing)} if missing else {}
-    return compared | without | ({"failed": "; ".join(failed)} if failed else {})
+@torch.no_grad()
+def nudge_weights(weights: Iterable[Tensor], share: float, seed: int) -> None:
+    """Change each weight by at most a share of it."""
+    generator = torch.Generator().manual_seed(seed)
+    for weight in weights if share else ():
+        random = torch.rand(weight.shape, generator=generator, dtype=weight.dtype)
+        weight.mul_((1 + share * (2 * random - 1)).to(weight.device))
 
 
-def _ask(process: TierProcesses, dtype: str, steps: int, nudge: float = 0.0, seed: int = 0) -> Moved:
-    moved = process.ask("move", dtype=dtype, steps=steps, nudge=nudge, seed=seed)[0]
-    if "error" in moved:
-        raise UserError(f"{process.name} in {dtype}: {moved['error']}")
-    return Moved(**moved | {"weights": {part: torch.from_numpy(change) for part, change in moved["weights"].items()}})
+def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Change:
+    """Return how the weights moved, by the first part of their names; numbers at its end do not count."""
+    parts: dict[str, list[Tensor]] = {}
+    for name, weight in named.items():
+        part = name.split(".")[0]
+        moved = (weight.detach().cpu().double() - first[name]).flatten()
+        parts.setdefault(part.rstrip("0123456789") or part, []).append(moved)
+    return {part: torch.cat(moved) for part, moved in parts.items()}
 
 
-def answer_moves(connection: Connection, *, engine: Engine, build: Build, threads: int) -> None:
-    """Describe the tier's switches, then run its first steps on request, in one of the tier's processes."""
-    with join(engine, share(threads, engine)) as world:
+def measure_noise(baseline: FirstSteps, name: str) -> dict[str, Any] | str:
+    """Return the `change` and each part's `tolerance` after as many `steps` as can be compared, or why none can."""
+    try:
+        wanted = baseline.take(name, STEPS)
+        nudged = [baseline.take(name, STEPS, ROUNDING[name], seed) for seed in SEEDS]
+    except (RuntimeError, MemoryError) as error:
+        if name != "float64":
+            raise
+        return f"{name}: {first_line(error)}"
+    for steps in STEPS:
+        noise = [distances(each[steps], wanted[steps]) for each in nudged]
+        least = max(ROUNDING[name], *(whole for _, whole in noise))
+        tolerance = {part: FACTOR * max(least, *(parts[part] for parts, _ in noise)) for part in wanted[steps]}
+        if max(tolerance.values()) < MOST or steps == 1 and min(tolerance.values()) < MOST:
+            return {"steps": steps, "tolerance": tolerance, "change": wanted[steps]}
+    return f"{name}: rounding alone changes the first step by more than can be tolerated"
 
-        def move(dtype: str, steps: int, nudge: float, seed: int) -> dict[str, Any]:
-            chosen = engine.model_copy(update={"precision": "fp32", "tf32": False}) if dtype == "float64" else engine
-            before = torch.get_default_dtype()
-            torch.set_default_dtype(getattr(torch, dtype))
-            try:
-                training = build(chosen, world)
-                seen = [number * training.schedule.batch for number in range(steps)]
-                moved = take_steps(training, list(training.feed(range(steps))), seen, nudge=(nudge, seed))
-                # Torch would send tensors as shared memory, which needs a common ancestor of the processes.
-                return vars(moved) | {"weights": {part: change.numpy() for part, change in moved.weights.items()}}
-            except (RuntimeError, MemoryError) as error:
-                remedy = "; lower batch_size or the sizes of the network" if lacks_memory(error) else ""
-                return {"error": str(error).strip().split("\n")[0] + remedy}
-            finally:
-                torch.set_default_dtype(before)
 
-        switches = [asdict(switch) for switch in build(engine, world).switches]
-        answer_requests(connection, {"switches": switches}, {"move": move})
+def prove(tier: FirstSteps, references: Mapping[str, Mapping[str, Any] | str]) -> dict[str, Any]:
+    """Compare a tier's steps with the baseline's; return its entry in proofs.json."""
+    rows, missing = [], []
+    for name in ("float64", number_format(tier.engine)):
+        reference = references[name]
+        if isinstance(reference, str):
+            missing.append(reference)
+        else:
+            found = tier.take(name, [reference["steps"]])[reference["steps"]]
+            compared = compare(found, reference["change"], reference["tolerance"])
+            rows.append({"format": name, "steps": reference["steps"]} | compared)
+    if not rows:  # it is not shown to be the same
+        return {"number": None, "failed": "; ".join(missing), "formats": []}
+    worst = max(rows, key=lambda row: row["number"])
+    proof = {"number": worst["number"], "formats": rows} | ({"not_compared": "; ".join(missing)} if missing else {})
+    if worst["number"] <= 1:
+        return proof
+    words = "in {format}, the weights of {part} move differently: by {distance:.2g}, tolerated are {tolerance:.2g}"
+    return proof | {"failed": words.format(**worst)}
+
+
+def compare(found: Change, wanted: Change, tolerance: Mapping[str, float]) -> dict[str, Any]:
+    """Return the worst `part`, its `distance` and `tolerance`, and the `number`, their ratio."""
+    gaps, _ = distances(found, wanted)
+    worst = max(gaps, key=lambda part: gaps[part] / min(tolerance[part], MOST))
+    allowed = min(tolerance[worst], MOST)
+    return {"part": worst, "distance": gaps[worst], "tolerance": allowed, "number": gaps[worst] / allowed}
+
+
+def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
+    """Return the distance between two changes, relative to the wanted one's length: by part, and in all."""
+    lengths = {part: float(change.norm()) for part, change in wanted.items()}
+    gaps = {part: float((found[part] - change).norm()) for part, change in wanted.items()}
+    whole = math.hypot(*lengths.values())
+    if not whole or not math.isfinite(sum(gaps.values())):
+        return dict.fromkeys(gaps, math.inf), math.inf
+    by_part = {part: gap / max(lengths[part], SMALL * whole) for part, gap in gaps.items()}
+    return by_part, math.hypot(*gaps.values()) / whole

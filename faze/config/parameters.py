@@ -70,13 +70,11 @@ class Landmarks(Section):
 class Data(Section):
     min_entries: Annotated[int, Field(ge=2)]
     memory_gib: NonNegative
-    workers: Count | Literal["auto"]
+    workers: Count
 
 
 class Augment(Section):
     flip: bool
-    jitter_px: NonNegative
-    zoom: Annotated[float, Field(ge=0, le=0.5)]
     color_scale: Share
 
 
@@ -253,14 +251,14 @@ class Config(Section):
     tracking: Tracking
 
 
-# The sections on which each stage depends: a change of any other does not re-run it. `preprocess` is without its data
-# sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
+# The sections on which each stage depends: a change of any other does not re-run it. Of TRAINING, the training of a user's
+# class depends on `train` only. `preprocess` is without its data sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
 # all by name.
 TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess", "dataset"),
-    "train": (*TRAINING, "engine"),
+    "train": (*TRAINING, "workload", "engine"),
     "encode": ("fold", "model", "encode"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
@@ -271,8 +269,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),
-    "prove_workload": ("workload", "engines"),
-    "train_workload": ("workload", "engine", "train"),
+    "prove": (*TRAINING, "workload", "engines"),
     "report_workload": ("workload", "run", "evaluate"),
 }
 KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}

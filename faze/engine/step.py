@@ -83,7 +83,7 @@ class Step:
     def __call__(
         self, batch: Mapping[str, Tensor], weights: Mapping[str, float], clock: Clock = no_clock
     ) -> dict[str, Tensor]:
-        """Train on this process's share of the global batch, with a weight for each loss term.
+        """Train on this process's share of the global batch, with a weight for each loss term; {}: each counts as it is.
 
         Returns:
             The loss terms and their weighted sum `loss`, detached scalars on the device.
@@ -103,11 +103,14 @@ class Step:
         return means
 
     def _add_part(self, part: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock) -> dict[str, Tensor]:
+        def weight(name: str, term: Tensor) -> Tensor:
+            return weights[name] * term if weights else term
+
         with clock("forward"):
             # DataParallel gathers one value per replica; all replicas and parts have equally many chunks.
             terms = {name: term.mean() / len(self.exchanges) for name, term in self.model(part).items()}
             losses = [
-                torch.stack([weights[name] * term for name, term in terms.items() if name.startswith(u.prefix)]).sum()
+                torch.stack([weight(name, term) for name, term in terms.items() if name.startswith(u.prefix)]).sum()
                 for u in self.updates
             ]
         with clock("backward"):

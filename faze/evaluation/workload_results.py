@@ -49,8 +49,8 @@ def read_results(
                 "tier": tier,
                 "before": before,
                 "changed": changed,
-                "proof": proofs[tier],
-                "same": "failed" not in proofs[tier],
+                "proof": proofs.get(tier, {}),  # none for the baseline
+                "same": "failed" not in proofs.get(tier, {}),
                 "speed": row["speedup"],
                 "memory_differs": tier != first and peaks_differ(row, measured[first]),
                 "idle": row["same_as_baseline"],

@@ -57,7 +57,7 @@ def write_page(name: str, about: Mapping[str, Any], results: WorkloadResults, le
 
 def proof_lines(proof: Mapping[str, Any]) -> list[str]:
     """Describe how far a tier moves the weights from where the baseline moves them, for each number format."""
-    compared = [proof[dtype] for dtype in ("float64", "float32") if dtype in proof]
+    compared = proof.get("formats", [])
     lines = [
         f"{each['format']}, {counted(each['steps'], 'step')}: {each['distance']:.1g} of {each['tolerance']:.1g}"
         for each in compared

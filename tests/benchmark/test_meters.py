@@ -1,5 +1,6 @@
 """Peak memory and energy. Stand-ins replace torch's CUDA allocator and the driver's NVML."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from faze.benchmark import meters
-from faze.benchmark.meters import MemoryPeak, build_energy_meter
+from faze.benchmark.meters import Energy, MemoryPeak
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
@@ -82,35 +82,22 @@ print(peak.read()["peak_gib"])
 
 
 class FakeNvml(ModuleType):
-    """Two boards whose energy counters grow by 1,000 and 3,000 mJ between readings, and the state of each board."""
+    """Two boards whose energy counters grow by 1,000 and 3,000 mJ between readings, and what slows each down."""
 
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-
-    class NVMLError(Exception):
-        """As in pynvml, this is not an OSError."""
-
-    def __init__(self, broken: str = "") -> None:
+    def __init__(self, broken: bool = False) -> None:
         super().__init__("pynvml")
         self.broken = broken
         self.readings, self.reasons = {"GPU-uuid0": 0, "GPU-uuid1": 0}, {"GPU-uuid0": 0x1, "GPU-uuid1": 0x24}
 
     nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)  # noqa: N815
-    nvmlDeviceGetClockInfo = staticmethod(lambda handle, kind: 1000 * kind)  # noqa: N815
-    nvmlDeviceGetTemperature = staticmethod(lambda handle, kind: 60)  # noqa: N815
-    nvmlSystemGetDriverVersion = staticmethod(lambda: "580.1")  # noqa: N815
 
     def nvmlInit(self) -> None:  # noqa: N802
         if self.broken:
-            raise self.NVMLError(self.broken)
+            raise RuntimeError("Driver Not Loaded")
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
         self.readings[handle] += 1000 if handle == "GPU-uuid0" else 3000
         return self.readings[handle]
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:  # noqa: N802
-        if handle == "GPU-uuid0":
-            raise self.NVMLError("not supported")
-        return 350_000  # mW
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
         return self.reasons[handle]
@@ -119,59 +106,30 @@ class FakeNvml(ModuleType):
 @pytest.fixture(autouse=True)
 def uuids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Assign a UUID to each device. NVML ignores CUDA_VISIBLE_DEVICES, so boards are found by UUID."""
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid{device.index}"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=f"uuid{number}"))
 
 
 def test_energy_of_gpus_is_that_of_the_boards_that_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     for device, replicas, joules in ((GPU, 2, 4.0), (GPU, 1, 1.0), (torch.device("cuda", 1), 1, 3.0)):
-        meter = build_energy_meter(device, replicas)
-        assert (meter.source, meter.reason, meter.since(meter.read())) == ("NVML, GPU board", "", joules)
-        assert meter.least_s == 2.0
+        energy = Energy(device, replicas)
+        assert -energy.joules() + energy.joules() == joules and energy.least_s == 2.0
 
 
-def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle GPU (bit 0) is not throttled; values that a board does not report are None."""
+def test_throttling_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle GPU (bit 0) is not throttled. The values are those of nvml.h."""
     nvml = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    meter = build_energy_meter(GPU, replicas=2)
-    first, second = meter.boards()
-    clocks = {"sm_mhz": 1000, "memory_mhz": 2000, "temperature_c": 60}
-    assert first == clocks | {"power_limit_w": None, "driver": "580.1", "throttled": []}
-    reasons = ["power cap", "temperature (driver)"]
-    assert second == clocks | {"power_limit_w": 350.0, "driver": "580.1", "throttled": reasons}
-    # Values of nvml.h.
+    energy = Energy(GPU, 2)
+    assert energy.throttled() == ["power cap", "temperature (driver)"]
     for bit, reason in ((0x8, "hardware slowdown"), (0x40, "temperature (hardware)"), (0x80, "power brake")):
         nvml.reasons["GPU-uuid1"] = bit
-        assert meter.boards()[1]["throttled"] == [reason]
+        assert energy.throttled() == [reason]
 
 
-@pytest.mark.parametrize(
-    ("nvml", "reason"),
-    [(FakeNvml(broken="Driver Not Loaded"), "Driver Not Loaded"), (None, "pip install nvidia-ml-py")],
-)
-def test_missing_energy_of_a_gpu_has_a_reason(monkeypatch: pytest.MonkeyPatch, nvml, reason: str) -> None:
+@pytest.mark.parametrize("nvml", [FakeNvml(broken=True), None])
+def test_energy_is_unknown_without_a_counter(monkeypatch: pytest.MonkeyPatch, nvml: ModuleType | None) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    meter = build_energy_meter(GPU)
-    assert meter.source == "none" and reason in meter.reason and meter.since(meter.read()) is None
-
-
-def test_energy_of_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meters, "POWERCAP", tmp_path)
-    meter = build_energy_meter(CPU)
-    assert meter.since(meter.read()) is None and str(tmp_path) in meter.reason
-    counters = {
-        "intel-rapl:0": ("package-0", 900_000, 400_000),  # wraps around: 0.5 J
-        "intel-rapl:1": ("package-1", 0, 250_000),
-        "intel-rapl:0:0": ("core", 5, 999_999),  # a part of package 0
-        "intel-rapl:2": ("psys", 5, 999_999),  # contains the packages
-    }
-    for name, (domain, counter, _) in counters.items():
-        (tmp_path / name).mkdir()
-        for file, value in (("name", domain), ("energy_uj", counter), ("max_energy_range_uj", 999_999)):
-            (tmp_path / name / file).write_text(f"{value}\n")
-    meter = build_energy_meter(CPU)
-    before = meter.read()
-    for name, (_, _, counter) in counters.items():
-        (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
-    assert meter.since(before) == pytest.approx(0.75)
+    energy = Energy(GPU, 1)
+    assert math.isnan(energy.joules()) and energy.least_s == 0 and energy.throttled() == []
+    assert math.isnan(Energy(CPU, 1).joules())

@@ -6,12 +6,11 @@ Effects that only a GPU can show, such as cuDNN's search, are not tested here: s
 import numpy as np
 import pytest
 import torch
-from trajectory import LOSS, STEPS, TRAIN, losses, people, setup, tier, trained
+from trajectory import LOSS, STEPS, TRAIN, bare_model, losses, setup, tier, trained
 from weight_changes import assert_alike, change, copy_of
 
 from faze.model.low_memory import SLICE_BYTES
-from faze.training.dted_training import bare_model, build_step, loss_weights
-from faze.training.feed import build_feed
+from faze.training.dted import loss_weights
 
 BF16 = {"precision": "bf16", "force": True}
 
@@ -130,8 +129,8 @@ def test_fp16_skips_a_step_that_overflows():
     Regression: with an initial scale of 64, nothing overflowed; the scaler was off; the optimiser stepped anyway.
     """
     chosen = setup(tier("amp", force=True))
-    step, weights = build_step(chosen), loss_weights(0, LOSS, TRAIN.global_batch)
-    overflowing, fitting = build_feed(people(), chosen)(range(2))
+    step, weights = chosen.step, loss_weights(0, LOSS, TRAIN.global_batch)
+    overflowing, fitting = chosen.feed(range(2))
     step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 2.0**40})
     first = copy_of(bare_model(step))
     assert torch.isfinite(step(overflowing, weights)["loss"])  # the gradient overflows

@@ -12,6 +12,7 @@ import pytest
 import torch
 from exact_faces import picture
 from fake_mediapipe import project
+from faze.data.readers.manifest_table import POSE
 from numpy.typing import NDArray
 from stage_runs import call_faze
 
@@ -22,7 +23,6 @@ from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.normalization.warp import make_strip
 from faze.data.readers.camera import assumed_camera
-from faze.data.readers.manifest_table import POSE
 from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze.estimator import FaceGaze, GazeEstimator

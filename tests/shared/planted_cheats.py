@@ -1,55 +1,55 @@
-"""Builders of trainings for the proofs, which separate processes import: an honest one, and planted faults.
+"""A workload whose tiers cheat: what each does differently is decided by the tier's name on the command line."""
 
-A builder acts on the tier whose `set_to_none` is on; the baseline stays honest.
-"""
-
-import dataclasses
+import sys
 
 import torch
 from tiny_workload import Tiny
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.base.errors import UserError
-from faze.config.parameters import Engine
-from faze.engine.parallel import World
-from faze.engine.step import launch_eagerly
-from faze.training.loop import Training
-from faze.training.workload_training import build_workload_training
+
+TIER = sys.argv[sys.argv.index("--tier") + 1] if "--tier" in sys.argv else ""
 
 
-def built(engine: Engine, world: World) -> Training:
-    return build_workload_training(Tiny(), engine, world, 0)
+class Cheats(Tiny):
+    """The tiny workload with a rising learning rate."""
+
+    def build(self) -> nn.Module:
+        if TIER == "cannot_run":
+            raise UserError("no such part")
+        model = super().build()
+        for parameter in model.parameters():
+            if TIER == "adds_up_parts":
+                parameter.register_hook(lambda gradient: 2 * gradient)
+        if TIER == "loses_a_gradient":
+            model[0].weight.register_hook(torch.zeros_like)
+        return model
+
+    def rate(self, number: int) -> float:
+        if TIER == "never_moves" or (TIER == "skips_every_tenth_update" and number % 10 == 9):
+            return 0.0
+        return 1.0 if TIER == "keeps_the_first_rate" else 1.0 + 0.1 * number
+
+    def prepare(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        image = batch["image"]
+        if TIER == "trains_on_half_the_resolution":
+            image = F.interpolate(F.avg_pool2d(image, 2), scale_factor=2)
+        if TIER == "rounds_to_bf16":
+            image = image.bfloat16().to(image.dtype)
+        if TIER == "repeats_a_batch":
+            self.first = getattr(self, "first", image)
+            image = self.first
+        return batch | {"image": image}
 
 
-def skips_every_tenth_update(engine: Engine, world: World) -> Training:
-    made, taken = built(engine, world), []
+class OnlyInFloat32(Tiny):
+    """A network that cannot be computed in float64."""
 
-    def launch(step, batch, weights, clock) -> dict:
-        taken.append(1)
-        if len(taken) % 10 or not engine.set_to_none:
-            return launch_eagerly(step, batch, weights, clock)
-        terms = step.add_gradients(batch, weights, clock)
-        step.clear()
-        return terms
-
-    return dataclasses.replace(made, step=dataclasses.replace(made.step, launch=launch))
-
-
-def trains_on_half_the_resolution(engine: Engine, world: World) -> Training:
-    made = built(engine, world)
-
-    def to_device(batch: dict) -> dict:
-        small = F.interpolate(F.avg_pool2d(batch["image"], 2), scale_factor=2)
-        return batch | {"image": small} if engine.set_to_none else batch
-
-    return dataclasses.replace(made, feed=dataclasses.replace(made.feed, to_device=to_device))
-
-
-def only_in_float32(engine: Engine, world: World) -> Training:
-    if torch.get_default_dtype() == torch.float64:
-        raise RuntimeError("this network is float32 only\nand more")
-    return built(engine, world)
+    def build(self) -> nn.Module:
+        if torch.get_default_dtype() == torch.float64:
+            raise RuntimeError("this network is float32 only\nand more")
+        return super().build()
 
 
 class Chaotic(Tiny):
@@ -63,13 +63,3 @@ class Chaotic(Tiny):
 
     def rate(self, number: int) -> float:
         return 5.0
-
-
-def chaotic(engine: Engine, world: World) -> Training:
-    return build_workload_training(Chaotic(), engine, world, 0)
-
-
-def broken(engine: Engine, world: World) -> Training:
-    if engine.set_to_none:
-        raise UserError("no such part")
-    return built(engine, world)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from faze.__main__ import main
-from faze.config.parameters import STAGES, Config
-from faze.config.stage_config import resolve, to_lines
+from faze.config.parameters import STAGES, Config, Engine
+from faze.config.stage_config import resolve, resolve_tier, to_lines
 from faze.config.validation import DEFAULTS, merge, read_config, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +39,12 @@ def write_config(
     values = resolve(settings, stage, tier, seed, dataset, fold)
     path.write_text("\n".join(to_lines(values)) + "\n", encoding="utf-8")
     return path
+
+
+def engines_of(tiers: Mapping[str, Mapping[str, Any]]) -> dict[str, Engine]:
+    """Return the switches of tiers from their changes of the baseline's, on the CPU."""
+    off = resolve_tier(read_config(), "baseline")
+    return {tier: off.model_copy(update={"device": "cpu", **changes}) for tier, changes in tiers.items()}
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:

@@ -1,11 +1,33 @@
-# Of every workload: speed and memory of each tier, and MLflow.
+# Of every workload: the proof that each tier is the same experiment, its training, its speed and memory, and MLflow.
+
+
+use rule stage as prove with:
+    input:
+        data=TRAINED_ON,
+    output:
+        out=PROOFS,
+    threads: settings.train.threads
+    params:
+        **stage_params("prove", workload=True),
+
+
+use rule stage as train with:
+    input:
+        data=TRAINED_ON,
+        after=[ancient(PROOFS), *map(local, START)],
+    output:
+        out=f"{FOLD}/checkpoint.pt",
+        run_log=f"{FOLD}/run.jsonl",
+    threads: cores_of_training
+    params:
+        **stage_params("train", workload=True),
 
 
 # Interleaved in one job, alone on the machine.
 use rule stage as benchmark with:
     input:
-        data=TRAINED_ON if GAZE else [],
-        after=[] if GAZE else rules.prove_workload.output,
+        data=TRAINED_ON,
+        after=ancient(PROOFS),
     output:
         out=f"{ROOT}/benchmark/benchmark.json",
     threads: CORES

@@ -1,0 +1,138 @@
+"""The contents of benchmark.json, computed from the measured rounds: every tier compared with the baseline."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from faze.config.parameters import Engine
+
+CONFIDENCE = 0.95  # of every interval of benchmark.json, and stored there: evaluate.confidence is independent of it
+ENOUGH_ROUNDS = 3  # to estimate how much fresh processes differ
+BUSY, APART = 0.1, 0.25  # cores that other programs keep busy; distance of a tier's quartiles, as a share of its time
+
+Rows = Sequence[Mapping[str, Any]]  # one per round
+
+
+def tabulate(rounds: Sequence[Mapping[str, Any]], engines: Mapping[str, Engine], is_cpu: bool) -> dict[str, Any]:
+    """Compute what benchmark.json contains about the rounds so far; a row needs a round with the tier and the baseline."""
+    first = next(iter(engines))
+    pairs = {tier: [(r[tier], r[first]) for r in rounds if {tier, first} <= r.keys()] for tier in engines}
+    measured = {tier: of_tier for tier, of_tier in pairs.items() if of_tier}
+    same = {tier: why_same(engines, tier, *of_tier[0]) for tier, of_tier in measured.items() if tier != first}
+    comparisons = max(1, sum(not reason for reason in same.values()))
+    rows = {tier: compare(*zip(*of_tier, strict=True), comparisons) for tier, of_tier in measured.items()}
+    for tier, row in rows.items():
+        row["same_as_baseline"] = same.get(tier)
+    count = min(map(len, measured.values()), default=0)
+    over = "rounds" if count >= ENOUGH_ROUNDS else "blocks"
+    about = {"rounds": count, "speed_interval": {"confidence": CONFIDENCE, "over": over}}
+    return about | {"disturbed": describe_disturbance(rounds, rows) if is_cpu else None, "tiers": rows}
+
+
+def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any]:
+    """Return a tier's times and memory, and their ratios to the baseline's: above 1 if faster, or less memory."""
+    first, step_ms, gained_ms = of_tier[0], average_step(of_tier), average_step(of_baseline) - average_step(of_tier)
+    blocks, their_blocks = ([row["blocks_ms"] for row in rows] for rows in (of_tier, of_baseline))
+    peaks, their_peaks = ([[row["peak_gib"]] for row in rows] for rows in (of_tier, of_baseline))
+    level = 1 - (1 - CONFIDENCE) / comparisons  # Bonferroni: it also holds for a tier chosen among several
+    memory, memory_of_all = ratio(their_peaks, peaks), ratio(their_peaks, peaks, level)
+    joules = [row["joules_per_step"] for row in of_tier if row["joules_per_step"] is not None]
+    extra_s = max(first["warmup_s"] - first["warmup_steps"] * step_ms / 1e3, 0.0)  # later rounds reuse compiled code
+    of_all = {"comparisons": comparisons, "speedup": ratio(their_blocks, blocks, level)}
+    return {
+        "step_ms": step_ms,
+        "step_ms_quartiles": np.percentile(np.concatenate(blocks), [25, 75]).tolist(),
+        "blocks_ms": blocks,
+        "images_per_s": first["images"] / step_ms * 1e3,
+        "speedup": ratio(their_blocks, blocks),
+        "simultaneous": of_all | {"memory": memory_of_all if memory_of_all["low"] else None},
+        **{name: float(np.median([row[name] for row in of_tier])) for name in first if name.endswith("_gib")},
+        "peak_gib_low": min(peaks)[0],
+        "peak_gib_high": max(peaks)[0],
+        "peaks_gib": [peak for [peak] in peaks],
+        **{f"memory_{name}": value for name, value in memory.items()},
+        "phases_ms": {
+            phase: float(np.median([row["phases_ms"][phase] for row in of_tier])) for phase in first["phases_ms"]
+        },
+        "joules_per_step": float(np.mean(joules)) if joules else None,
+        "throttled": sorted({why for row in of_tier for why in row["throttled"]}),
+        "warmup_s": first["warmup_s"],
+        "unsteady_rounds": sum(not row["warmup_steady"] for row in of_tier),
+        "pays_off_after_pairs": first["batch"] * extra_s * 1e3 / gained_ms if gained_ms > 0 else None,
+        "switches": first["switches"],
+        "devices": first["devices"],
+    }
+
+
+def average_step(rows: Rows) -> float:
+    """Return the geometric mean over rounds of the median over blocks, in ms."""
+    return float(np.exp(np.mean([np.log(np.median(row["blocks_ms"])) for row in rows])))
+
+
+def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> dict:
+    """Return the ratio of paired rounds, each of which counts as the ratio of its medians, with a t interval on logarithms.
+
+    With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks and excludes differences between processes.
+
+    Returns:
+        `ratio`, the geometric mean; `low` and `high`, None for a single value.
+    """
+    medians = [math.log(np.median(a) / np.median(b)) for a, b in zip(above, below, strict=True)]
+    blocks = [np.log(a) - np.log(b) for a, b in zip(above, below, strict=True)]
+    values = medians if len(medians) >= ENOUGH_ROUNDS else np.concatenate([each - each.mean() for each in blocks])
+    mean = float(np.mean(medians))
+    if len(values) <= len(medians) < ENOUGH_ROUNDS:  # one block in each round
+        return {"ratio": math.exp(mean), "low": None, "high": None}
+    reach = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values))
+    return {"ratio": math.exp(mean), "low": math.exp(mean - reach), "high": math.exp(mean + reach)}
+
+
+def why_same(engines: Mapping[str, Engine], tier: str, of_tier: Mapping, of_baseline: Mapping) -> str | None:
+    """Return the reason why a tier's step is the baseline's on this device; None if it may differ."""
+    wanted, baseline = engines[tier].model_dump(), next(iter(engines.values())).model_dump()
+    own, theirs = ({switch["switch"]: switch for switch in row["switches"]} for row in (of_tier, of_baseline))
+    changed = [key for key, value in wanted.items() if value != baseline[key]]
+    if any(key not in own or own[key]["acted"] != theirs[key]["acted"] for key in changed):
+        return None
+    reasons = [own[key]["reason"] or theirs[key]["reason"] or f"{key} has the same effect" for key in changed]
+    return f"inactive on this machine, so the step is the same: {'; '.join(reasons)}"
+
+
+def number_format(row: Mapping[str, Any]) -> str:
+    """Return the number format of a tier's matrix products: fp32, tf32, fp16 or bf16."""
+    active = {switch["switch"]: switch["wanted"] for switch in row["switches"] if not switch["reason"]}
+    precision = active.get("precision", "fp32")
+    return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
+
+
+def peak_shares(row: Mapping[str, Any], work: Mapping[str, int], roof: Mapping[str, Any]) -> dict[str, float]:
+    """Return the rates of a tier's step, and their shares of the roofline peaks of its devices."""
+    tflops, gbytes_per_s = work["flop"] / row["step_ms"] / 1e9, work["bytes"] / row["step_ms"] / 1e6
+    product, copy = roof["matmul_tflops"][number_format(row)]["median"], roof["copy_gbytes_per_s"]["median"]
+    shares = {"share_of_matmul_roof": tflops / product, "share_of_copy_roof": gbytes_per_s / copy}
+    return {"tflops": tflops, "gbytes_per_s": gbytes_per_s} | {k: v / row["devices"] for k, v in shares.items()}
+
+
+def describe_disturbance(rounds: Sequence[Mapping[str, Any]], tiers: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return a sentence if other programs or noise disturbed the measurement on a CPU, else None."""
+    busy = float(np.mean([row["other_cores"] for measured in rounds for row in measured.values()]))
+    apart = {tier: np.diff(row["step_ms_quartiles"])[0] / row["step_ms"] for tier, row in tiers.items()}
+    widest = max(apart, key=lambda tier: apart[tier])
+    if busy <= BUSY and apart[widest] <= APART:
+        return None
+    return (
+        f"Other programs kept {busy:.1f} cores busy while the steps were timed, and the quartiles of {widest} are "
+        f"{100 * apart[widest]:.0f} % apart: repeat the benchmark on an idle machine."
+    )
+
+
+def format_table(result: Mapping[str, Any]) -> str:
+    """Return the tiers as lines for the log."""
+    lines = [f"{'tier':20} {'ms/step':>8} {'speed':>6} {'interval':>13} {'peak GiB':>9} {'memory':>6}"]
+    for tier, row in result["tiers"].items():
+        speed = "{ratio:6.2f} {low:5.2f} to {high:5.2f}".format(**row["speedup"])
+        lines.append(f"{tier:20} {row['step_ms']:8.4g} {speed} {row['peak_gib']:9.3f} {row['memory_ratio']:6.2f}")
+    return "\n".join([*lines, f"{result['rounds']} rounds. {result['disturbed'] or ''}"])
