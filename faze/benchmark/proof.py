@@ -1,16 +1,18 @@
 """The proof that a tier's training is the same experiment as the baseline's: one number, at most 1 if it is.
 
-A fresh process takes the first steps in float64 without the tier's number format, then with it. The number is the distance
-between the tier's change of the weights and the baseline's, divided by the tolerance: FACTOR times the distance that
-rounding alone causes, which the baseline measures by nudging its first weights by one rounding. The worst part of the
-network and the worst format count. Rounding may grow so fast that nothing could be detected; then fewer steps are compared.
+A fresh process takes the first steps in float64 without the tier's number format, then with it. The number is the
+distance between the tier's change of the weights and the baseline's, divided by the tolerance. The tolerance is FACTOR
+times the distance that rounding alone causes, which the baseline measures by nudging its first weights by one rounding.
+The worst part of the network and the worst format count. Rounding may grow so fast that nothing could be detected; then
+fewer steps are compared.
 """
 
+import functools
 import json
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,10 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.benchmark.processes import TierProcesses, answer
+from faze.benchmark.processes import TierProcesses, answer, first_line, number_format, taking_part
 from faze.config.parameters import DTED, Engine
 from faze.config.stage_config import Resolved
-from faze.engine.parallel import World, join, share
+from faze.engine.parallel import World
 from faze.training.check import check
 from faze.training.train import build, load_workload
 from faze.training.workload import Workload
@@ -75,73 +77,59 @@ def prove_tiers(config: Resolved, command: Sequence[str], folder: Path) -> dict[
 
 def take_part(config: Resolved, tier: str, data: Path | None, threads: int, reference: Path) -> None:
     """Take a tier's first steps and answer with its proof; the baseline writes the reference for it instead."""
-    engine, first = config.engines[tier], next(iter(config.engines))
+    engine, baseline = config.engines[tier], next(iter(config.engines))
     settling = SETTLING if any(each.graphs for each in config.engines.values()) else 0
-    with join(engine, share(threads, engine)) as world:
-        try:
-            workload = load_workload(config, data, world.processes_here)
-            steps = FirstSteps(workload, engine, world, settling)
-            if tier != first:
-                answer(prove(steps, torch.load(reference)))
-                return
-            if config.workload != DTED:
-                check(workload, config.workload)
-            formats = sorted({"float64", *map(number_format, config.engines.values())})
-            found = {name: measure_noise(steps, name) for name in formats}
-            if world.rank == 0:
-                torch.save(found, reference)
-            answer({})
-        except (UserError, RuntimeError, MemoryError) as error:
-            answer({"number": None, "failed": f"{tier}: {first_line(error)}", "formats": []})
-            raise
+    with taking_part(engine, threads) as world:
+        workload = load_workload(config, data, world.processes_here)
+        take = functools.partial(take_steps, workload, world, engine, settling)
+        if tier != baseline:
+            switches = [asdict(switch) for switch in build(workload, engine, world, seed=0).switches]
+            answer(prove(take, number_format(switches), torch.load(reference)))
+            return
+        if config.workload != DTED:
+            check(workload, config.workload)
+        formats = {each.precision for each in config.engines.values()}
+        formats |= {"tf32" for each in config.engines.values() if each.tf32}
+        found = {name: measure_noise(take, name) for name in ["float64", *sorted(formats)]}
+        if world.rank == 0:
+            torch.save(found, reference)
+        answer({})
 
 
-def number_format(engine: Engine) -> str:
-    """Return the number format of an engine, a key of ROUNDING."""
-    return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
-
-
-@dataclass(frozen=True)
-class FirstSteps:
-    """The first steps of a tier's training, which can be taken repeatedly."""
-
-    workload: Workload
-    engine: Engine
-    world: World
-    settling: int
-
-    def take(self, name: str, wanted: Sequence[int], nudge: float = 0.0, seed: int = 0) -> dict[int, Change]:
-        """Take steps in a number format, from nudged weights; return the change after each wanted number of steps."""
-        engine, before = self.engine, torch.get_default_dtype()
-        if name == "float64":
-            engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
-            torch.set_default_dtype(torch.float64)
-        try:
-            training = build(self.workload, engine, self.world, seed=0)
-            workload, step = training.workload, training.step
-            named = dict(workload.network(training.model).named_parameters())
-            nudge_weights(named.values(), nudge, seed)
-            for scaler in step.scalers:
-                if scaler.is_enabled():
-                    scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
-            first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
-            # The loss weights are those of the training's end: at its start, a term may not count yet.
-            weights, found = workload.weights(workload.samples) or dict.fromkeys(training.terms, 1.0), {}
-            for number, batch in enumerate(training.feed(range(self.settling + max(wanted))), 1 - self.settling):
-                seen = max(number - 1, 0) * workload.batch_size
-                rates = workload.rates(seen, training.first_rates)
-                step.set_learning_rates([rate * (number > 0) for rate in rates])
-                step(batch, weights)
-                if number in wanted:
-                    found[number] = change_since(first, named)
-            return found
-        finally:
-            torch.set_default_dtype(before)
+def take_steps(
+    workload: Workload,
+    world: World,
+    engine: Engine,
+    settling: int,
+    name: str,
+    wanted: Sequence[int],
+    nudge: float = 0.0,
+    seed: int = 0,
+) -> dict[int, Change]:
+    """Take steps in a number format, from nudged weights; return the change after each wanted number of steps."""
+    before = torch.get_default_dtype()
+    if name == "float64":
+        engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
+        torch.set_default_dtype(torch.float64)
+    try:
+        training = build(workload, engine, world, seed=0)
+        step, named = training.step, dict(workload.network(training.model).named_parameters())
+        nudge_weights(named.values(), nudge, seed)
+        for scaler in step.scalers:
+            if scaler.is_enabled():
+                scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
+        first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
+        # The loss weights are those of the training's end: at its start, a term may not count yet.
+        weights, found = workload.weights(workload.samples) or dict.fromkeys(training.terms, 1.0), {}
+        for number, batch in enumerate(training.feed(range(settling + max(wanted))), 1 - settling):
+            rates = workload.rates(max(number - 1, 0) * workload.batch_size, training.first_rates)
+            step.set_learning_rates([rate * (number > 0) for rate in rates])
+            step(batch, weights)
+            if number in wanted:
+                found[number] = change_since(first, named)
+        return found
+    finally:
+        torch.set_default_dtype(before)
 
 
 @torch.no_grad()
@@ -163,15 +151,15 @@ def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Ch
     return {part: torch.cat(moved) for part, moved in parts.items()}
 
 
-def measure_noise(baseline: FirstSteps, name: str) -> dict[str, Any] | str:
-    """Return the `change` and each part's `tolerance` after as many `steps` as can be compared, or why none can."""
+def measure_noise(take: Callable[..., dict[int, Change]], name: str) -> dict[str, Any] | str:
+    """Return the baseline's `change` and each part's `tolerance` after the most comparable `steps`; or why none are."""
     try:
-        wanted = baseline.take(name, STEPS)
-        nudged = [baseline.take(name, STEPS, ROUNDING[name], seed) for seed in SEEDS]
+        wanted = take(name, STEPS)
+        nudged = [take(name, STEPS, ROUNDING[name], seed) for seed in SEEDS]
     except (RuntimeError, MemoryError) as error:
         if name != "float64":
             raise
-        return f"{name}: {first_line(error)}"
+        return f"float64: {first_line(error)}"
     for steps in STEPS:
         noise = [distances(each[steps], wanted[steps]) for each in nudged]
         least = max(ROUNDING[name], *(whole for _, whole in noise))
@@ -181,17 +169,14 @@ def measure_noise(baseline: FirstSteps, name: str) -> dict[str, Any] | str:
     return f"{name}: rounding alone changes the first step by more than can be tolerated"
 
 
-def prove(tier: FirstSteps, references: Mapping[str, Mapping[str, Any] | str]) -> dict[str, Any]:
-    """Compare a tier's steps with the baseline's; return its entry in proofs.json."""
-    rows, missing = [], []
-    for name in ("float64", number_format(tier.engine)):
-        reference = references[name]
-        if isinstance(reference, str):
-            missing.append(reference)
-        else:
-            found = tier.take(name, [reference["steps"]])[reference["steps"]]
-            compared = compare(found, reference["change"], reference["tolerance"])
-            rows.append({"format": name, "steps": reference["steps"]} | compared)
+def prove(take: Callable[..., dict[int, Change]], own: str, references: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare a tier's steps with the baseline's, in float64 and the tier's own format; return its proof."""
+    rows, missing = [], [references[name] for name in ("float64", own) if isinstance(references[name], str)]
+    for name in ("float64", own):
+        if not isinstance(reference := references[name], str):
+            steps = reference["steps"]
+            compared = compare(take(name, [steps])[steps], reference["change"], reference["tolerance"])
+            rows.append({"format": name, "steps": steps} | compared)
     if not rows:  # it is not shown to be the same
         return {"number": None, "failed": "; ".join(missing), "formats": []}
     worst = max(rows, key=lambda row: row["number"])

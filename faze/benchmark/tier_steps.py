@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,16 +13,15 @@ from pathlib import Path
 import torch
 
 from faze.benchmark.meters import Energy, MemoryPeak, busy_seconds
-from faze.benchmark.processes import answer, answer_requests
+from faze.benchmark.processes import answer, taking_part
 from faze.config.stage_config import Resolved
-from faze.engine.parallel import join, share
 from faze.training.train import Training, build, load_workload
 
 
 def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -> None:
     """Build a tier's training and describe it; then answer requests."""
     engine = config.engines[tier]
-    with join(engine, share(threads, engine)) as world:
+    with taking_part(engine, threads) as world:
         workload = load_workload(config, data, world.processes_here)
         memory = MemoryPeak(world.device)
         training = build(workload, engine, world, seed=0)
@@ -30,7 +31,9 @@ def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -
         about |= {"devices": world.size * step.replicas if world.device.type == "cuda" else 1}
         answer(about | {"least_s": steps.energy.least_s})
         answers = {"block": steps.block, "phases": steps.phases, "settle": memory.settle, "memory": memory.read}
-        answer_requests(answers)
+        for line in sys.stdin:  # until the benchmark has ended or needs no more
+            request, *arguments = json.loads(line)
+            answer(answers[request](*arguments))
 
 
 class TierSteps:

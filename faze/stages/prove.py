@@ -1,4 +1,4 @@
-"""Prove that the training of every tier is the same experiment as the baseline's, before anything is trained or timed."""
+"""Prove that every tier's training is the same experiment as the baseline's, before anything is trained or timed."""
 
 import json
 import sys
