@@ -1,12 +1,11 @@
 """Fresh processes of a tier, one for each rank, that answer requests: lines of JSON on their standard input."""
 
-import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +16,7 @@ from faze.base.machine import LAUNCHER
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
 from faze.engine import machine
-from faze.engine.parallel import World, end_with_parent, join, rank_environments, share
+from faze.engine.parallel import rank_environments
 from faze.native.allocator_retention import VARIABLE, with_allocator_retention
 
 PIPE = "FAZE_ANSWERS"  # file descriptor to which a process writes its answers; its standard output is for people
@@ -61,7 +60,7 @@ class TierProcesses:
         """Return the next answer of every process.
 
         Raises:
-            UserError: a process failed instead.
+            UserError: a process has ended instead.
         """
         found: dict[Any, Any] = {}
         while waiting := [pipe for pipe in self._answers if pipe not in found]:
@@ -69,38 +68,12 @@ class TierProcesses:
                 if not (line := pipe.readline()):
                     raise UserError(f"{self.tier}: its process ended early; see its output above")
                 found[pipe] = json.loads(line)
-                if "error" in found[pipe]:
-                    raise UserError(f"{self.tier}: {found[pipe]['error']}")
         return [found[pipe] for pipe in self._answers]
-
-
-@contextlib.contextmanager
-def taking_part(engine: Engine, threads: int) -> Iterator[World]:
-    """Join a tier's processes, which end with the process that started them; answer with the error of a failure."""
-    end_with_parent()
-    try:
-        with join(engine, share(threads, engine)) as world:
-            yield world
-    except (UserError, RuntimeError, MemoryError) as error:
-        answer({"error": first_line(error)})
-        raise
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def answer(value: object) -> None:
     """Send a value to the process that started this one."""
     os.write(int(os.environ[PIPE]), json.dumps(value).encode() + b"\n")
-
-
-def number_format(switches: Sequence[Mapping[str, str]]) -> str:
-    """Return the number format of matrix products under a tier's switches: fp32, tf32, fp16 or bf16."""
-    active = {switch["switch"]: switch["wanted"] for switch in switches if not switch["reason"]}
-    precision = active.get("precision", "fp32")
-    return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
 
 
 def identify(config: Resolved, data: Path | None) -> str:

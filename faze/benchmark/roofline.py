@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
-from faze.benchmark.processes import answer, taking_part
+from faze.benchmark.processes import answer
 from faze.config.stage_config import Resolved
+from faze.engine.parallel import join
 from faze.training.train import build, load_workload
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -49,7 +50,7 @@ def measure_roofline(config: Resolved, data: Path | None, threads: int, number_f
     copy peak may exceed 1. Recomputed activations do not count as work.
     """
     baseline = next(iter(config.engines.values())).model_copy(update={"parallel": "single"})
-    with taking_part(baseline, threads) as world:
+    with join(baseline, threads) as world:
         training = build(load_workload(config, data), baseline, world, seed=0)
         [batch] = training.feed(range(1))
         with FlopCounterMode(display=False) as counter, Traffic() as traffic:

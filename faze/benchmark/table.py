@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from faze.benchmark.processes import number_format
 from faze.config.parameters import Engine
+from faze.engine.switches import number_format
 
 CONFIDENCE = 0.95  # of every interval of benchmark.json, and stored there: evaluate.confidence is independent of it
 ENOUGH_ROUNDS = 3  # to estimate how much fresh processes differ

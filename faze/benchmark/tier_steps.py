@@ -13,15 +13,16 @@ from pathlib import Path
 import torch
 
 from faze.benchmark.meters import Energy, MemoryPeak, busy_seconds
-from faze.benchmark.processes import answer, taking_part
+from faze.benchmark.processes import answer
 from faze.config.stage_config import Resolved
+from faze.engine.parallel import join, share
 from faze.training.train import Training, build, load_workload
 
 
 def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -> None:
     """Build a tier's training and describe it; then answer requests."""
     engine = config.engines[tier]
-    with taking_part(engine, threads) as world:
+    with join(engine, share(threads, engine)) as world:
         workload = load_workload(config, data, world.processes_here)
         memory = MemoryPeak(world.device)
         training = build(workload, engine, world, seed=0)

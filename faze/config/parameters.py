@@ -271,10 +271,10 @@ STAGES: dict[str, tuple[str, ...]] = {
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),
-    "prove": (*TRAINING, "workload", "engines"),
+    "prove": (*TRAINING, "workload", "baseline", "engine"),
     "train_workload": ("workload", "engine", "train"),
     "report_workload": ("workload", "run", "evaluate"),
 }
 KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
 KINDS |= {"dataset": DataSet, "datasets": Some[str], "fold": Fold | None}
-KINDS |= {"engine": Engine, "engines": dict[str, Engine]}
+KINDS |= {"baseline": Engine, "engine": Engine, "engines": dict[str, Engine]}

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from faze.base.files import whole_file
 from faze.base.machine import machine_lock
-from faze.benchmark.processes import TierProcesses, identify, number_format
+from faze.benchmark.processes import TierProcesses, identify
 from faze.benchmark.roofline import measure_roofline
 from faze.benchmark.rounds import measure_rounds, read_rounds
 from faze.benchmark.table import format_table, peak_shares, tabulate
 from faze.benchmark.tier_steps import measure_tier
 from faze.config.stage_config import Resolved
 from faze.engine import machine
-from faze.engine.parallel import pick_device
+from faze.engine.parallel import end_with_parent, pick_device
+from faze.engine.switches import number_format
 
 
 def main(
@@ -38,6 +39,8 @@ def main(
         roofline: measure the roofline with these number formats, on behalf of a benchmark
     """
     machine.check_torch()
+    if tier:
+        end_with_parent()
     if roofline:
         measure_roofline(config, data, threads, roofline)
     elif tier:

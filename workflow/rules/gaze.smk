@@ -2,6 +2,7 @@
 from faze.weights import network_path
 
 STORES = [f"{ROOT}/data/{dataset}.h5" for dataset in DATASETS]
+START = [local(str(network_path(settings.train.start)))] if settings.train.start else []
 TRAINED_ON = f"{ROOT}/data/{TRAINING_SET}.h5"
 LEARNERS = settings.fewshot.learners
 FIRST_FOLD = FOLDS[0] if FOLDS else ""  # its network redirects and walks
@@ -15,7 +16,7 @@ OF_TIER = [
 use rule stage as train with:
     input:
         data=TRAINED_ON,
-        after=[ancient(PROOFS), *([local(str(network_path(settings.train.start)))] if settings.train.start else [])],
+        after=lambda wildcards: [proof_of(wildcards), *START],
     output:
         out=f"{FOLD}/checkpoint.pt",
         run_log=f"{FOLD}/run.jsonl",

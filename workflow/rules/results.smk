@@ -5,17 +5,26 @@ use rule stage as prove with:
     input:
         data=TRAINED_ON if GAZE else [],
     output:
-        out=PROOFS,
-    threads: settings.train.threads
+        out=PROOF,
+    threads: cores_of_training
     params:
         **stage_params("prove", workload=True),
+
+
+use rule stage as proofs with:
+    input:
+        proofs=expand(PROOF, tier=listed(settings)[1:]),
+    output:
+        out=PROOFS,
+    params:
+        **stage_params("proofs"),
 
 
 # Interleaved in one job, alone on the machine.
 use rule stage as benchmark with:
     input:
         data=TRAINED_ON if GAZE else [],
-        after=ancient(PROOFS),
+        after=PROOFS,
     output:
         out=f"{ROOT}/benchmark/benchmark.json",
     threads: CORES

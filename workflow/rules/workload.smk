@@ -5,7 +5,7 @@ OF_TIER = [f"{RUN}/checkpoint.pt"]
 
 use rule stage as train_workload with:
     input:
-        after=ancient(PROOFS),
+        after=proof_of,
     output:
         out=f"{RUN}/checkpoint.pt",
         run_log=f"{RUN}/run.jsonl",
