@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Self
@@ -74,13 +74,6 @@ class TierProcesses:
 def answer(value: object) -> None:
     """Send a value to the process that started this one."""
     os.write(int(os.environ[PIPE]), json.dumps(value).encode() + b"\n")
-
-
-def answer_requests(answers: Mapping[str, Callable[..., object]]) -> None:
-    """Answer requests until the other process has ended or needs no more."""
-    for line in sys.stdin:
-        request, *arguments = json.loads(line)
-        answer(answers[request](*arguments))
 
 
 def identify(config: Resolved, data: Path | None) -> str:

@@ -1,34 +1,30 @@
 """The proof that a tier's training is the same experiment as the baseline's: one number, at most 1 if it is.
 
-A fresh process takes the first steps in float64 without the tier's number format, then with it. The number is the distance
-between the tier's change of the weights and the baseline's, divided by the tolerance: FACTOR times the distance that
-rounding alone causes, which the baseline measures by nudging its first weights by one rounding. The worst part of the
-network and the worst format count. Rounding may grow so fast that nothing could be detected; then fewer steps are compared.
+The first steps are taken in float64 without the tier's number format, then with it. The number is the distance between
+the tier's change of the weights and the baseline's, divided by the tolerance. The tolerance is FACTOR times the
+distance that rounding alone causes: the baseline's steps are repeated from weights that are nudged by one rounding. The
+worst part of the network and the worst format count. Rounding may grow so fast that nothing could be detected; then
+fewer steps are compared.
 """
 
-import json
 import math
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from faze.base.errors import UserError
-from faze.base.files import whole_file
-from faze.benchmark.processes import TierProcesses, answer
-from faze.config.parameters import DTED, Engine
+from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
-from faze.engine.parallel import World, join, share
-from faze.training.check import check
+from faze.engine.parallel import World
+from faze.engine.switches import number_format
 from faze.training.train import build, load_workload
 from faze.training.workload import Workload
 
 STEPS = (12, 6, 3, 1)  # to compare, most first: 12 are enough to detect a fault in every tenth step
-SETTLING = 15  # first steps if a tier captures graphs, with learning rates of 0
+SETTLING = 15  # first steps of a tier that captures graphs, with learning rates of 0
 SEEDS = (1, 2)  # of the nudges
 # The share of a weight by which each number format rounds it.
 ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
@@ -40,112 +36,73 @@ LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 in the first steps, whic
 Change = Mapping[str, Tensor]  # part of the network -> how all its weights moved; float64, on the host
 
 
-def prove_tiers(config: Resolved, command: Sequence[str], folder: Path) -> dict[str, dict[str, Any]]:
-    """Compare the first steps of every tier with those of the first one, the baseline.
-
-    Args:
-        config: configuration of the stage prove.
-        command: of a process that calls `take_part`.
-        folder: for the proof of each tier, which is not repeated if it exists.
+def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, Any]:
+    """Compare the first steps of a tier with those of the baseline. All processes of the tier call this.
 
     Returns:
-        Tier -> `number`, a row of `formats` for each number format and, if it is another experiment, `failed`.
+        `number`, a row of `formats` for each number format and, if it is another experiment, `failed`; a number format
+        that cannot be compared is in `not_compared`. The first process's is complete.
     """
-    found: dict[str, dict[str, Any]] = {}
-    folder.mkdir(parents=True, exist_ok=True)
-    for tier, engine in config.engines.items():
-        path = folder / f"{tier}.json"
-        if not path.exists():
-            try:
-                with TierProcesses(tier, engine, command) as processes:
-                    proof = processes.receive()[0]
-            except UserError as error:
-                proof = {"number": None, "failed": str(error), "formats": []}
-            if not found and "failed" in proof:
-                raise UserError(proof["failed"])
-            with whole_file(path) as temporary:
-                temporary.write_text(json.dumps(proof), encoding="utf-8")
-        found[tier] = json.loads(path.read_text(encoding="utf-8"))
-    shutil.rmtree(folder)
-    return dict(list(found.items())[1:])
-
-
-# --- in the processes of a tier ---------------------------------------------------------------------------------------
-
-
-def take_part(config: Resolved, tier: str, data: Path | None, threads: int, reference: Path) -> None:
-    """Take a tier's first steps and answer with its proof; the baseline writes the reference for it instead."""
-    engine, first = config.engines[tier], next(iter(config.engines))
-    settling = SETTLING if any(each.graphs for each in config.engines.values()) else 0
-    with join(engine, share(threads, engine)) as world:
+    workload, engine = load_workload(config, data, world.processes_here), config.engine
+    settling = SETTLING if engine.graphs else 0
+    own = number_format([asdict(switch) for switch in build(workload, engine, world, seed=0).switches])
+    rows, missing = [], []
+    for name in ("float64", own):
         try:
-            workload = load_workload(config, data, world.processes_here)
-            steps = FirstSteps(workload, engine, world, settling)
-            if tier != first:
-                answer(prove(steps, torch.load(reference)))
-                return
-            if config.workload != DTED:
-                check(workload, config.workload)
-            formats = sorted({"float64", *map(number_format, config.engines.values())})
-            found = {name: measure_noise(steps, name) for name in formats}
-            if world.rank == 0:
-                torch.save(found, reference)
-            answer({})
-        except (UserError, RuntimeError, MemoryError) as error:
-            answer({"number": None, "failed": f"{tier}: {first_line(error)}", "formats": []})
-            raise
+            found = take_steps(workload, engine, world, settling, name)
+        except (RuntimeError, MemoryError) as error:
+            if name != "float64":
+                raise
+            missing.append(f"float64: {first_line(error)}")
+            continue
+        if world.rank == 0:
+            alone = World(0, 1, world.device)
+            repeats = [take_steps(workload, config.baseline, alone, settling, name, seed) for seed in (0, *SEEDS)]
+            rows += [compare(found, repeats, name)]
+    if world.rank:
+        return {}
+    missing += [f"{row['format']}: rounding alone exceeds the tolerance" for row in rows if not row["steps"]]
+    rows = [row for row in rows if row["steps"]]
+    proof = {"number": max((row["number"] for row in rows), default=None), "formats": rows}
+    proof |= {"not_compared": "; ".join(missing)} if missing else {}
+    if rows and proof["number"] <= 1:
+        return proof
+    words = "in {format}, the weights of {part} move differently: by {distance:.2g}, tolerated are {tolerance:.2g}"
+    failed = [words.format(**row) for row in rows if not row["number"] <= 1]
+    return proof | {"failed": "; ".join(failed or missing)}
 
 
-def number_format(engine: Engine) -> str:
-    """Return the number format of an engine, a key of ROUNDING."""
-    return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
-
-
-@dataclass(frozen=True)
-class FirstSteps:
-    """The first steps of a tier's training, which can be taken repeatedly."""
-
-    workload: Workload
-    engine: Engine
-    world: World
-    settling: int
-
-    def take(self, name: str, wanted: Sequence[int], nudge: float = 0.0, seed: int = 0) -> dict[int, Change]:
-        """Take steps in a number format, from nudged weights; return the change after each wanted number of steps."""
-        engine, before = self.engine, torch.get_default_dtype()
-        if name == "float64":
-            engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
-            torch.set_default_dtype(torch.float64)
-        try:
-            training = build(self.workload, engine, self.world, seed=0)
-            workload, step = training.workload, training.step
-            named = dict(workload.network(training.model).named_parameters())
-            nudge_weights(named.values(), nudge, seed)
-            for scaler in step.scalers:
-                if scaler.is_enabled():
-                    scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
-            first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
-            # The loss weights are those of the training's end: at its start, a term may not count yet.
-            weights, found = workload.weights(workload.samples) or dict.fromkeys(training.terms, 1.0), {}
-            for number, batch in enumerate(training.feed(range(self.settling + max(wanted))), 1 - self.settling):
-                seen = max(number - 1, 0) * workload.batch_size
-                rates = workload.rates(seen, training.first_rates)
-                step.set_learning_rates([rate * (number > 0) for rate in rates])
-                step(batch, weights)
-                if number in wanted:
-                    found[number] = change_since(first, named)
-            return found
-        finally:
-            torch.set_default_dtype(before)
+def take_steps(
+    workload: Workload, engine: Engine, world: World, settling: int, name: str, seed: int = 0
+) -> dict[int, Change]:
+    """Take the first steps in a number format, with a seed from nudged weights; return the changes after STEPS."""
+    before = torch.get_default_dtype()
+    if name == "float64":
+        engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
+        torch.set_default_dtype(torch.float64)
+    try:
+        training = build(workload, engine, world, seed=0)
+        step, named = training.step, dict(workload.network(training.model).named_parameters())
+        nudge(named.values(), ROUNDING[name] * (seed > 0), seed)
+        for scaler in step.scalers:
+            if scaler.is_enabled():
+                scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
+        first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
+        # The loss weights are those of the training's end: at its start, a term may not count yet.
+        weights, found = workload.weights(workload.samples) or dict.fromkeys(training.terms, 1.0), {}
+        for number, batch in enumerate(training.feed(range(settling + max(STEPS))), 1 - settling):
+            rates = workload.rates(max(number - 1, 0) * workload.batch_size, training.first_rates)
+            step.set_learning_rates([rate * (number > 0) for rate in rates])
+            step(batch, weights)
+            if number in STEPS:
+                found[number] = change_since(first, named)
+        return found
+    finally:
+        torch.set_default_dtype(before)
 
 
 @torch.no_grad()
-def nudge_weights(weights: Iterable[Tensor], share: float, seed: int) -> None:
+def nudge(weights: Iterable[Tensor], share: float, seed: int) -> None:
     """Change each weight by at most a share of it."""
     generator = torch.Generator().manual_seed(seed)
     for weight in weights if share else ():
@@ -163,51 +120,31 @@ def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Ch
     return {part: torch.cat(moved) for part, moved in parts.items()}
 
 
-def measure_noise(baseline: FirstSteps, name: str) -> dict[str, Any] | str:
-    """Return the `change` and each part's `tolerance` after as many `steps` as can be compared, or why none can."""
-    try:
-        wanted = baseline.take(name, STEPS)
-        nudged = [baseline.take(name, STEPS, ROUNDING[name], seed) for seed in SEEDS]
-    except (RuntimeError, MemoryError) as error:
-        if name != "float64":
-            raise
-        return f"{name}: {first_line(error)}"
+def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]], name: str) -> dict[str, Any]:
+    """Compare a tier's changes with the baseline's, after as many steps as rounding leaves comparable.
+
+    Args:
+        found: the tier's changes.
+        repeats: the baseline's, then those from nudged weights.
+        name: number format.
+
+    Returns:
+        `format`, `steps` (0: none), the worst `part`, its `distance` and `tolerance`, and `number`, their ratio.
+    """
     for steps in STEPS:
-        noise = [distances(each[steps], wanted[steps]) for each in nudged]
+        wanted, *nudged = (changes[steps] for changes in repeats)
+        noise = [distances(each, wanted) for each in nudged]
         least = max(ROUNDING[name], *(whole for _, whole in noise))
-        tolerance = {part: FACTOR * max(least, *(parts[part] for parts, _ in noise)) for part in wanted[steps]}
-        if max(tolerance.values()) < MOST or steps == 1 and min(tolerance.values()) < MOST:
-            return {"steps": steps, "tolerance": tolerance, "change": wanted[steps]}
-    return f"{name}: rounding alone changes the first step by more than can be tolerated"
-
-
-def prove(tier: FirstSteps, references: Mapping[str, Mapping[str, Any] | str]) -> dict[str, Any]:
-    """Compare a tier's steps with the baseline's; return its entry in proofs.json."""
-    rows, missing = [], []
-    for name in ("float64", number_format(tier.engine)):
-        reference = references[name]
-        if isinstance(reference, str):
-            missing.append(reference)
-        else:
-            found = tier.take(name, [reference["steps"]])[reference["steps"]]
-            compared = compare(found, reference["change"], reference["tolerance"])
-            rows.append({"format": name, "steps": reference["steps"]} | compared)
-    if not rows:  # it is not shown to be the same
-        return {"number": None, "failed": "; ".join(missing), "formats": []}
-    worst = max(rows, key=lambda row: row["number"])
-    proof = {"number": worst["number"], "formats": rows} | ({"not_compared": "; ".join(missing)} if missing else {})
-    if worst["number"] <= 1:
-        return proof
-    words = "in {format}, the weights of {part} move differently: by {distance:.2g}, tolerated are {tolerance:.2g}"
-    return proof | {"failed": words.format(**worst)}
-
-
-def compare(found: Change, wanted: Change, tolerance: Mapping[str, float]) -> dict[str, Any]:
-    """Return the worst `part`, its `distance` and `tolerance`, and the `number`, their ratio."""
-    gaps, _ = distances(found, wanted)
+        tolerance = {part: FACTOR * max(least, *(parts[part] for parts, _ in noise)) for part in wanted}
+        if max(tolerance.values()) < MOST:
+            break
+    else:
+        steps = min(tolerance.values()) < MOST
+    gaps, _ = distances(found[steps or 1], wanted)
     worst = max(gaps, key=lambda part: gaps[part] / min(tolerance[part], MOST))
     allowed = min(tolerance[worst], MOST)
-    return {"part": worst, "distance": gaps[worst], "tolerance": allowed, "number": gaps[worst] / allowed}
+    row = {"format": name, "steps": int(steps), "part": worst, "distance": gaps[worst], "tolerance": allowed}
+    return row | {"number": gaps[worst] / allowed}
 
 
 def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
@@ -219,3 +156,8 @@ def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
         return dict.fromkeys(gaps, math.inf), math.inf
     by_part = {part: gap / max(lengths[part], SMALL * whole) for part, gap in gaps.items()}
     return by_part, math.hypot(*gaps.values()) / whole
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,7 +1,7 @@
 """The work of a step, and the roofline of its device: the rates of a copy and of a matrix product.
 
-The roofline is measured after the rounds, in its own process. Its arrays take a gigabyte of the memory that the machine has
-at hand, so that steps which return memory to the system would wait for fresh pages: up to twice as long on a virtual machine.
+It is measured after the rounds, in its own process. Its arrays take a gigabyte of the memory that a virtual machine has
+at hand; between the rounds, tiers that return memory to the system would wait for fresh pages, up to 1.5 times as long.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,8 +46,8 @@ class Traffic(TorchDispatchMode):
 def measure_roofline(config: Resolved, data: Path | None, threads: int, number_formats: Iterable[str]) -> None:
     """Answer with the `work` of the baseline's step, and the `roof` of its device.
 
-    A tier that fuses operations or halves its number format moves fewer bytes than are counted, so its share of the copy
-    peak may exceed 1. Recomputed activations do not count as work.
+    A tier that fuses operations or halves its number format moves fewer bytes than are counted, so its share of the
+    copy peak may exceed 1. Recomputed activations do not count as work.
     """
     baseline = next(iter(config.engines.values())).model_copy(update={"parallel": "single"})
     with join(baseline, threads) as world:

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from faze.config.parameters import Engine
+from faze.engine.switches import number_format
 
 CONFIDENCE = 0.95  # of every interval of benchmark.json, and stored there: evaluate.confidence is independent of it
 ENOUGH_ROUNDS = 3  # to estimate how much fresh processes differ
@@ -17,7 +18,7 @@ Rows = Sequence[Mapping[str, Any]]  # one per round
 
 
 def tabulate(rounds: Sequence[Mapping[str, Any]], engines: Mapping[str, Engine], is_cpu: bool) -> dict[str, Any]:
-    """Compute what benchmark.json contains about the rounds so far; a row needs a round with the tier and the baseline."""
+    """Summarize the rounds so far for benchmark.json, with a row for each tier measured beside the baseline."""
     first = next(iter(engines))
     pairs = {tier: [(r[tier], r[first]) for r in rounds if {tier, first} <= r.keys()] for tier in engines}
     measured = {tier: of_tier for tier, of_tier in pairs.items() if of_tier}
@@ -73,12 +74,10 @@ def average_step(rows: Rows) -> float:
 
 
 def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> dict:
-    """Return the ratio of paired rounds, each of which counts as the ratio of its medians, with a t interval on logarithms.
+    """Return the geometric mean of the ratios of paired rounds, and a t interval on logarithms: ratio, low, high.
 
-    With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks and excludes differences between processes.
-
-    Returns:
-        `ratio`, the geometric mean; `low` and `high`, None for a single value.
+    A round counts as the ratio of its medians. With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks and
+    excludes differences between processes; it is None if a round has one block.
     """
     medians = [math.log(np.median(a) / np.median(b)) for a, b in zip(above, below, strict=True)]
     blocks = [np.log(a) - np.log(b) for a, b in zip(above, below, strict=True)]
@@ -101,17 +100,10 @@ def why_same(engines: Mapping[str, Engine], tier: str, of_tier: Mapping, of_base
     return f"inactive on this machine, so the step is the same: {'; '.join(reasons)}"
 
 
-def number_format(row: Mapping[str, Any]) -> str:
-    """Return the number format of a tier's matrix products: fp32, tf32, fp16 or bf16."""
-    active = {switch["switch"]: switch["wanted"] for switch in row["switches"] if not switch["reason"]}
-    precision = active.get("precision", "fp32")
-    return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
-
-
 def peak_shares(row: Mapping[str, Any], work: Mapping[str, int], roof: Mapping[str, Any]) -> dict[str, float]:
     """Return the rates of a tier's step, and their shares of the roofline peaks of its devices."""
     tflops, gbytes_per_s = work["flop"] / row["step_ms"] / 1e9, work["bytes"] / row["step_ms"] / 1e6
-    product, copy = roof["matmul_tflops"][number_format(row)]["median"], roof["copy_gbytes_per_s"]["median"]
+    product, copy = roof["matmul_tflops"][number_format(row["switches"])]["median"], roof["copy_gbytes_per_s"]["median"]
     shares = {"share_of_matmul_roof": tflops / product, "share_of_copy_roof": gbytes_per_s / copy}
     return {"tflops": tflops, "gbytes_per_s": gbytes_per_s} | {k: v / row["devices"] for k, v in shares.items()}
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 import torch
 
 from faze.benchmark.meters import Energy, MemoryPeak, busy_seconds
-from faze.benchmark.processes import answer, answer_requests
+from faze.benchmark.processes import answer
 from faze.config.stage_config import Resolved
 from faze.engine.parallel import join, share
 from faze.training.train import Training, build, load_workload
@@ -30,7 +32,9 @@ def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -
         about |= {"devices": world.size * step.replicas if world.device.type == "cuda" else 1}
         answer(about | {"least_s": steps.energy.least_s})
         answers = {"block": steps.block, "phases": steps.phases, "settle": memory.settle, "memory": memory.read}
-        answer_requests(answers)
+        for line in sys.stdin:  # until the benchmark has ended or needs no more
+            request, *arguments = json.loads(line)
+            answer(answers[request](*arguments))
 
 
 class TierSteps:

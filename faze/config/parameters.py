@@ -251,9 +251,9 @@ class Config(Section):
     tracking: Tracking
 
 
-# The sections on which each stage depends: a change of any other does not re-run it. Of TRAINING, the training of a user's
-# class depends on `train` only. `preprocess` is without its data sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
-# all by name.
+# The sections on which each stage depends: a change of any other does not re-run it. Of TRAINING, the training of a
+# user's class depends on `train` only. `preprocess` is without its data sets, of which `dataset` is one and `datasets`
+# the names of all; `engine` are the switches of one tier, `baseline` of the first, `engines` of all by name.
 TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
@@ -269,9 +269,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),
-    "prove": (*TRAINING, "workload", "engines"),
+    "prove": (*TRAINING, "workload", "baseline", "engine"),
     "report_workload": ("workload", "run", "evaluate"),
 }
 KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
 KINDS |= {"dataset": DataSet, "datasets": Some[str], "fold": Fold | None}
-KINDS |= {"engine": Engine, "engines": dict[str, Engine]}
+KINDS |= {"baseline": Engine, "engine": Engine, "engines": dict[str, Engine]}

@@ -42,6 +42,7 @@ def resolve(
         "dataset": lambda: data_sets(config)[dataset],
         "datasets": lambda: list(data_sets(config)),
         "fold": lambda: Fold(number=fold, folds=folds) if folds else None,
+        "baseline": lambda: resolve_tier(config, listed(config)[0]),
         "engine": lambda: resolve_tier(config, listed(config)[0] if control else tier),
         "engines": lambda: {name: resolve_tier(config, name) for name in listed(config)},
     }

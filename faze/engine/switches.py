@@ -1,5 +1,6 @@
 """Report the effect of each switch, so that no switch is silently without effect on this machine."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -25,3 +26,10 @@ class Switch:
 
     def __str__(self) -> str:
         return f"{self.switch} {self.wanted}" + (f": inactive ({self.reason})" if self.reason else f" ({self.acted})")
+
+
+def number_format(switches: Sequence[Mapping[str, str]]) -> str:
+    """Return the number format of matrix products under a tier's switches: fp32, tf32, fp16 or bf16."""
+    active = {switch["switch"]: switch["wanted"] for switch in switches if not switch["reason"]}
+    precision = active.get("precision", "fp32")
+    return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision

@@ -12,11 +12,12 @@ from faze.base.machine import machine_lock
 from faze.benchmark.processes import TierProcesses, identify
 from faze.benchmark.roofline import measure_roofline
 from faze.benchmark.rounds import measure_rounds, read_rounds
-from faze.benchmark.table import format_table, number_format, peak_shares, tabulate
+from faze.benchmark.table import format_table, peak_shares, tabulate
 from faze.benchmark.tier_steps import measure_tier
 from faze.config.stage_config import Resolved
 from faze.engine import machine
-from faze.engine.parallel import pick_device
+from faze.engine.parallel import end_with_parent, pick_device
+from faze.engine.switches import number_format
 
 
 def main(
@@ -38,6 +39,8 @@ def main(
         roofline: measure the roofline with these number formats, on behalf of a benchmark
     """
     machine.check_torch()
+    if tier:
+        end_with_parent()
     if roofline:
         measure_roofline(config, data, threads, roofline)
     elif tier:
@@ -65,7 +68,7 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
     for _ in measure_rounds(config, start, kept, identity, one_at_a_time=not is_cpu):
         write(tabulate(read_rounds(kept, identity), engines, is_cpu))
     result = tabulate(read_rounds(kept, identity), engines, is_cpu)
-    formats = sorted(set(map(number_format, result["tiers"].values())))
+    formats = sorted({number_format(row["switches"]) for row in result["tiers"].values()})
     single = engines[baseline].model_copy(update={"parallel": "single"})
     with TierProcesses(baseline, single, [*sys.argv[1:], "--roofline", *formats]) as processes:
         [found] = processes.receive()

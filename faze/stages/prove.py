@@ -1,35 +1,46 @@
-"""Prove that the training of every tier is the same experiment as the baseline's, before anything is trained or timed."""
+"""Prove that a tier's training is the same experiment as the baseline's, before it is trained or timed."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.machine import machine_lock
-from faze.benchmark.processes import identify
-from faze.benchmark.proof import prove_tiers, take_part
+from faze.benchmark.proof import first_line, prove_tier
+from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
 from faze.engine.machine import check_torch
+from faze.engine.parallel import join, launch
+from faze.training.check import check
+from faze.training.train import load_workload
 
 
-def main(*, config: Resolved, data: Path | None = None, threads: int, out: Path, tier: str | None = None) -> None:
-    """Prove every tier of run.tiers; a killed proof continues with the next tier.
+def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
+    """Prove a tier; for the baseline, only check the workload.
 
     Args:
         data: store of normalised strips; workloads other than DT-ED make their own data
-        threads: CPU threads for each tier
-        out: proofs.json to write
-        tier: take only this tier's steps, on behalf of a proof
+        out: TIER.json to write
     """
     check_torch()
-    folder = out.with_name(f"proofs-{identify(config, data)}")
-    if tier:
-        take_part(config, tier, data, threads, folder / "reference.pt")
-        return
+    proof = {"number": 0.0, "formats": []}
     with machine_lock(exclusive=False):
-        proofs = prove_tiers(config, sys.argv[1:], folder)
-    with whole_file(out) as temporary:
-        temporary.write_text(json.dumps(proofs, indent=1), encoding="utf-8")
-    for name, proof in proofs.items():
+        if config.engine != config.baseline:
+            try:
+                if launch(config.engine, ["prove", *sys.argv[2:]]):
+                    return
+                with join(config.engine, config.train.threads) as world:
+                    proof = prove_tier(config, data, world)
+            except (UserError, RuntimeError, MemoryError) as error:
+                if "RANK" in os.environ:  # torchrun ends the others
+                    raise
+                proof = {"number": None, "failed": first_line(error), "formats": []}
+        elif config.workload != DTED:
+            check(load_workload(config), config.workload)
+    if os.environ.get("RANK", "0") == "0":
+        with whole_file(out) as temporary:
+            temporary.write_text(json.dumps(proof), encoding="utf-8")
         rows = [f"{row['number']:.2g} after {row['steps']} steps in {row['format']}" for row in proof["formats"]]
-        print(f"{name}: {'another' if 'failed' in proof else 'the same'} experiment: {'; '.join(rows)}")
+        print(f"{config.tier}: {proof.get('failed') or 'the same experiment'}; {'; '.join(rows)}")

@@ -82,7 +82,7 @@ def test_checkpointing_keeps_less():
 
     def kept_bytes(checkpointing: bool) -> int:
         chosen = setup(tier("baseline", checkpointing=checkpointing))
-        step, batch = build_step(chosen), next(build_feed(people(), chosen)([0]))
+        step, batch = chosen.step, next(chosen.feed([0]))
         kept: dict[int, int] = {}
 
         def pack(value: torch.Tensor) -> torch.Tensor:

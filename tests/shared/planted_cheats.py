@@ -1,6 +1,6 @@
-"""A workload whose tiers cheat: what each does differently is decided by the tier's name on the command line."""
+"""A workload that cheats in the tiers whose switch `resident` is on; the variable CHEAT selects the fault."""
 
-import sys
+import os
 
 import torch
 from tiny_workload import Tiny
@@ -8,37 +8,42 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.base.errors import UserError
-
-TIER = sys.argv[sys.argv.index("--tier") + 1] if "--tier" in sys.argv else ""
+from faze.engine.switches import Switch
 
 
 class Cheats(Tiny):
     """The tiny workload with a rising learning rate."""
 
+    cheat = ""
+
+    def keep_resident(self, wanted: bool, device: torch.device) -> Switch:
+        self.cheat, self.first = os.environ.get("CHEAT", "") if wanted else "", None
+        return Switch.of("resident", wanted)
+
     def build(self) -> nn.Module:
-        if TIER == "cannot_run":
+        if self.cheat == "cannot_run":
             raise UserError("no such part")
         model = super().build()
         for parameter in model.parameters():
-            if TIER == "adds_up_parts":
+            if self.cheat == "adds_up_parts":
                 parameter.register_hook(lambda gradient: 2 * gradient)
-        if TIER == "loses_a_gradient":
+        if self.cheat == "loses_a_gradient":
             model[0].weight.register_hook(torch.zeros_like)
         return model
 
     def rate(self, number: int) -> float:
-        if TIER == "never_moves" or (TIER == "skips_every_tenth_update" and number % 10 == 9):
+        if self.cheat == "never_moves" or (self.cheat == "skips_every_tenth_update" and number % 10 == 9):
             return 0.0
-        return 1.0 if TIER == "keeps_the_first_rate" else 1.0 + 0.1 * number
+        return 1.0 if self.cheat == "keeps_the_first_rate" else 1.0 + 0.1 * number
 
     def prepare(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         image = batch["image"]
-        if TIER == "trains_on_half_the_resolution":
+        if self.cheat == "trains_on_half_the_resolution":
             image = F.interpolate(F.avg_pool2d(image, 2), scale_factor=2)
-        if TIER == "rounds_to_bf16":
+        if self.cheat == "rounds_to_bf16":
             image = image.bfloat16().to(image.dtype)
-        if TIER == "repeats_a_batch":
-            self.first = getattr(self, "first", image)
+        if self.cheat == "repeats_a_batch":
+            self.first = image if self.first is None else self.first
             image = self.first
         return batch | {"image": image}
 

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.workflow
 SMOKE = "config/sizes/smoke.yaml"
 TIERS = ["baseline", "amp", "ddp", "recompute"]
 PER_RUN = ("train", "encode", "meta_train", "adapt", "redirect")  # of tiers, and of one noise control
-RUNS = dict.fromkeys(PER_RUN, len(TIERS) + 1) | {"walk": len(TIERS)}
-ONCE = dict.fromkeys(("estimator", "benchmark", "evaluate", "report", "track"), 1)
+RUNS = dict.fromkeys(PER_RUN, len(TIERS) + 1) | {"walk": len(TIERS), "prove": len(TIERS)}
+ONCE = dict.fromkeys(("estimator", "proofs", "benchmark", "evaluate", "report", "track"), 1)
 
 
 def test_everything_is_made_once(fresh: Checkout) -> None:
@@ -25,7 +25,7 @@ def test_everything_is_made_once(fresh: Checkout) -> None:
 
 def test_a_tiers_target_makes_one_tier(fresh: Checkout) -> None:
     """Regression: it made the tier's walk, and so trained the baseline, which selects the people of walks."""
-    data = {"synthesise": 1, "preprocess": 2, "estimator": 1}
+    data = {"synthesise": 1, "preprocess": 2, "estimator": 1, "prove": 1}
     assert fresh.dry_run("tier_amp").jobs == data | dict.fromkeys(PER_RUN, 1) | {"tier_amp": 1}
 
 

@@ -10,7 +10,7 @@ from faze.base.code_hash import sources
 from faze.base.errors import UserError
 from faze.base.machine import check_environment, usable_cores
 from faze.config.parameters import CONTROLS, DTED, RENDERED, STAGES
-from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, resolve, resolve_tier, to_lines
+from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, listed, resolve, resolve_tier, to_lines
 from faze.config.stage_config import trained_tiers, training_set
 from faze.config.validation import SPLITS, read_config
 from faze.weights import network_path
@@ -32,7 +32,7 @@ config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.ran
 DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
 TRAINED_ON = [f"{ROOT}/data/{TRAINING_SET}.h5"] if GAZE else []  # other workloads make their own data
 START = [str(network_path(settings.train.start))] if settings.train.start else []
-PROOFS = f"{ROOT}/benchmark/proofs.json"  # ancient for trainings: those of other tiers need no repetition if one is added
+PROOF, PROOFS = f"{ROOT}/benchmark/proofs/{{tier}}.json", f"{ROOT}/benchmark/proofs.json"
 # With leave-one-person-out, each run has folders of its folds, whose results the rule `join` combines.
 FOLDS = [f"/fold{number}" for number in range(training_set(settings).folds or 0)]
 RUN, FOLD = f"{ROOT}/{{tier}}/seed{{seed}}", f"{ROOT}/{{tier}}/seed{{seed}}{{fold}}"
@@ -63,8 +63,9 @@ def own_config(stage, tier=None, seed="0", dataset=TRAINING_SET, fold="/fold0"):
 
 def file_of(stage, wildcards, folder, suffix):
     """Return the path of a stage's own configuration (folder configs) or log (logs)."""
-    run = FOLD.format(**{"fold": ""} | wildcards) if "tier" in wildcards else ROOT
-    return f"{run}/{folder}/{'_'.join([stage, *([wildcards['dataset']] if 'dataset' in wildcards else [])])}.{suffix}"
+    run = FOLD.format(**{"fold": ""} | wildcards) if "seed" in wildcards else ROOT
+    names = [wildcards[name] for name in ("tier", "dataset") if name in wildcards and run == ROOT]
+    return f"{run}/{folder}/{'_'.join([stage, *names])}.{suffix}"
 
 
 # A workload's class and what it imports are in the current folder or, as the examples, beside faze.
@@ -97,6 +98,11 @@ def options(stage, words, wildcards, input, output):
         if paths and name != "after":
             found += [f"--{name.replace('_', '-')}", *([paths] if isinstance(paths, str) else paths)]
     return found
+
+
+def proof_of(wildcards):
+    """Return the proof on which a training depends; a noise control is trained like the baseline."""
+    return PROOF.format(tier=TIERS[0] if wildcards.tier in CONTROLS else wildcards.tier)
 
 
 def cores_of_training(wildcards):

@@ -5,16 +5,25 @@ use rule stage as prove with:
     input:
         data=TRAINED_ON,
     output:
-        out=PROOFS,
-    threads: settings.train.threads
+        out=PROOF,
+    threads: cores_of_training
     params:
         **stage_params("prove", workload=True),
+
+
+use rule stage as proofs with:
+    input:
+        proofs=expand(PROOF, tier=listed(settings)[1:]),
+    output:
+        out=PROOFS,
+    params:
+        **stage_params("proofs"),
 
 
 use rule stage as train with:
     input:
         data=TRAINED_ON,
-        after=[ancient(PROOFS), *map(local, START)],
+        after=lambda wildcards: [proof_of(wildcards), *map(local, START)],
     output:
         out=f"{FOLD}/checkpoint.pt",
         run_log=f"{FOLD}/run.jsonl",
@@ -27,7 +36,7 @@ use rule stage as train with:
 use rule stage as benchmark with:
     input:
         data=TRAINED_ON,
-        after=ancient(PROOFS),
+        after=PROOFS,
     output:
         out=f"{ROOT}/benchmark/benchmark.json",
     threads: CORES
