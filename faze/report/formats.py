@@ -25,17 +25,15 @@ def or_dash(form: Callable[..., str]) -> Callable[..., str]:
 
 degrees = or_dash("{:.2f}°".format)
 ratio = or_dash("{:.2f}×".format)
-number = or_dash("{:.2f}".format)
 digits = or_dash("{:.3g}".format)
 count = or_dash("{:,.0f}".format)
-gibibytes = or_dash("{:.3f} GiB".format)
 p_value = or_dash(wording.p_value)
 change = or_dash(lambda value: f"{signed(value, 3)}°")  # three digits, so that small changes do not appear as 0
 signed_interval = or_dash(lambda low, high: f"{signed(low, 3)} to {signed(high, 3)}")
 interval = or_dash(lambda low, high: f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}")
 percent = or_dash(lambda share: f"{signed(-100 * share, 0)} %")  # of a reduction: 0.51 becomes −51 %
-small = or_dash(lambda part: f"{100 * part:.2g} %")  # of a distance: 0.000031 becomes 0.0031 %
 share = or_dash(lambda part: f"{100 * part:.0f} %".replace("-0 ", "0 ").replace("-", "−"))
+distance = or_dash(lambda part: f"{100 * part:.2g} %")  # 0.000031 becomes 0.0031 %
 
 
 @or_dash
@@ -62,7 +60,6 @@ def marked(text: str) -> Markup:
 
 def machine(described: Mapping[str, str]) -> str:
     """Return the name of a machine: its GPUs, or its processor and cores."""
-    if described.get("gpus"):
-        return str(described["gpus"])
-    processor, cores = described.get("processor") or "an unknown processor", described.get("cores")
-    return f"{processor}, {counted(int(cores), 'core')}" if cores else processor
+    cores = described.get("cores")
+    processor = described.get("processor") or "an unknown processor"
+    return described.get("gpus") or processor + (f", {counted(int(cores), 'core')}" if cores else "")

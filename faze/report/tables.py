@@ -1,45 +1,24 @@
-"""Tables of the page with a group of columns for each data set.
+"""Tables of the page. A cell is a text: its first line is the value, and the others are details."""
 
-Each is a list of rows: texts by (group, title) of the column. A text's first line is the value; the others are details.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from faze.base.result_paths import ResultPaths
-from faze.data.strips import read_store
+from faze.data.strips import StripStore, read_store
 from faze.evaluation.redirected_angles import FACTORS, REDIRECTED, SIMILARITIES
 from faze.evaluation.wording import peak, title_of
 from faze.report import formats as f
-from faze.report.results import Results, count_people, read_csv
+from faze.report.results import Results, read_csv
 
-MOST_REASONS = 10  # of rejected frames
-Row = dict[tuple[str, str], str]
 CONTROLS = {"not_turned": "not turned", "real": "real strip"}  # of redirection; those of the first tier are shown
-SIMILARITY_TITLES = dict(zip(SIMILARITIES, ("L1", "PSNR, dB", "SSIM", "MS-SSIM"), strict=True))
+MOST_REASONS = 10  # of rejected frames
+Cells = dict[tuple[str, str], str]  # by (group, title) of the column
 
 
-def tabulate(results: Results, paths: ResultPaths) -> dict[str, list[dict]]:
-    """Return the rows of every table by name; those of trainings are missing if nothing was trained."""
-    found = {"tiers": tier_table(results), "proofs": [], "switches": []}
-    for row in results.rows:
-        found["proofs"] += [{"tier": row["tier"]} | compared for compared in row["proof"].get("formats", ())]
-        found["switches"] += [{"tier": row["tier"]} | switch for switch in row["changed"]]
-    if results.datasets:
-        names = ("changes", "learners", "person_variance")
-        found |= {name: results.tables[name].to_dict("records") for name in names}
-        largest = results.summary["largest_k"]
-        found["learners"] = [r for r in found["learners"] if (r["tier"], r["k"]) == (results.tiers[0], largest)]
-        found |= {"times": time_table(results), "pixels": pixel_table(results), "turned": turned_table(results)}
-        found |= {"similarity": similarity_table(results), "shots": shot_table(results)}
-        found["data"] = data_table(results, paths)
-    return found
-
-
-def tier_table(results: Results) -> list[Row]:
+def tier_table(results: Results) -> list[Cells]:
     """Tabulate each tier's change, proof, speed and memory and, if any was trained, errors or scores and verdicts."""
     found, verdicts = [], results.summary.get("tier_verdicts", {})
     for row in results.rows:
@@ -73,43 +52,51 @@ def describe_proof(proof: Mapping[str, Any]) -> list[str]:
     if "failed" in proof:
         return ["another experiment"]
     exact = any(row["format"] == "float64" for row in proof["formats"])
-    within = [row for row in proof["formats"] if row["format"] != "float64"]
-    own = [f"in {r['format']} within {f.small(r['distance'])} (tolerated: {f.small(r['tolerance'])})" for r in within]
-    return ["the same in float64" if exact else "the same", *own]
+    own = [row for row in proof["formats"] if row["format"] != "float64"]
+    lines = [f"in {r['format']} within {f.distance(r['distance'])} of {f.distance(r['tolerance'])}" for r in own]
+    return ["the same in float64" if exact else "the same", *lines]
 
 
-def error_cells(results: Results, tier: str) -> Row:
+def error_cells(results: Results, tier: str) -> Cells:
     """Return a tier's errors, with their intervals or with the changes from the baseline."""
     found = {}
     for dataset in results.datasets:
         for learner, k in results.decisive:
-            means, compared = (results.cell(table, dataset, learner, k) for table in ("tiers", "changes"))
+            means, changes = (results.cell(table, dataset, learner, k) for table in ("tiers", "changes"))
             text = "" if found else "not trained"
             if tier in results.tiers:
-                change = compared.loc[tier] if tier in compared.index else None
-                text = with_change(means.loc[tier, ["mean_deg", "low_deg", "high_deg"]], change)
+                mean = means.loc[tier, ["mean_deg", "low_deg", "high_deg"]]
+                text = with_change(mean, changes.loc[tier] if tier in changes.index else None)
             found[f"{title_of(dataset)} error", f"k = {k}" if k else "unadapted"] = text
     return found
 
 
-def with_change(mean: Sequence[float], change: pd.Series | None) -> str:
+def with_change(mean: pd.Series, change: pd.Series | None) -> str:
     """Format a mean error with its interval or, if it is compared with the baseline's, with the change."""
-    if change is None:
-        return f"{f.degrees(mean.iloc[0])}\n{f.interval(*mean.iloc[1:])}"
-    interval = f.signed_interval(change["low_deg"], change["high_deg"])
-    detail = "no change" if change["identical"] else f"{f.change(change['difference_deg'])}\n{interval}"
+    detail = f.interval(*mean.iloc[1:])
+    if change is not None:
+        interval = f.signed_interval(change["low_deg"], change["high_deg"])
+        detail = "no change" if change["identical"] else f"{f.change(change['difference_deg'])}\n{interval}"
     return f"{f.degrees(mean.iloc[0])}\n{detail}"
 
 
-def score_cells(results: Results, tier: str) -> Row:
+def score_cells(results: Results, tier: str) -> Cells:
     """Return a tier's score and its change, with intervals."""
-    group, found, table = results.summary["about"]["score"], {}, results.tables["scores"]
-    for name, title, absent in (("score", "at the end", "not trained"), ("change", "change", "")):
-        found[group, title] = absent
-        if tier in table.index and (tier, name) != (table.index[0], "change"):
-            mean, low, high = table.loc[tier, [f"{name}_{part}" for part in ("mean", "low", "high")]]
-            found[group, title] = f"{mean:{'+' if name == 'change' else ''}.2f}\n{f.interval(low, high)}"
+    group, scores, found = results.summary["about"]["score"], results.tables["scores"], {}
+    for name, title, form, absent in (("score", "at the end", "", "not trained"), ("change", "change", "+", "")):
+        row = scores.loc[tier] if tier in scores.index else {}
+        mean, low, high = (row.get(f"{name}_{part}", np.nan) for part in ("mean", "low", "high"))
+        found[group, title] = f"{mean:{form}.2f}\n{f.interval(low, high)}" if mean == mean else absent
     return found
+
+
+def tiers_in_full(results: Results) -> pd.DataFrame:
+    """Return the tiers with all digits, for other programs: docs/reference/formats.md."""
+    table = pd.DataFrame(results.rows).rename(columns={"same_step": "idle"}).set_index("tier")
+    table = table.rename(columns={f"speed_{end}": f"speedup_{end}" for end in ("ratio", "low", "high")})
+    table["changed"] = ["; ".join(f"{s['switch']} {s['wanted']}" for s in changed) for changed in table["changed"]]
+    table["not_compared"] = [proof.get("not_compared", "") for proof in table.pop("proof")]
+    return table.join(results.tables["scores"]) if "scores" in results.tables else table
 
 
 def time_table(results: Results) -> list[dict[str, Any]]:
@@ -122,69 +109,35 @@ def time_table(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def pixel_table(results: Results) -> list[Row]:
-    """Tabulate the errors of the network and of the pixel checks, averaged over seeds."""
-    checks, rows = results.tables["pixel_checks"].groupby(["tier", "dataset", "check"]), []
-    means = checks[["error_deg", "unadapted_deg", "ratio"]].mean()
-    for tier in results.tiers:
-        row = {("", "Tier"): tier}
-        for dataset in results.datasets:
-            blind, shuffled = (means.loc[(tier, dataset, check)] for check in ("pixel_blind", "permuted"))
-            row[title_of(dataset), "network, k = 0"] = f.degrees(blind["unadapted_deg"])
-            for title, check in (("head pose only", blind), ("shuffled", shuffled)):
-                row[title_of(dataset), title] = f"{f.degrees(check['error_deg'])} ({f.ratio(check['ratio'])})"
-        rows.append(row)
-    return rows
-
-
-def turned_table(results: Results) -> list[Row]:
-    """Tabulate errors and gains of redirected strips of every tier, and of the first tier's controls."""
-    numbers = results.tables["redirected"].set_index(["tier", "dataset", "variant", "number"]).sort_index()
-    changes = results.tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
+def redirection_table(results: Results) -> list[dict[str, str]]:
+    """Tabulate errors, gains and similarity of redirected strips of every tier, and of the first tier's controls."""
+    numbers = results.tables["redirected"].set_index(["dataset", "tier", "variant", "number"]).sort_index()
+    changes = results.tables["redirection_changes"].set_index(["dataset", "tier", "factor"]).sort_index()
     shown = [(tier, REDIRECTED, tier) for tier in results.tiers]
     shown += [(results.tiers[0], variant, title) for variant, title in CONTROLS.items()]
     rows = []
-    for tier, variant, title in shown:
-        row = {("", "Tier"): title}
-        for dataset in results.datasets:
-            of_variant, group = numbers.loc[(tier, dataset, variant)], title_of(dataset)
-            for factor in FACTORS:
-                key = (tier, dataset, factor)
-                change = changes.loc[key] if variant == REDIRECTED and key in changes.index else None
-                row[group, f"{factor} error"] = with_change(of_variant.loc[f"{factor}_error_deg", ["mean", "low", "high"]], change)
-            for factor in FACTORS:
-                gain = of_variant.loc[f"{factor}_gain"] if f"{factor}_gain" in of_variant.index else None
-                text = f.DASH if gain is None else f"{f.number(gain['mean'])}\n{f.interval(gain['low'], gain['high'])}"
-                row[group, f"{factor} gain"] = text
-        rows.append(row)
-    return rows
-
-
-def similarity_table(results: Results) -> list[Row]:
-    """Tabulate the similarity of the first tier's redirected strips, and of strips not turned, to their targets."""
-    means = results.tables["redirected"].set_index(["tier", "variant", "dataset", "number"])["mean"][results.tiers[0]]
-    rows = []
-    for variant, title in ((REDIRECTED, "redirected"), ("not_turned", "not turned")):
-        row = {("", "Strips"): title}
-        for dataset in results.datasets:
-            for name, column in SIMILARITY_TITLES.items():
-                row[title_of(dataset), column] = f.digits(means[variant, dataset, name])
-        rows.append(row)
-    return rows
-
-
-def shot_table(results: Results) -> list[Row]:
-    """Tabulate the baseline's errors at every k, per data set and learner."""
-    rows = []
     for dataset in results.datasets:
-        for learner in results.learners:
-            row = {("", "Data set"): title_of(dataset), ("", "Learner"): learner}
-            for cell in results.curve(results.tiers[0], dataset, learner).itertuples():
-                less = f" ({f.percent(cell.reduction)})" if cell.k else ""
-                text = f"{f.degrees(cell.mean_deg)}{less}\n{f.interval(cell.low_deg, cell.high_deg)}"
-                row["Calibration samples", f"k = {cell.k}"] = text
+        for tier, variant, title in shown:
+            own = numbers.loc[(dataset, tier, variant)][["mean", "low", "high"]]
+            row = {"Data set": title_of(dataset), "Strips": title}
+            for factor in FACTORS:
+                compared = variant == REDIRECTED and (dataset, tier, factor) in changes.index
+                change = changes.loc[(dataset, tier, factor)] if compared else None
+                row[f"{factor} error"] = with_change(own.loc[f"{factor}_error_deg"], change)
+            for name in (f"{factor}_gain" for factor in FACTORS):
+                gain = own.loc[name] if name in own.index else None
+                row[name.replace("_", " ")] = f.DASH if gain is None else f"{gain['mean']:.2f}\n{f.interval(*gain[1:])}"
+            for name in SIMILARITIES:
+                row[name.replace("_", "-").upper()] = f.digits(own["mean"].get(name))
             rows.append(row)
     return rows
+
+
+def count_people(store: StripStore) -> pd.DataFrame:
+    """Count the people and strips of a store in each split: dataset, split, people, strips."""
+    rows = [(store.dataset, person.split, len(person.labels)) for person in store.people]
+    groups = pd.DataFrame(rows, columns=["dataset", "split", "strips"]).groupby(["dataset", "split"], sort=False)
+    return groups["strips"].agg(people="size", strips="sum").reset_index()
 
 
 def data_table(results: Results, paths: ResultPaths) -> list[dict[str, Any]]:
@@ -195,23 +148,6 @@ def data_table(results: Results, paths: ResultPaths) -> list[dict[str, Any]]:
         reasons = rejects["reason"].str.replace(r"\d[\w.]*", "…", regex=True).value_counts().head(MOST_REASONS)
         text = "\n".join([f.count(len(rejects)), *(f"{frames:,}: {reason}" for reason, frames in reasons.items())])
         for split in count_people(read_store(paths.store(dataset))).to_dict("records"):
-            rows.append(split | {"title": title_of(dataset) if text else "", "rejects": text})
+            rows.append(split | {"rejects": text})
             text = ""
     return rows
-
-
-def tiers_in_full(results: Results) -> pd.DataFrame:
-    """Return the table of tiers with all digits, for other programs: docs/reference/formats.md."""
-    table = pd.DataFrame(results.rows).rename(columns={"same_step": "idle"}).set_index("tier")
-    table = table.rename(columns={f"speed_{end}": f"speedup_{end}" for end in ("ratio", "low", "high")})
-    table["changed"] = ["; ".join(f"{s['switch']} {s['wanted']}" for s in changed) for changed in table["changed"]]
-    table["not_compared"] = [proof.get("not_compared", "") for proof in table.pop("proof")]
-    if "scores" in results.tables:
-        table = table.join(results.tables["scores"])
-    for dataset in results.datasets:
-        for learner, k in results.decisive:
-            of_cell = results.cell("tiers", dataset, learner, k)[["mean_deg"]].add_prefix(f"{dataset}_k{k}_")
-            columns = ["difference_deg", "low_deg", "high_deg", "tost_p", "verdict"]
-            changes = results.cell("changes", dataset, learner, k)[columns].add_prefix(f"{dataset}_k{k}_")
-            table = table.join(of_cell).join(changes)
-    return table

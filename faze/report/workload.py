@@ -17,35 +17,32 @@ from faze.base.run_log import SCORE, read_run
 from faze.config.stage_config import Resolved
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import signed
-from faze.report.formats import interval, number
-from faze.report.results import Rows, cards
+from faze.report.results import NOT_TRAINED, Rows, cards
 
 ABOUT = ("score", "higher_is_better", "published", "published_speed", "published_memory")
 
 
 def summarize(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """Read the run logs of a workload's trainings.
+    """Read the run logs of a workload's trainings, as far as there are any.
 
     Returns:
-        The summary, whose `runs` are for MLflow; and the table `training` with the columns tier, seed, samples and score,
-        and `scores` with each trained tier's mean score and change, with intervals; no tables if nothing was trained.
+        The summary, with metrics of all `runs` for MLflow; and the tables `training` (tier, seed, samples, score) and
+        `scores` (`compare`).
     """
-    run, about, curves = config.run, describe(config.workload), []
-    summary = {"about": about, "pixel_sources": {}, "confidence": config.evaluate.confidence, "cards": cards(rows)}
+    run, confidence, curves = config.run, config.evaluate.confidence, []
     runs = [(tier, seed) for tier in run.tiers for seed in run.seeds] + [(c, run.seeds[0]) for c in run.controls]
     for tier, seed in runs:
-        if (log := paths.run_log(tier, seed)).exists():
-            values = [value for value in read_run(log).values if value.metric == SCORE]
-            curves += [(tier, seed, value.step, value.value) for value in values]
+        values = read_run(log).values if (log := paths.run_log(tier, seed)).exists() else ()
+        curves += [(tier, seed, value.step, value.value) for value in values if value.metric == SCORE]
+    summary = NOT_TRAINED | {"about": describe(config.workload), "cards": cards(rows), "runs": []}
     if not curves:
-        return summary | {"tiers": [], "seeds": [], "runs": []}, {}
+        return summary, {}
     training = pd.DataFrame(curves, columns=["tier", "seed", "samples", "score"])
     final = training.groupby(["tier", "seed"], sort=False)["score"].last()
-    scores = compare(final.loc[list(run.tiers)], config.evaluate.confidence)
-    summary["noise"] = {c: final[c, run.seeds[0]] - final[run.tiers[0], run.seeds[0]] for c in run.controls}
-    summary["cards"].append(score_card(scores, about, summary["noise"]))
-    summary |= {"tiers": list(run.tiers), "seeds": list(run.seeds), "controls": list(run.controls)}
-    return summary | {"runs": metrics(final, rows)}, {"training": training, "scores": scores}
+    scores = compare(final, run.tiers, confidence)
+    summary["cards"].append(score_card(scores, summary["about"], run.controls))
+    summary |= {name: list(getattr(run, name)) for name in ("tiers", "seeds", "controls")}
+    return summary | {"confidence": confidence, "runs": metrics(final, rows)}, {"training": training, "scores": scores}
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -57,37 +54,42 @@ def describe(name: str) -> dict[str, Any]:
     return {"path": name, "summary": sentence} | {attribute: getattr(workload, attribute) for attribute in ABOUT}
 
 
-def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
-    """Return, by tier, mean, low and high of the score and of its change from the baseline with the same seeds.
+def published(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the published ratios of a similar training, with the keys of TALK; {} if there are none."""
+    ratios = {name: about[f"published_{name}"] for name in ("speed", "memory")}
+    return {"name": "published"} | ratios if any(ratios.values()) else {}
 
-    Args:
-        final: final scores of trained tiers, by tier and seed.
-        confidence: level of the t intervals over seeds, which are nan for fewer than SEEDS_FOR_A_TIER.
+
+def compare(final: pd.Series, tiers: Sequence[str], confidence: float) -> pd.DataFrame:
+    """Return mean, low and high of each tier's final score, and of its change from the first tier with the same seeds.
+
+    The t intervals over seeds are nan for fewer than SEEDS_FOR_A_TIER. Noise controls have a change only.
     """
-    rows = {tier: {} for tier in final.index.unique("tier")}
-    first = final.loc[next(iter(rows))]
-    for tier, row in rows.items():
-        for name, values in {"score": final.loc[tier], "change": final.loc[tier] - first}.items():
-            half = np.nan
-            if len(values) >= SEEDS_FOR_A_TIER:
-                half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
-            mean = values.mean()
-            row |= {f"{name}_mean": mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
-    return pd.DataFrame.from_dict(rows, "index")
+    rows = {}
+    for tier in final.index.unique("tier"):
+        values = {"score": final[tier]} if tier in tiers else {}
+        values |= {"change": (final[tier] - final[tiers[0]]).dropna()} if tier != tiers[0] else {}
+        rows[tier] = {}
+        for name, found in values.items():
+            mean, half = found.mean(), np.nan
+            if len(found) >= SEEDS_FOR_A_TIER:
+                half = stats.t.ppf((1 + confidence) / 2, len(found) - 1) * stats.sem(found)
+            rows[tier] |= {f"{name}_mean": mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+    return pd.DataFrame.from_dict(rows, "index").rename_axis("tier")
 
 
-def score_card(scores: pd.DataFrame, about: Mapping[str, Any], noise: Mapping[str, float]) -> dict[str, str]:
+def score_card(scores: pd.DataFrame, about: Mapping[str, Any], controls: Sequence[str]) -> dict[str, str]:
     """Return a card with the baseline's score, the largest change and the noise."""
-    first, changed = scores.iloc[0], scores.iloc[1:]
-    parts = [f"{about['score']} ({'higher' if about['higher_is_better'] else 'lower'} is better)"]
-    if len(changed):
-        tier = changed["change_mean"].abs().idxmax()
-        parts.append(f"largest change {signed(changed['change_mean'][tier])} ({tier})")
-    parts += [f"noise alone changes it by {signed(change)} ({control})" for control, change in noise.items()]
-    return {"title": f"Score of {scores.index[0]}", "value": number(first["score_mean"]), "note": "; ".join(parts)}
+    notes = [f"{about['score']}, {'higher' if about['higher_is_better'] else 'lower'} is better"]
+    changes = scores["change_mean"].drop(controls).abs() if len(scores) > 1 else scores[:0]
+    largest = [changes.idxmax()] if changes.any() else []
+    notes += [f"largest change {signed(scores['change_mean'][tier])} ({tier})" for tier in largest]
+    notes += [f"noise alone changes it by {signed(scores['change_mean'][name])} ({name})" for name in controls]
+    value = f"{scores['score_mean'].iloc[0]:.2f}"
+    return {"title": f"Score of {scores.index[0]}", "value": value, "note": "; ".join(notes)}
 
 
-def metrics(final: pd.Series, rows: Rows) -> Sequence[dict[str, Any]]:
+def metrics(final: pd.Series, rows: Rows) -> list[dict[str, Any]]:
     """Return the metrics of each run for MLflow; noise controls have no benchmark."""
     measured, runs = {row["tier"]: row for row in rows}, []
     for (tier, seed), score in final.items():

@@ -6,13 +6,14 @@ For a workload other than DT-ED, it also writes the summary that the rule `track
 import json
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
-from faze.report import workload
-from faze.report.page import render
-from faze.report.results import TALK, Results, read_evaluation, tier_rows
+from faze.report import figures, page, workload
+from faze.report.results import TALK, Results, read_csv, read_evaluation, tier_rows
 from faze.report.tables import tiers_in_full
 
 
@@ -20,27 +21,45 @@ def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None 
     """Draw the figures and write the page.
 
     Args:
-        results: results/NAME, with a benchmark and any proofs, evaluation, walks and run logs
-        evaluation: folder to write for MLflow, for a workload other than DT-ED
+        results: results/NAME, with a benchmark and, as far as there are any, proofs, evaluation, walks and run logs
+        evaluation: folder for the summary of a workload other than DT-ED
     """
     paths = ResultPaths(results)
     benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
     proofs = paths.benchmark.with_name("proofs.json")
     rows = tier_rows(benchmark, json.loads(proofs.read_text(encoding="utf-8")) if proofs.exists() else {})
-    title, reference = config.report.title, TALK
+    title, published = config.report.title, TALK
     if config.workload == DTED:
         summary, tables = read_evaluation(paths, rows)
     else:
         summary, tables = workload.summarize(paths, config, rows)
-        title, about = config.name, summary["about"]
-        reference = {"name": "published", "speed": about["published_speed"], "memory": about["published_memory"]}
-        reference = reference if about["published_speed"] or about["published_memory"] else {}
+        title, published = config.name, workload.published(summary["about"])
     if evaluation:
         with whole_folder(evaluation) as folder:
             (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     with whole_folder(out) as folder:
-        found = Results(rows, benchmark, summary, tables, reference)
+        found = Results(rows, benchmark, summary, tables, published)
         tiers_in_full(found).to_csv(folder / "tiers.csv", float_format="%.6g")
-        page = render(found, paths, title, config.report.note, folder / "figures")
-        (folder / "index.html").write_text(page, encoding="utf-8")
+        drawn = page.save_figures(draw(found, paths), folder / "figures")
+        text = page.render(found, paths, title, config.report.note, drawn)
+        (folder / "index.html").write_text(text, encoding="utf-8")
     print(f"report: open {out / 'index.html'}")
+
+
+def draw(results: Results, paths: ResultPaths) -> dict[str, Figure]:
+    """Draw all figures that have content."""
+    with figures.drawing():
+        drawn = {"tiers": figures.draw_tiers(results)}
+        if len(results.tables.get("training", ())):
+            drawn["training"] = figures.draw_training(results)
+        if not results.datasets:
+            return drawn
+        if len(results.tiers) > 1:
+            drawn["changes"] = figures.draw_changes(results)
+            drawn["shots_by_tier"] = figures.draw_shots(results, results.tiers)
+        if len(results.tables["learners"]):
+            drawn["learners"] = figures.draw_learners(results)
+        ends, seed = dict.fromkeys([results.tiers[0], results.tiers[-1]]), results.summary["seeds"][0]
+        angles = {tier: read_csv(paths.walks(tier, seed) / "angles.csv") for tier in ends}
+        drawn |= {"shots": figures.draw_shots(results, results.tiers[:1]), "people": figures.draw_people(results)}
+        return drawn | {"walks": figures.draw_walks(results, angles)}
