@@ -98,7 +98,7 @@ def draw_tiers(results: Results) -> Figure:
 def _draw_bars(
     axes: Axes, results: Results, numbers: pd.DataFrame, labels: list[str], quotient: float | None, word: str
 ) -> None:
-    """Draw a bar for each tier from value, low and high, hatched if it is another experiment; then the published one."""
+    """Draw each tier from value, low and high, hatched if it is another experiment, and the published one."""
     bars, styles = list(numbers.to_numpy()), []
     for row in results.rows:
         color = results.colors[row["tier"]]
@@ -261,7 +261,8 @@ def draw_learners(results: Results) -> Figure:
             if learner != SIMPLE:
                 axes.errorbar(x, mean, reach, fmt=f"{marker}-", **style, label=learner)
         axes.xaxis.set_major_locator(FixedLocator(shots, nbins=18))
-    typical = 6 * max(table["difference_deg"].abs().median(), margin)  # far larger differences are cut off
+    ends = table[["low_deg", "difference_deg", "high_deg"]].abs()
+    typical = 6 * max(np.nanmedian(ends), margin)  # far larger differences are cut off
     axes.set_ylim(np.clip(axes.get_ylim(), -typical, typical))
     return with_legend(figure, axes)
 

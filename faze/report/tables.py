@@ -53,7 +53,9 @@ def describe_proof(proof: Mapping[str, Any]) -> list[str]:
         return ["another experiment"]
     exact = any(row["format"] == "float64" for row in proof["formats"])
     own = [row for row in proof["formats"] if row["format"] != "float64"]
-    lines = [f"in {r['format']} within {f.distance(r['distance'])} of {f.distance(r['tolerance'])}" for r in own]
+    lines = [
+        f"in {r['format']} within {f.distance(r['distance'])}, tolerated {f.distance(r['tolerance'])}" for r in own
+    ]
     return ["the same in float64" if exact else "the same", *lines]
 
 
@@ -123,10 +125,12 @@ def redirection_table(results: Results) -> list[dict[str, str]]:
             for factor in FACTORS:
                 compared = variant == REDIRECTED and (dataset, tier, factor) in changes.index
                 change = changes.loc[(dataset, tier, factor)] if compared else None
-                row[f"{factor} error"] = with_change(own.loc[f"{factor}_error_deg"], change)
+                row[f"{factor} error".capitalize()] = with_change(own.loc[f"{factor}_error_deg"], change)
             for name in (f"{factor}_gain" for factor in FACTORS):
                 gain = own.loc[name] if name in own.index else None
-                row[name.replace("_", " ")] = f.DASH if gain is None else f"{gain['mean']:.2f}\n{f.interval(*gain[1:])}"
+                row[name.replace("_", " ").capitalize()] = (
+                    f.DASH if gain is None else f"{gain['mean']:.2f}\n{f.interval(*gain[1:])}"
+                )
             for name in SIMILARITIES:
                 row[name.replace("_", "-").upper()] = f.digits(own["mean"].get(name))
             rows.append(row)

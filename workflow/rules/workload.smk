@@ -22,7 +22,7 @@ use rule stage as train_workload with:
         **stage_params("train_workload", workload=True),
 
 
-use rule stage as report_workload with:
+use rule stage as report with:
     input:
         after=[rules.prove_workload.output, f"{ROOT}/benchmark/benchmark.json", every_run(f"{RUN}/run.jsonl")],
     output:
@@ -31,4 +31,4 @@ use rule stage as report_workload with:
             directory(f"{ROOT}/report"), patterns=["{page}.html"], category="Ablation", caption="../report/report.rst"
         ),
     params:
-        **stage_params("report_workload", "--results", ROOT, workload=True),
+        **stage_params("report", "--results", ROOT, workload=True),
