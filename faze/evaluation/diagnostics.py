@@ -17,27 +17,25 @@ from faze.evaluation.wording import memory_change, peaks_differ
 MEASURED = ("step_ms", "images_per_s", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio", "unsteady_rounds")
 MEASURED += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
 MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
-COMPONENTS = {"offset": 1, "slope": 2, "linear": 5}  # of a person's error -> parameters of the linear model so far
+# Components of a person's error (a constant, a slope of each axis, head pose and the other axis) -> parameters so far.
+COMPONENTS = {"offset": 1, "slope": 2, "linear": 5}
 
 
 def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
     """Tabulate the speed and memory of each measured tier, the baseline first.
 
-    A ratio to the baseline above 1 is better. The interval _of_all, and speed_finding, hold for all tiers together, and
-    so for the best of them. memory_change is "not shown" unless memory_differs: the ranges over rounds do not overlap.
+    A ratio above 1 is better. The interval _of_all holds for all tiers together, and so for the best of them.
     """
     first, rows, interval = next(iter(benchmark["tiers"].values())), [], benchmark["speed_interval"]
     for tier, measured in benchmark["tiers"].items():
         of_all, differs = measured["simultaneous"], peaks_differ(measured, first)
-        low, high = of_all["speedup"]["low"], of_all["speedup"]["high"]
         row = {"tier": tier} | {name: measured.get(name) for name in MEASURED}
         row["step_ms_q1"], row["step_ms_q3"] = measured["step_ms_quartiles"]
         row |= {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
         row |= {f"speed_{name}": value for name, value in measured["speedup"].items()}
-        row |= {"speed_low_of_all": low, "speed_high_of_all": high, "comparisons": of_all["comparisons"]}
-        row["speed_finding"] = "faster" if low > 1 else "slower" if high < 1 else "not shown to be faster"
+        row |= {f"speed_{end}_of_all": of_all["speedup"][end] for end in ("low", "high")}
         row |= {"speed_confidence": interval["confidence"], "speed_over": interval["over"]}
-        row |= {"rounds": benchmark["rounds"], "memory_differs": differs}
+        row |= {"comparisons": of_all["comparisons"], "rounds": benchmark["rounds"], "memory_differs": differs}
         row["memory_change"] = memory_change(measured["memory_ratio"], differs or measured is first)
         rows.append(row | {"same_step": measured["same_as_baseline"] or ""})
     return pd.DataFrame(rows)
@@ -54,10 +52,7 @@ def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per
 
 
 def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd.DataFrame:
-    """Find when each training is first within the margin of the baseline's final validation error with the same seed.
-
-    rate_ratio is the baseline's time divided by this run's. Values are nan if the error is not reached.
-    """
+    """Find when each training is first within the margin of the baseline's final validation error with its seed."""
     targets = curves[curves["tier"] == baseline].groupby("seed")["error_deg"].last() + margin_deg
     good = curves[curves["error_deg"] <= curves["seed"].map(targets)].drop_duplicates(["tier", "seed"])
     times = curves[["tier", "seed"]].drop_duplicates().merge(good.drop(columns="error_deg"), how="left")
@@ -103,8 +98,7 @@ def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
 def residual_squares(codes: Mapping[str, NDArray]) -> NDArray:
     """Compute one person's squared error (4,), squared degrees, without a model and after fitting each nested model.
 
-    The models are a constant, a slope of each axis, and head pose and the other axis. Sums are divided by the degrees
-    of freedom, since each fit also removes some noise by chance.
+    Sums are divided by the degrees of freedom, since each fit also removes some noise by chance.
     """
     hat, head = pitchyaw_from_vector(codes["gaze_hat"].astype(np.float64)), codes["head"].astype(np.float64)
     residual = np.degrees(pitchyaw_difference(codes["gaze"].astype(np.float64), hat))

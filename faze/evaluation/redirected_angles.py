@@ -3,11 +3,10 @@
 | number | meaning |
 |---|---|
 | error_deg | angle between the requested and the estimated direction (ST-ED, section 4.2: against the label) |
-| to_real_deg | angle between the directions estimated in the real strip b and in this strip (as in GazeNeRF) |
 | gain | least squares: turned = gain x requested + bias, with one gain for both axes and a bias for each |
 
-`requested` is the change from the labels of strip a to those of strip b; `turned` is the change in the estimate between
-strip a, decoded without turning, and the redirected strip. The gain of real strips is the estimator's, for its labels.
+`requested` is the change from the labels of strip a to those of strip b, `turned` that of the estimate from strip a,
+decoded without turning, to the redirected strip. The gain of real strips is that of the estimator.
 """
 
 import numpy as np
@@ -20,7 +19,7 @@ FACTORS = ("gaze", "head")
 SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
 ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
 GAINS = tuple(f"{factor}_gain" for factor in FACTORS)
-NUMBERS = (*ERRORS, *(f"{factor}_to_real_deg" for factor in FACTORS), *GAINS, *SIMILARITIES)
+NUMBERS = (*ERRORS, *GAINS, *SIMILARITIES)
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -33,11 +32,10 @@ def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
             for factor in FACTORS:
                 columns = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for axis in ("pitch", "yaw")]
                 own, wanted, seen = strips[columns].to_numpy().reshape(-1, 3, 2).swapaxes(0, 1)
-                real, not_turned = (variants[of][columns[4:]].to_numpy() for of in ("real", "not_turned"))
-                for number, other in (("error", wanted), ("to_real", real)):
-                    angle_deg = mean_angle_deg(vector_from_pitchyaw(seen), vector_from_pitchyaw(other))
-                    numbers[f"{factor}_{number}_deg"] = angle_deg
+                error_deg = mean_angle_deg(vector_from_pitchyaw(seen), vector_from_pitchyaw(wanted))
+                numbers[f"{factor}_error_deg"] = error_deg
                 if variant == REDIRECTED:
+                    not_turned = variants["not_turned"][columns[4:]].to_numpy()
                     wanted, seen = pitchyaw_difference(wanted, own), pitchyaw_difference(seen, not_turned)
                 centred = wanted - wanted.mean(axis=0)
                 if variant != "not_turned" and centred.any():

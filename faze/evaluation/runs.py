@@ -3,9 +3,8 @@
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -14,15 +13,12 @@ from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.evaluation import UNADAPTED
 
-# Metadata of the files of errors, as JSON.
-LEFT_OUT = (b"left_out", b"left_out_of_training")  # reasons, one for each person
-VAL = b"val_deg"  # k -> error
-SECONDS = b"seconds"  # of learning and of adapting
+LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of the files of errors, as JSON: a reason for each person
+VAL, SECONDS = b"val_deg", b"seconds"  # error on val people at each k; durations of learning and of adapting
 PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 
 
-@dataclass(frozen=True)
-class Ablation:
+class Ablation(NamedTuple):
     """The configured runs: every tier with every seed. The first tier is the baseline."""
 
     paths: ResultPaths
@@ -38,10 +34,7 @@ class Ablation:
 
 
 def read_errors(ablation: Ablation) -> pd.DataFrame:
-    """Return PERSON_KEYS and error_deg, means over calibration draws, of every test person and run.
-
-    For k = 0, there is one row per person, with the learner `unadapted`. An error that is nan is a UserError.
-    """
+    """Return the columns PERSON_KEYS and error_deg, means over draws; at k = 0, the learner is UNADAPTED."""
     parts = []
     for tier, seed in ablation.runs():
         rows = pd.concat(pd.read_parquet(ablation.paths.errors(tier, seed, learner)) for learner in ablation.learners)

@@ -11,23 +11,20 @@ SEEDS_FOR_A_TIER = 3  # with fewer seeds, a result describes only these checkpoi
 Noise = tuple[NDArray, int]  # mean squares of seeds, people and both, and the number of tiers besides the first
 
 
-def bootstrap(errors: NDArray, confidence: float, resamples: int, before: NDArray | None = None) -> tuple:
-    """Return a mean error, or its reduction 1 - mean / mean(before), and the ends of its interval; nan for one person.
+def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float, float, float]:
+    """Return a mean error and the ends of its interval, which are nan for one person.
 
     People and, independently, whole seeds are resampled. The percentiles are as far out as those of a t interval over
     people (Hesterberg 2015, section 3.3), since plain ones are too narrow for 15 people.
     """
     seeds, people = errors.shape
-    estimate = errors.mean() if before is None else 1 - errors.mean() / before.mean()
     if people < 2:
-        return estimate, np.nan, np.nan
+        return errors.mean(), np.nan, np.nan
     of_seeds, of_people = _draw_weights(seeds, people, resamples)
     resampled = np.sum(of_seeds @ errors * of_people, axis=1)
-    if before is not None:
-        resampled = 1 - resampled / np.sum(of_seeds @ before * of_people, axis=1)
     t = special.stdtrit(people - 1, (1 + confidence) / 2)
     tail = special.ndtr(-t * np.sqrt(people / (people - 1)))
-    return estimate, *np.quantile(resampled, [tail, 1 - tail])
+    return errors.mean(), *np.quantile(resampled, [tail, 1 - tail])
 
 
 @functools.lru_cache(maxsize=8)  # the cells of a table have few different shapes
@@ -47,7 +44,7 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
     Args:
         differences: (S, P) or (P,) error minus error of the baseline for the same person and seed, degrees.
         margin: largest absolute change that counts as equivalent, degrees; fixed in advance.
-        alpha: level of both one-sided tests and of the two-sided one; the interval's is 1 - 2 alpha.
+        alpha: level of each test; the interval has the level 1 - 2 alpha.
         noise: from `pool_noise`; None: estimate the noise from these differences.
     """
     differences = np.atleast_2d(np.asarray(differences, np.float64))

@@ -16,7 +16,7 @@ from faze.evaluation.runs import PERSON_KEYS, Ablation, read_about_learners
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import counted, signed, title_of
 
-Tables = Mapping[str, pd.DataFrame]
+Tables, Trainings = Mapping[str, pd.DataFrame], Mapping[tuple[str, int], LoggedRun]
 Card = tuple[str, str, str]  # title, value, note
 WORDS = ("different", "not judged", "not shown", "equivalent", "identical")  # the first that occurs decides
 # Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
@@ -25,11 +25,7 @@ MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 
 
 def summarize(
-    ablation: Ablation,
-    config: Resolved,
-    tables: Tables,
-    trainings: Mapping[tuple[str, int], LoggedRun],
-    benchmark: Mapping[str, Any],
+    ablation: Ablation, config: Resolved, tables: Tables, trainings: Trainings, benchmark: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the settings, cards, verdicts, facts and metrics that the page and MLflow show."""
     baseline, first = ablation.tiers[0], next(iter(trainings.values())).start
@@ -68,10 +64,7 @@ def overall(verdicts: pd.Series) -> str:
 
 
 def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
-    """Name the fastest and the leanest tier that are shown to be better than the baseline.
-
-    A speed is shown if its interval over rounds, adjusted for choosing the best of several tiers, is above 1.
-    """
+    """Return the fastest and the leanest tier, if they are shown to be better, as the best of several tiers."""
     first, acting = performance.iloc[0], performance[performance["same_step"] == ""]
     over = f"over {counted(first['rounds'], 'round')}"
     speed = ("Fastest tier", "none shown", f"{over}, no tier is shown to be faster than {first['tier']}")
@@ -97,13 +90,14 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
     if pd.notna(row["low_deg"]):  # a single person has no interval
         level, ends = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
         where += f", {level:.3g} % interval {ends}"
-    about = counted(row["seeds"], "seed") + (", so these checkpoints only" if row["seeds"] < SEEDS_FOR_A_TIER else "")
-    note = f"largest change {signed(row['difference_deg'])}° ({where}); margin ±{evaluate.margin_deg:g}°; {about}"
+    over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, for these checkpoints"
+    change = f"largest change {signed(row['difference_deg'])}° ({where})"
+    note = f"{change} over people {over}; margin ±{evaluate.margin_deg:g}°"
     return f"Error compared with {baseline}", overall(deciding["verdict"]), note
 
 
 def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:
-    """Name the learner that is best on val people at the largest k, and show its errors on test people."""
+    """Return the learner that is best on val people at the largest k, with its errors on test people."""
     if not recommended or recommended[-1]["learner"] == UNADAPTED:
         return "Best learner", "none shown", "no learner reduces the error of val people"
     k, learner = recommended[-1]["k"], recommended[-1]["learner"]

@@ -1,6 +1,6 @@
 """Tables of errors: means of each tier, changes from the baseline, differences between learners, redirected strips."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap, compare, hol
 
 CELL = ["tier", "dataset", "learner", "k"]
 SIMPLE = "offset"  # the learner with which all others are compared
-MEANS = ["mean_deg", "low_deg", "high_deg", "reduction", "reduction_low", "reduction_high", "people", "seeds"]
+MEANS = ["mean_deg", "low_deg", "high_deg", "reduction", "people", "seeds"]
 TESTED = ["difference_deg", "low_deg", "high_deg", "tost_p", "difference_p", "identical", "people", "seeds"]
 Matrices = Mapping[tuple[str, str, str, int], pd.DataFrame]  # CELL -> errors (seeds, people)
 
@@ -24,23 +24,20 @@ def error_matrices(persons: pd.DataFrame) -> Matrices:
 
 
 def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
-    """Return each cell's MEANS: its mean error and the reduction relative to k = 0, with intervals."""
-    rows, settings = [], (evaluate.confidence, evaluate.resamples)
+    """Return each cell's MEANS: its mean error with an interval, and the reduction relative to k = 0."""
+    rows = []
     for cell, errors in matrices.items():
-        before = matrices[*cell[:2], UNADAPTED, 0].to_numpy()
-        means = *bootstrap(errors.to_numpy(), *settings), *bootstrap(errors.to_numpy(), *settings, before)
-        rows.append([*cell, *means, *errors.shape[::-1]])
+        mean, *ends = bootstrap(errors.to_numpy(), evaluate.confidence, evaluate.resamples)
+        before = matrices[*cell[:2], UNADAPTED, 0].to_numpy().mean()
+        rows.append([*cell, mean, *ends, 1 - mean / before, *errors.shape[::-1]])
     return pd.DataFrame(rows, columns=[*CELL, *MEANS])
 
 
-def changes(
-    matrices: Matrices, tiers: Sequence[str], decide: Collection[tuple[str, int]], evaluate: Evaluate
-) -> pd.DataFrame:
+def changes(matrices: Matrices, tiers: Sequence[str], decide: Sequence[tuple], evaluate: Evaluate) -> pd.DataFrame:
     """Compare each tier and noise control with the baseline, and judge the changes of the learners and k that decide.
 
-    With fewer than SEEDS_FOR_A_TIER seeds there is no verdict, since p-values do not include the variation between
-    training runs. Those of differences are adjusted over all deciding changes (Holm); equivalence needs no adjustment,
-    since all deciding changes of a tier must be equivalent.
+    p-values of differences are adjusted over all deciding changes (Holm). Equivalence needs no adjustment, since all of
+    a tier's must be equivalent. Without SEEDS_FOR_A_TIER seeds, p-values lack the variation between training runs.
     """
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, *cell), errors in matrices.items():

@@ -14,9 +14,6 @@ from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap, compare, hol
 # Student 1908, additional hours of sleep under two drugs, ten patients: R's documentation of t.test works this example.
 SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
 SLEEP_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
-# Wellek 2003, p. 212: AUC of a test and a reference drug in twelve people, as in SAS/STAT's manual (t test, example 5).
-AUC_TEST = np.array([103.4, 59.92, 68.17, 94.54, 69.48, 72.17, 74.37, 84.44, 96.74, 94.26, 48.52, 95.68])
-AUC_REFERENCE = np.array([90.11, 77.71, 77.71, 97.51, 58.21, 101.3, 79.84, 96.06, 89.30, 97.22, 61.62, 85.80])
 BOOTSTRAP = {"confidence": 0.95, "resamples": 4000}
 ENDS = ("low_deg", "high_deg")
 
@@ -32,14 +29,6 @@ def test_three_seeds_add_both_variances():
     reach = stats.t.ppf(0.95, freedom) * np.sqrt(variance)
     assert (result["high_deg"] - result["low_deg"]) / 2 == pytest.approx(reach, rel=1e-9)
     assert result["tost_p"] == pytest.approx(stats.t.sf((1.0 - abs(differences.mean())) / np.sqrt(variance), freedom))
-
-
-def test_tost_agrees_with_sas_on_welleks_bioequivalence_data():
-    # SAS/STAT, dist=lognormal tost(0.8, 1.25): geometric mean ratio 0.9412, 90 % limits 0.8634, 1.0260; equivalent.
-    result = compare(np.log(AUC_TEST / AUC_REFERENCE), margin=np.log(1.25))
-    found = np.exp([result[name] for name in ("difference_deg", *ENDS)])
-    assert found == pytest.approx([0.9412, 0.8634, 1.0260], abs=5e-5)
-    assert result["tost_p"] < 0.05
 
 
 def test_tost_agrees_with_r_toster_on_the_sleep_data():
@@ -80,28 +69,12 @@ def test_bootstrap_resamples_whole_seeds_and_people_independently():
     assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.02)
 
 
-@pytest.mark.parametrize("people", [5, 15, 200])
-def test_bootstrap_intervals_are_as_wide_as_t_intervals(people):
-    """The bootstrap interval is the expanded one (Hesterberg 2015, section 3.3)."""
-    errors = stats.norm.ppf((np.arange(people) + 0.5) / people)
-    _, low, high = bootstrap(errors[None], confidence=0.95, resamples=40_000)
-    expected = stats.t.ppf(0.975, people - 1) * errors.std(ddof=1) / np.sqrt(people)
-    assert (high - low) / 2 == pytest.approx(expected, rel=0.08)
-
-
 def test_one_person_has_no_interval():
     mean, *ends = bootstrap(np.array([[3.0], [5.0]]), **BOOTSTRAP)
     assert mean == 4.0 and np.isnan(ends).all()
     for seeds in (1, SEEDS_FOR_A_TIER):
         alone = compare([[0.02]] * seeds, margin=0.1)
         assert np.isnan([alone[name] for name in (*ENDS, "tost_p", "difference_p")]).all() and not alone["identical"]
-
-
-def test_reduction_is_paired():
-    before = np.random.default_rng(8).uniform(2, 9, size=(1, 12))
-    assert bootstrap(before / 2, **BOOTSTRAP, before=before) == pytest.approx((0.5, 0.5, 0.5))
-    mean, low, high = bootstrap(np.full((1, 12), 2.0), **BOOTSTRAP, before=before)
-    assert low < mean < high and mean == pytest.approx(1 - 2 / before.mean())
 
 
 def test_a_tiny_change_of_everybody_is_not_identical():
@@ -115,12 +88,6 @@ def test_a_tiny_change_of_everybody_is_not_identical():
 def ablations(draws: int, tiers: int, seeds: int, *deviations: float) -> np.ndarray:
     """Simulate the errors (draws, 1 + tiers, S, 20) of tiers that differ by chance alone."""
     return draw(9, draws * (tiers + 1), seeds, 20, 4.0, *deviations).reshape(draws, tiers + 1, seeds, 20)
-
-
-def test_noise_of_two_tiers_is_that_of_their_differences():
-    errors = ablations(1, 1, 3, 0.1, 0.2, 0.3)[0]
-    single, pooled = (compare(errors[1] - errors[0], 0.3, noise=given) for given in (None, pool_noise(errors)))
-    assert pooled == pytest.approx(single, rel=1e-9)
 
 
 def test_noise_is_pooled_over_all_distinct_tiers():
@@ -146,12 +113,6 @@ def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
     ]
     assert np.mean(np.less(found, small)) < 2 * small
     assert 0.015 <= np.mean(np.less(found, 0.05)) <= 0.065
-
-
-def test_two_seeds_are_averaged_and_pooled_noise_is_ignored():
-    differences = np.random.default_rng(1).normal(size=(2, 9))
-    both, mean = compare(differences, 0.7, noise=(np.ones(3), 2)), compare(differences.mean(axis=0), 0.7)
-    assert both == pytest.approx(mean | {"seeds": 2})
 
 
 def test_holm_steps_down():

@@ -1,7 +1,6 @@
 """Validation curves, and the time to the baseline's error."""
 
 import pandas as pd
-import pytest
 
 from faze.base.run_log import LoggedRun, LoggedValue
 from faze.evaluation.diagnostics import times_to_error, validation_curves
@@ -27,19 +26,9 @@ def test_time_is_that_of_the_first_validation_that_reaches_the_baselines_last():
     assert times["rate_seconds"].tolist() == [30.0, 10.0] and times["rate_ratio"].tolist() == [1.0, 3.0]
 
 
-@pytest.mark.parametrize(("margin", "reached"), [(0.0, [True, False]), (0.1, [True, True])])
-def test_an_error_within_the_margin_is_reached(margin, reached):
-    both = curves(baseline_0=[9, 6, 4.55, 4.5], fast_0=[9, 6, 5, 4.51])
-    assert times_to_error(both, "baseline", margin)["reached"].tolist() == reached
-
-
 def test_seeds_have_their_own_target_and_no_time_if_they_miss_it():
     both = curves(baseline_0=[9, 5], baseline_1=[9, 3], fast_0=[9, 5], fast_1=[9, 4])
     times = times_to_error(both, "baseline", 0.1).set_index(["tier", "seed"])
     assert times.loc["fast", "target_deg"].tolist() == [5.1, 3.1]
     assert times.loc["fast", "reached"].tolist() == [True, False]
     assert times.loc[("fast", 1), ["pairs", "rate_seconds", "rate_ratio"]].isna().all()
-
-
-def test_runs_without_validation_have_no_times():
-    assert times_to_error(curves(baseline_0=[], fast_0=[]), "baseline", 0.1).empty

@@ -1,5 +1,6 @@
 """A small results/<name> tree of a finished ablation, with known true errors."""
 
+import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,30 +14,26 @@ from data_sets import DATASETS
 from PIL import Image, ImageDraw
 from stores import PersonStrips, write_strips
 
-from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, resolve
 from faze.config.validation import merge, read_config
 from faze.data.codes import write_codes
 
-LAYOUTS = ("MPIIFaceGaze", "GazeCapture")
+SOURCES = dict(zip(DATASETS, ("MPIIFaceGaze", "GazeCapture"), strict=True))
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
 KEPT = {"maml": (0.80, 0.62, 0.55, 0.49), "offset": (1.05, 0.75, 0.66, 0.60)}  # share of the unadapted error at k
 SHOTS = (1, 3, 5, 9)
 SPEED, MEMORY = (1.0, 1.003, 0.94, 0.985, 0.98), (1.0, 1.0, 0.58, 0.58, 0.58)  # ratios of each tier
 SECONDS = {"learn": 131.2, "adapt": 1.4}  # of the first learner; twice as long for the second, and so on
-WANTED = {
-    "precision": ("fp32", "fp16"),
-    "parallel": ("dp", "ddp"),
-    "optimizer": ("sgd", "fused_sgd"),
-    "cudnn_benchmark": ("false", "true"),
-}
+WANTED = {"precision": ("fp32", "fp16"), "parallel": ("dp", "ddp"), "optimizer": ("sgd", "fused_sgd")}
+WANTED |= {"cudnn_benchmark": ("false", "true")}
 REASONS = {
     ("precision", "fp16"): "this CPU has no fp16 kernels, autocast would be many times slower",
     ("parallel", "dp"): "DataParallel needs several CUDA devices",
     ("cudnn_benchmark", "true"): "cuDNN runs on CUDA devices only",
 }
-ACTED = {"fp16": "fp32", "dp": "one device", "ddp": "2 processes, gloo", "sgd": "torch SGD, for loop"}
+ACTED = {"dp": "one device", "ddp": "2 processes, gloo", "sgd": "torch SGD, for loop"}
 
 
 @dataclass(frozen=True)
@@ -55,37 +52,31 @@ class Fabricated:
     controls: Sequence[str] = ()  # noise controls, with the first seed
     untrained: Collection[str] = ()  # tiers that are only measured
     one_round: bool = False  # of the benchmark
-    # Data sets in the order of the configuration, each with the source of its pixels.
-    pixel_sources: Mapping[str, str] = field(default_factory=lambda: dict(zip(DATASETS, LAYOUTS, strict=True)))
-    kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
+    pixel_sources: Mapping[str, str] = field(default_factory=lambda: SOURCES)
 
     def write(self, root: Path) -> ResultPaths:
         """Write everything that evaluate and report read."""
         paths = ResultPaths(root)
         for dataset, count in zip(self.pixel_sources, self.people, strict=True):
             self._write_store(paths, dataset, count)
-        for tier in self.tiers:
-            for seed in self.seeds if tier not in self.untrained else ():
-                self._write_run(paths, tier, seed)
-        for control in self.controls:
-            self._write_run(paths, control, self.seeds[0])
+        trained = [tier for tier in self.tiers if tier not in self.untrained]
+        for run in [*itertools.product(trained, self.seeds), *((control, self.seeds[0]) for control in self.controls)]:
+            self._write_run(paths, *run)
         self._write_benchmark(paths)
         paths.estimator_errors.parent.mkdir()
         error = {"split": "test", "people": 3, "gaze_deg": 3.0, "head_deg": 2.0}
-        errors = [{"dataset": dataset, **error} for dataset in self.pixel_sources]
+        errors = [error | {"dataset": dataset} for dataset in self.pixel_sources]
         paths.estimator_errors.write_text(json.dumps({"errors": errors}))
         return paths
 
     def config(self, stage: str, **changed: object) -> Resolved:
         """Return the configuration of a stage; `changed` contains section__key=value."""
-        datasets = [
-            {"name": name, "layout": "gazecapture", "splits": "test" if position else "stated"}
-            for position, name in enumerate(self.pixel_sources)
-        ]
+        datasets = [{"name": name, "layout": "gazecapture", "splits": "test"} for name in self.pixel_sources]
+        datasets[0]["splits"] = "stated"
         changes = {
             "run": {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)},
             "tiers": {tier: {"train": False} for tier in self.untrained},
-            "fewshot": {"query_entries": self.query, "shots": list(SHOTS), "learners": list(self.kept)},
+            "fewshot": {"query_entries": self.query, "shots": list(SHOTS), "learners": list(KEPT)},
             "preprocess": {"datasets": datasets},
         }
         for key, value in changed.items():
@@ -105,14 +96,12 @@ class Fabricated:
                 arrays = _codes(dataset, i, seed, self.entries, change)
                 people.append((person, "test", arrays))
                 rows += self._adapted(person, dataset, _query_error(arrays, self.query), change)
-            source = self.pixel_sources[dataset]
-            write_codes(paths.codes(tier, seed, dataset), dataset, people, pixel_source=source)
+            write_codes(paths.codes(tier, seed, dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
         for learner, of_learner in pd.DataFrame(rows).groupby("learner"):
             path = paths.errors(tier, seed, str(learner))
             path.parent.mkdir(parents=True, exist_ok=True)
             table = pa.Table.from_pandas(of_learner, preserve_index=False)
-            times = 1 + list(self.kept).index(str(learner))
-            seconds = {what: times * took for what, took in SECONDS.items()}
+            seconds = {what: took * (1 + [*KEPT].index(learner)) for what, took in SECONDS.items()}
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(seconds)}), path)
         counts = dict(zip(self.pixel_sources, self.people, strict=True))
         write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
@@ -121,78 +110,46 @@ class Fabricated:
 
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
         """Return a person's rows in each learner's file: at k, its share of the baseline's error plus the change."""
-        rows = []
-        for learner, kept in self.kept.items():
-            unadapted = {"k": 0, "repeat": 0, "steps": 0, "error_deg": error, "start_error_deg": np.nan}
-            start = error * 1.3 if learner == "maml" else np.nan
-            adapted = [
-                {
-                    "k": k,
-                    "repeat": r,
-                    "steps": 1000,
-                    "error_deg": share * (error - change) + change + wave,
-                    "start_error_deg": start,
-                }
-                for k, share in zip(SHOTS, kept, strict=True)
-                for r, wave in enumerate((-0.2 / k, 0.2 / k))
-            ]
-            rows += [
-                {"person": person, "dataset": dataset, "split": "test", "learner": learner} | r
-                for r in [unadapted, *adapted]
-            ]
-        return rows
+        rows, of_person = [], {"person": person, "dataset": dataset, "split": "test"}
+        for learner, kept in KEPT.items():
+            rows.append({"learner": learner, "k": 0, "repeat": 0, "error_deg": error})
+            for k, share in zip(SHOTS, kept, strict=True):
+                for repeat, wave in enumerate((-0.2 / k, 0.2 / k)):
+                    adapted = share * (error - change) + change + wave
+                    rows.append({"learner": learner, "k": k, "repeat": repeat, "error_deg": adapted})
+        return [of_person | row for row in rows]
 
     def _switches(self, tier: str) -> list[dict[str, str]]:
         switches = []
         for position, (name, (off, on)) in enumerate(WANTED.items(), start=1):
             wanted = on if tier in self.tiers[position:] else off
-            reason = REASONS.get((name, wanted), "") if self.idle else ""
-            acted = (
-                ACTED.get(wanted, wanted) if self.idle or wanted != "fp16" else "fp16 autocast, dynamic loss scaling"
-            )
+            acted, reason = ACTED.get(wanted, wanted), REASONS.get((name, wanted), "") if self.idle else ""
             switches.append({"switch": name, "wanted": wanted, "acted": acted, "reason": reason})
         return switches
 
     def _write_benchmark(self, paths: ResultPaths) -> None:
         tiers = {}
         for tier, speed, memory in zip(self.tiers, SPEED, MEMORY, strict=False):
-            step_ms = 412.0 / speed
-            spread = 0.0 if tier == self.tiers[0] else 0.012
-            tiers[tier] = {
-                "step_ms": step_ms,
-                "step_ms_quartiles": [0.985 * step_ms, 1.02 * step_ms],
-                "images_per_s": 2 * 16 / step_ms * 1e3,
-                "peak_gib": 0.436 / memory,
-                "peak_gib_low": 0.426 / memory,
-                "peak_gib_high": 0.446 / memory,
-                "peaks_gib": [gib / memory for gib in (0.436, 0.426, 0.446, 0.43, 0.44)],
-                "blocks_ms": [[step_ms] * 4] * 5,
-                "phases_ms": {"data": 1.0, "forward": 140.0, "backward": 255.0, "optimizer": 8.0},
-                "speedup": {"ratio": speed, "low": speed * (1 - spread), "high": speed * (1 + spread)},
-                "memory_ratio": memory,
-                "memory_low": 0.98 * memory,
-                "memory_high": 1.02 * memory,
-                "simultaneous": {
-                    "comparisons": len(self.tiers) - 1,
-                    "speedup": {"ratio": speed, "low": speed * (1 - 2 * spread), "high": speed * (1 + 2 * spread)},
-                    "memory": {"ratio": memory, "low": 0.97 * memory, "high": 1.03 * memory},
-                },
-                "same_as_baseline": "inactive on this machine, so the step is the same"
-                if self.idle and tier == "amp"
-                else None,
-                "unsteady_rounds": 2 if tier == "ddp" else 0,
-                "tflops": 0.31 / step_ms * 412.0,
-                "share_of_matmul_roof": 0.27 * speed,
-                "gbytes_per_s": 13.6 * speed,
-                "share_of_copy_roof": 0.52 * speed,
-                "joules_per_step": None,
-                "warmup_s": 6.5,
-                "pays_off_after_pairs": 5120.0 if speed > 1 else None,
-                "switches": self._switches(tier),
-            }
+            step_ms, spread = 412.0 / speed, 0.012 if tier != self.tiers[0] else 0.0
+            peaks = [gib / memory for gib in (0.436, 0.426, 0.446, 0.43, 0.44)][: 1 if self.one_round else 5]
+            speedup, of_all = ([speed, speed * (1 - wide), speed * (1 + wide)] for wide in (spread, 2 * spread))
+            row = {"step_ms": step_ms, "step_ms_quartiles": [0.985 * step_ms, 1.02 * step_ms], "warmup_s": 6.5}
+            row |= {"images_per_s": 2 * 16 / step_ms * 1e3, "peak_gib": peaks[0], "memory_ratio": memory}
+            row |= {"peaks_gib": peaks, "peak_gib_low": min(peaks), "peak_gib_high": max(peaks)}
+            row["phases_ms"] = {"data": 1.0, "forward": 140.0, "backward": 255.0, "optimizer": 8.0}
+            row["speedup"] = dict(zip(("ratio", "low", "high"), speedup, strict=True))
+            of_all = dict(zip(("ratio", "low", "high"), of_all, strict=True))
+            row["simultaneous"] = {"comparisons": len(self.tiers) - 1, "speedup": of_all}
+            idle = self.idle and tier == "amp"
+            row["same_as_baseline"] = "inactive on this machine, so the step is the same" if idle else None
+            row |= {"tflops": 0.31 * speed, "share_of_matmul_roof": 0.27 * speed}
+            row |= {"gbytes_per_s": 13.6 * speed, "share_of_copy_roof": 0.52 * speed, "joules_per_step": None}
+            row |= {"unsteady_rounds": 2 if tier == "ddp" else 0, "switches": self._switches(tier)}
+            tiers[tier] = row | {"pays_off_after_pairs": 5120.0 if speed > 1 else None}
+        over = {"confidence": 0.95, "over": "blocks" if self.one_round else "rounds"}
+        whole = {"rounds": 1 if self.one_round else 5, "speed_interval": over, "machine": MACHINE, "roof": ROOF}
         paths.benchmark.parent.mkdir(parents=True, exist_ok=True)
-        whole = ROUNDS | {"machine": MACHINE, "roof": ROOF, "tiers": tiers}
-        paths.benchmark.write_text(json.dumps(_with_one_round(whole) if self.one_round else whole))
+        paths.benchmark.write_text(json.dumps(whole | {"tiers": tiers}))
 
     def _write_store(self, paths: ResultPaths, dataset: str, count: int) -> None:
         splits = {"test": count} if dataset == "mpiigaze" else {"train": 3, "val": 2, "test": count}
@@ -204,42 +161,13 @@ class Fabricated:
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
                 people.append(PersonStrips(person, split, pixels, labels))
         write_strips(paths.store(dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
-        paths.store(dataset).with_name(f"{dataset}_rejects.csv").write_text(
-            "person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2)
-        )
+        rejects = "person,file_name,reason\n" + 2 * "p01,p01/0003.jpg,unreadable image\n"
+        paths.store(dataset).with_name(f"{dataset}_rejects.csv").write_text(rejects)
 
 
-def _with_one_round(benchmark: dict) -> dict:
-    def one(row: dict) -> dict:
-        peak = row["peak_gib"]
-        row = row | {
-            "peaks_gib": [peak],
-            "peak_gib_low": peak,
-            "peak_gib_high": peak,
-            "blocks_ms": row["blocks_ms"][:1],
-        }
-        row["simultaneous"]["memory"] = None
-        return row | {"memory_low": None, "memory_high": None, "unsteady_rounds": 1}
-
-    tiers = {tier: one(row) for tier, row in benchmark["tiers"].items()}
-    return benchmark | {"rounds": 1, "speed_interval": {"confidence": 0.95, "over": "blocks"}, "tiers": tiers}
-
-
-ROUNDS = {"rounds": 5, "speed_interval": {"confidence": 0.95, "over": "rounds"}}
 ROOF = {"copy_gbytes_per_s": {"median": 26.2}, "matmul_tflops": {"fp32": {"median": 0.29}, "bf16": {"median": 2.12}}}
-MACHINE = {
-    "processor": "AMD EPYC 7B13",
-    "cores": "2",
-    "memory_gib": "23.5",
-    "system": "Linux-6.1.0-x86_64-with-glibc2.36",
-    "python": "3.11.2",
-    "commit": "99ae179c0ffe+",
-    "torch": "2.13.0+cpu",
-    "numpy": "2.4.6",
-    "opencv-python-headless": "5.0.0.93",
-    "h5py": "3.16.0",
-    "apex": "absent",
-}
+MACHINE = {"processor": "AMD EPYC 7B13", "cores": "2", "memory_gib": "23.5", "python": "3.11.2", "torch": "2.13.0+cpu"}
+MACHINE |= {"system": "Linux-6.1.0-x86_64-with-glibc2.36", "commit": "99ae179c0ffe+", "apex": "absent"}
 
 
 def _persons(dataset: str, count: int, split: str = "test") -> list[tuple[int, str]]:
@@ -261,16 +189,14 @@ def _codes(dataset: str, person: int, seed: int, entries: int, change_deg: float
 
 
 def _query_error(arrays: dict[str, np.ndarray], query: int) -> float:
-    gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float32)[-query:].astype(np.float64))
-    gaze_hat = arrays["gaze_hat"].astype(np.float32)[-query:].astype(np.float64)
-    return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
+    gaze, gaze_hat = (arrays[name].astype(np.float32)[-query:].astype(np.float64) for name in ("gaze", "gaze_hat"))
+    return mean_angle_deg(vector_from_pitchyaw(gaze), gaze_hat)
 
 
 def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator) -> None:
     config = {"model.image_height_px": 32, "model.image_width_px": 128, "augment.flip": False}
     start = {"stage": "train", "name": "x", "tier": tier, "seed": seed, "config": config, "machine": MACHINE}
-    events = [{"event": "start", **start}]
-    events += [{"event": "switch", **switch} for switch in switches]
+    events = [{"event": "start", **start}, *({"event": "switch", **switch} for switch in switches)]
     events += [{"event": "note", "text": "left out because of too few entries (data.min_entries): 00107"}]
     for pairs in range(1200, 12001, 1200):
         error = 4.3 + 14 * np.exp(-pairs / 2200) + 0.1 * rng.normal()
@@ -281,16 +207,13 @@ def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.r
 
 
 def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
-    """Draw two plain eyes that look along the label, enough to check the direction of an arrow."""
-    rng = np.random.default_rng(person)
-    skin = tuple(int(c) for c in rng.integers((150, 100, 80), (240, 190, 170)))
-    strip = Image.new("RGB", (256, 64), skin)
+    """Draw a strip of two plain eyes that look along the label."""
+    strip = Image.new("RGB", (256, 64), (150 + person % 90, 130, 110))
     draw = ImageDraw.Draw(strip)
     for centre in (64, 192):
         draw.ellipse((centre - 28, 18, centre + 28, 46), fill=(240, 240, 238))
         x, y = centre - 60 * np.sin(label[1]), 32 - 40 * np.sin(label[0])
         draw.ellipse((x - 11, y - 11, x + 11, y + 11), fill=(90, 60, 40))
-        draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=(10, 10, 10))
     return np.asarray(strip)
 
 
@@ -317,19 +240,11 @@ def write_pairs(path: Path, counts: Mapping[str, int], rng: np.random.Generator,
 
 def _write_walks(folder: Path, tier: str) -> None:
     folder.mkdir(parents=True)
-    sheet = Image.new("RGB", (960, 420), (245, 245, 245))
-    for row in range(6):
-        for column in range(7):
-            angle = np.array([0.0, 0.0, 0.0, 0.0])
-            angle[1 if row % 2 else 0] = np.radians(-45 + 15 * column)
-            sheet.paste(Image.fromarray(_draw_eyes(angle, row)).resize((128, 32)), (8 + column * 136, 20 + row * 66))
-    sheet.save(folder / "contact_sheet.png")
-    asked = np.linspace(-45, 45, 7)
-    walks = [
-        pd.DataFrame({"dataset": d, "person": p, "walk": w, "asked_deg": asked, "seen_deg": (0.5 + 0.1 * i) * asked})
-        for i, (d, p) in enumerate((("mpiigaze", "p00"), ("gazecapture", "00300")))
-        for w in ("gaze yaw", "gaze pitch", "head yaw", "head pitch")
-    ]
+    Image.fromarray(_draw_eyes(np.zeros(4), 0)).save(folder / "contact_sheet.png")
+    asked, walks = np.linspace(-45, 45, 7), []
+    for gain, dataset, person in ((0.5, "mpiigaze", "p00"), (0.6, "gazecapture", "00300")):
+        for walk in ("gaze yaw", "gaze pitch", "head yaw", "head pitch"):
+            rows = {"dataset": dataset, "person": person, "walk": walk, "asked_deg": asked, "seen_deg": gain * asked}
+            walks.append(pd.DataFrame(rows))
+        (folder / f"{dataset}_{person}.mp4").write_bytes(b"\0\0\0\x18ftypisom" + tier.encode())
     pd.concat(walks).to_csv(folder / "angles.csv", index=False)
-    for name in ("mpiigaze_p00", "gazecapture_00300"):
-        (folder / f"{name}.mp4").write_bytes(b"\0\0\0\x18ftypisom" + tier.encode())
