@@ -81,7 +81,7 @@ def compare(final: pd.Series, tiers: Sequence[str], confidence: float) -> pd.Dat
 def score_card(scores: pd.DataFrame, about: Mapping[str, Any], controls: Sequence[str]) -> dict[str, str]:
     """Return a card with the baseline's score, the largest change and the noise."""
     notes = [f"{about['score']}, {'higher' if about['higher_is_better'] else 'lower'} is better"]
-    changes = scores["change_mean"].drop(controls).abs() if len(scores) > 1 else scores[:0]
+    changes = scores["change_mean"].drop(list(controls)).abs() if len(scores) > 1 else scores[:0]
     largest = [changes.idxmax()] if changes.any() else []
     notes += [f"largest change {signed(scores['change_mean'][tier])} ({tier})" for tier in largest]
     notes += [f"noise alone changes it by {signed(scores['change_mean'][name])} ({name})" for name in controls]
