@@ -6,8 +6,11 @@
 contains the error of each test person, whose means are in the card.
 """
 
+import json
 import shutil
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,17 +18,65 @@ from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
-from faze.data.strips import read_store
+from faze.data.strips import RENDERED, UNKNOWN_SOURCE, read_store
 from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.evaluation.runs import Ablation, read_errors
+from faze.evaluation.wording import join, markdown_table, title_of
 from faze.model.weights import load_model, save_weights
-from faze.report.data_counts import count_people
-from faze.report.model_card import write_card
+from faze.report.tables import count_people
+from faze.weights import SHIPPED
 
 CARD = "model_card.md"
 NETWORK = "dted.pt"
 ERRORS = "errors.csv"
+SECTIONS = ("model", "loss", "train", "augment", "data", "preprocess", "engine")  # of the configuration, in the card
+LICENCES = {"GazeCapture": "GazeCapture is for research only"}
+LICENCES |= {name: f"{name} is CC BY-NC-SA" for name in ("MPIIFaceGaze", "MPIIGaze")}
+PIXELS = {RENDERED: "rendered by faze; the images do not depict real people (docs/explanation/people.md)."}
+PIXELS |= {UNKNOWN_SOURCE: "images of unknown origin. The licence of their owner also applies to derived works."}
+OTHER = "photographs from {}. Its licence also applies to derived works."
 COLUMNS = ["dataset", "person", "learner", "k", "error_deg"]  # of ERRORS
+
+CARD_TEXT = """# Model card: DT-ED of `{name}`, tier `{tier}`, seed {seed}
+
+This network estimates the gaze direction from an image of both eyes (a strip) and redirects the strip to another gaze
+and head pose. Few-shot learners adapt it to a person. {origin} It follows FAZE (Park et al., ICCV 2019,
+arXiv:1905.01941).
+
+- `dted.pt`: the network, for `--checkpoint` of encode, walk, redirect and export, for `--model` of `faze gaze` and
+  `faze calibrate`, and for `train.start`.
+- {files}: trained few-shot learners, for `--learner-file` of `faze calibrate`.
+
+## Data
+
+{data}
+
+{people}
+
+## Errors on test people
+
+Mean angle between estimated and true gaze over people, in degrees. k is the number of calibration samples.
+
+{errors}
+
+{real_people}## Redirected strips of test people
+
+Each strip is redirected to the gaze and head pose of another strip of the same person. L1 is the mean absolute
+difference from that strip, with pixels in [-1, 1].
+
+{similarity}
+
+## Limits
+
+{unmeasured}- Strips must be normalised with the camera of the recipe and scaled to {size}.
+- This is a single training run. Another seed changes the error of a person by tenths of a degree.
+- It is intended for research, not for decisions about people.
+- {licence}
+
+## Recipe
+
+{recipe}
+"""
 
 
 def main(
@@ -67,13 +118,13 @@ def main(
     errors = read_errors(ablation)
     redirected = by_variant(pd.read_parquet(paths.redirected_pairs(*run)))
     card = write_card(
-        start=start,
-        pixel_sources=pixel_sources,
-        people=pd.concat(people),
-        errors=errors,
-        redirected=redirected[redirected["variant"] == REDIRECTED],
-        files=list(copies),
-        real_people=real_people.read_text(encoding="utf-8").strip() if real_people else "",
+        start,
+        pixel_sources,
+        pd.concat(people),
+        errors,
+        redirected[redirected["variant"] == REDIRECTED],
+        list(copies),
+        real_people.read_text(encoding="utf-8").strip() if real_people else "",
     )
     with whole_folder(out) as folder:
         for name, source in copies.items():
@@ -82,3 +133,58 @@ def main(
         errors[COLUMNS].to_csv(folder / ERRORS, index=False, float_format="%.4f")
         (folder / CARD).write_text(card, encoding="utf-8")
     print(f"weights: see {out / CARD}")
+
+
+def write_card(
+    start: Mapping[str, Any],
+    pixel_sources: Mapping[str, str],
+    people: pd.DataFrame,
+    errors: pd.DataFrame,
+    redirected: pd.DataFrame,
+    files: Sequence[str],
+    real_people: str,
+) -> str:
+    """Return the model card, given the training's start event, its data, and errors and similarities of test people."""
+    config, machine, begun = start["config"], start["machine"], start["config"].get("train.start")
+    commit = f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
+    origin = f"It was trained with faze {commit}" + (f", starting from `{begun}`." if begun else ".")
+    if config.get("train.pairs") == 0:
+        origin = f"Its weights are those of `{begun}`; it was only evaluated with faze {commit}."
+    trained_on = people.loc[people["split"] != "test", "dataset"]  # by the learners, and presumably by the network
+    of_network = UNKNOWN_SOURCE if begun not in (None, SHIPPED) else start.get("pixel_source", UNKNOWN_SOURCE)
+    licence = describe_licence({of_network, *(pixel_sources[name] for name in trained_on)})
+    data = [f"- {title_of(name)}: {PIXELS.get(source, OTHER).format(source)}" for name, source in pixel_sources.items()]
+    counts = people.assign(dataset=people["dataset"].map(title_of), strips=people["strips"].map("{:,}".format))
+    means = errors.groupby(["learner", "k", "dataset"], sort=False)["error_deg"].mean().unstack("dataset", sort=False)
+    similarity = redirected.groupby("dataset", sort=False)[["l1", "psnr", "ssim"]].mean().reset_index().to_numpy()
+    rows = [(title_of(name), f"{l1:.3f}", f"{psnr:.1f} dB", f"{ssim:.3f}") for name, l1, psnr, ssim in similarity]
+    unmeasured = "- Errors for people, cameras and lighting that are not in the data sets have not been measured.\n"
+    if set(pixel_sources.values()) == {RENDERED}:
+        unmeasured = (
+            "- Errors on photographs of real people have not been measured. They are likely to be far larger.\n"
+        )
+    recipe = [f"    {key}: {json.dumps(value)}" for key, value in config.items() if key.split(".")[0] in SECTIONS]
+    return CARD_TEXT.format(
+        **start | {"origin": origin, "licence": licence},
+        files=join([f"`{file}`" for file in files]),
+        real_people=f"### Real people\n\n{real_people}\n\n" if real_people else "",
+        unmeasured="" if real_people else unmeasured,
+        data="\n".join(data),
+        people=markdown_table(("data set", "split", "people", "strips"), counts.to_numpy()),
+        errors=markdown_table(
+            ("learner", "k", *map(title_of, means)), means.map("{:.2f}".format).reset_index().to_numpy()
+        ),
+        similarity=markdown_table(("data set", "L1", "PSNR", "SSIM"), rows),
+        size=f"{config['model.image_height_px']} × {config['model.image_width_px']} px",
+        recipe="\n".join(recipe),
+    )
+
+
+def describe_licence(sources: Collection[str]) -> str:
+    """Describe the licence of the weights, given the sources of all pixels used to train network and learners."""
+    if all(source == RENDERED for source in sources):
+        return "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only."
+    if UNKNOWN_SOURCE in sources:
+        return "Licence: unknown, since the origin of the images used for training is unknown."
+    known = [LICENCES.get(source, f"that of {source}") for source in sorted(sources) if source != RENDERED]
+    return f"Licence: that of the training data. {join(known)}."

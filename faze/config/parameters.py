@@ -267,10 +267,9 @@ STAGES: dict[str, tuple[str, ...]] = {
     "redirect": ("fold", "redirect"),
     "benchmark": (*TRAINING, "workload", "benchmark", "engines"),
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
-    "report": ("run", "report"),
+    "report": ("workload", "run", "evaluate", "report"),
     "track": ("run", "tracking"),
     "prove": (*TRAINING, "workload", "baseline", "engine"),
-    "report_workload": ("workload", "run", "evaluate"),
 }
 KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
 KINDS |= {"dataset": DataSet, "datasets": Some[str], "fold": Fold | None}

@@ -1,327 +1,285 @@
-"""Figures of the report: tiers, training, few-shot adaptation, redirection and walks."""
+"""Figures of a page."""
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator
 
 from faze.evaluation import UNADAPTED
 from faze.evaluation.tables import SIMPLE
 from faze.evaluation.wording import title_of
 from faze.report.results import Results
-from faze.report.style import BAND, INK, MARKERS, MUTED, ON_LINES, REFERENCE, WIDTH, learner_colors, panels
 
-# The talk's headline figures: the baseline's value divided by the last tier's, and a label. It has no values per tier.
-TALK = {"speed": (2.07, "2.07× faster"), "memory": (1.6, "1.6× less"), "error": (1.0, "no change")}
+INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
+PUBLISHED = "#b42318"  # results of others next to ours
+LEARNERS = (
+    "#5b21b6",
+    "#0f766e",
+    "#b45309",
+    "#9f1239",
+    "#1e3a8a",
+    "#3f6212",
+    "#0284c7",
+    "#db2777",
+    "#525252",
+    "#ca8a04",
+)
+MARKERS = "osD^vPX<>h"
+DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
+THIN = {"linewidth": 0.7, "alpha": 0.45}
 MPIIGAZE = ("MPIIGaze", "MPIIFaceGaze")  # sources of the pixels of its strips
 PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
-PANELS_PER_ROW = 4
-MOST_TICKS = {"large": 19, "small": 7}
-CLIP = 1.6  # upper end of the error axis, in multiples of the largest unadapted error
-DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
+CLIP = 1.6  # upper end of an axis of errors, in multiples of the largest unadapted error
+STYLE = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "legend.frameon": False}
+STYLE |= {"axes.edgecolor": MUTED, "axes.labelcolor": INK, "axes.spines.right": False, "axes.spines.top": False}
+STYLE |= {"axes.titlelocation": "left", "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlepad": 10}
+STYLE |= {"axes.axisbelow": True, "grid.color": RULE, "grid.linewidth": 0.8, "hatch.linewidth": 0.6}
+STYLE |= {"xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK}
+STYLE |= {"text.parse_math": False, "svg.hashsalt": "faze"}  # people's names may contain $; files are reproducible
+drawing = functools.partial(matplotlib.rc_context, STYLE)  # context manager that applies this style
 
 
-def _with_legend(figure: Figure, axes: Axes) -> Figure:
+def panels(height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[Axes]]:
+    """Create a figure with a height in inches, and its axes row by row."""
+    figure = Figure(figsize=(12, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04, hspace=0.06)
+    return figure, figure.subplots(rows, columns, squeeze=False, sharey=True, **settings).ravel().tolist()
+
+
+def panels_by_dataset(
+    results: Results, height: float, xlabel: str, ylabel: str = "", **settings: object
+) -> tuple[Figure, dict[str, Axes]]:
+    """Create a figure with a titled panel for each data set."""
+    figure, row = panels(height, 1, len(results.datasets), **settings)
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        axes.set(title=title_of(dataset), xlabel=xlabel)
+        axes.grid(axis="y" if ylabel else "x")
+    row[0].set_ylabel(ylabel)
+    return figure, dict(zip(results.datasets, row, strict=True))
+
+
+def with_legend(figure: Figure, axes: Axes) -> Figure:
     """Add the axes' legend below the figure."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(handles)))
+    handles, _ = axes.get_legend_handles_labels()
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
     return figure
 
 
-def draw_talk_charts(results: Results) -> Figure:
-    """Plot time, memory and error per tier as in the talk's charts; the last bars use the talk's ratios."""
-    several = len(results.measured) > 1
-    rows = len(results.measured) + several
-    figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
-    performance = results.tables["performance"].set_index("tier")
-    step, low, high = (performance[f"step_ms{end}"] for end in ("", "_q1", "_q3"))
-    _bars(time, results, step, np.maximum(step, high), "speed", [f"{ms:.0f}" for ms in step])
-    whiskers = [(step - low).clip(lower=0), (high - step).clip(lower=0)]
-    time.errorbar(step, range(len(step)), xerr=whiskers, fmt="none", ecolor=INK, capsize=2)
-    time.set(title="Step time", xlabel="ms (median and quartiles)")
-    peak = performance["peak_gib"]
-    minimum, maximum = (performance[f"peak_gib_{end}"].fillna(peak) for end in ("low", "high"))
-    _bars(memory, results, peak, maximum, "memory", [f"{gib:.2f}" for gib in peak])
-    memory.errorbar(peak, range(len(peak)), xerr=[peak - minimum, maximum - peak], fmt="none", ecolor=INK, capsize=2)
-    memory.set(title="Peak memory", xlabel="GiB (median, minimum and maximum)")
-    tested = results.datasets[0]
-    before, after = (
-        results.cell("tiers", tested, learner, k)["mean_deg"].reindex(results.measured)
-        for learner, k in ((UNADAPTED, 0), (results.learners[0], results.largest_k))
-    )
-    pale = [results.colors[tier] for tier in before.index]
-    error.barh(range(len(before)), before, height=0.8, color=pale, alpha=0.3)
-    labels = [
-        f"{start:.2f} → {end:.2f}" if tier in results.tiers else "not trained"
-        for tier, start, end in zip(results.measured, before, after, strict=True)
-    ]
-    _bars(error, results, after, np.maximum(before, after), "error", labels)
-    adapted = f"{results.learners[0]}, k = {results.largest_k}"
-    error.set(title=f"Error on {title_of(tested)}", xlabel=f"degrees (pale: unadapted; solid: {adapted})")
-    time.set_yticks(range(rows), [*results.measured, "talk"][:rows])
-    if several:
-        time.get_yticklabels()[-1].set_color(REFERENCE)
-    time.set_ylim(rows - 0.5, -0.6)
+def draw_tiers(results: Results) -> Figure:
+    """Plot time, memory and error or score of every tier, next to the ratios that others published."""
+    rows, published = pd.DataFrame(results.rows), results.published if len(results.rows) > 1 else {}
+    names = [*rows["tier"], *([published["name"]] if published else [])]
+    figure, row = panels(1.3 + 0.36 * len(names), 1, 2 + bool(results.tables))
+    time, memory = rows[["step_ms", "step_ms_q1", "step_ms_q3"]], rows[["peak_gib", "peak_gib_low", "peak_gib_high"]]
+    _draw_bars(row[0], results, time, [f"{ms:.3g}" for ms in rows["step_ms"]], published.get("speed"), "faster")
+    _draw_bars(row[1], results, memory, [f"{gib:.2f}" for gib in rows["peak_gib"]], published.get("memory"), "less")
+    row[0].set(title="Step time", xlabel="ms (median and quartiles)", ylim=(len(names) - 0.5, -0.6))
+    row[1].set(title="Peak memory", xlabel="GiB (median, minimum and maximum)")
+    if results.datasets:
+        _draw_errors(row[2], results, rows["tier"], published.get("error"))
+    elif results.tables:
+        _draw_scores(row[2], results, rows["tier"])
+    row[0].set_yticks(range(len(names)), names)
+    row[0].get_yticklabels()[-1].set_color(PUBLISHED if published else INK)
+    for axes in row:
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
     return figure
 
 
-def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what: str, labels: Sequence[str]) -> None:
-    """Draw a labelled bar for each tier, and a hatched bar for our baseline divided by the talk's ratio."""
-    colors = results.colors
-    near = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
-    axes.barh(range(len(values)), values, height=0.62, color=[colors[tier] for tier in values.index])
-    for row, (end, label) in enumerate(zip(ends.fillna(0.0), labels, strict=True)):
-        axes.annotate(label, (end, row), **near)
-    if len(values) > 1:
-        quotient, label = TALK[what]
-        bar = (len(values), values.iloc[0] / quotient)
-        axes.barh(*bar, height=0.62, facecolor="none", edgecolor=REFERENCE, hatch="////", linewidth=1.2)
-        axes.annotate(label, bar[::-1], color=REFERENCE, bbox=ON_LINES, **near)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, (1.1 + 0.035 * max(map(len, labels))) * ends.max())
-    axes.grid(axis="x")
+def _draw_bars(
+    axes: Axes, results: Results, numbers: pd.DataFrame, labels: list[str], quotient: float | None, word: str
+) -> None:
+    """Draw each tier from value, low and high, hatched if it is another experiment, and the published one."""
+    bars, styles = list(numbers.to_numpy()), []
+    for row in results.rows:
+        color = results.colors[row["tier"]]
+        styles.append({"color": color} if row["same"] else {"facecolor": "none", "edgecolor": color, "hatch": "xxxx"})
+    if quotient:
+        bars.append(np.array([bars[0][0] / quotient, np.nan, np.nan]))
+        styles.append({"facecolor": "none", "edgecolor": PUBLISHED, "hatch": "////"})
+        labels = [*labels, "no change" if quotient == 1 else f"{quotient:g}× {word}"]
+    for y, ((value, low, high), label, style) in enumerate(zip(bars, labels, styles, strict=True)):
+        axes.barh(y, value, height=0.62, **style)
+        if low < high:
+            axes.plot([low, high], [y, y], "|-", color=INK, linewidth=1.4, markersize=5)
+        where = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+        color = PUBLISHED if y == len(results.rows) else INK
+        axes.annotate(label, (np.nanmax([0, value, high]), y), (5, 0), color=color, **where)
+    axes.set_xlim(0, (1.12 + 0.035 * max(map(len, labels))) * np.nanmax(bars))
+
+
+def _draw_errors(axes: Axes, results: Results, tiers: pd.Series, published: float | None) -> None:
+    """Draw bars of the errors after adaptation, and pale ones of those before."""
+    tested, (learner, k) = results.datasets[0], results.decisive[1]
+    before, after = (results.cell("tiers", tested, *cell)["mean_deg"].reindex(tiers) for cell in results.decisive)
+    labels = [f"{a:.2f} → {b:.2f}" if a == a else "not trained" for a, b in zip(before, after, strict=True)]
+    axes.barh(range(len(tiers)), before, height=0.8, color=tiers.map(results.colors), alpha=0.3)
+    numbers = pd.DataFrame({"value": after, "low": np.nan, "high": before})
+    _draw_bars(axes, results, numbers, labels, published, "less")
+    axes.set(title=f"Error on {title_of(tested)}", xlabel=f"degrees (pale: unadapted; solid: {learner}, k = {k})")
+
+
+def _draw_scores(axes: Axes, results: Results, tiers: pd.Series) -> None:
+    """Draw a dot for each seed's score and a line for the mean."""
+    scores = results.tables["training"].groupby(["tier", "seed"])["score"].last()
+    for y, tier in tiers[tiers.isin(results.tiers)].items():
+        dots, color = scores[tier], results.colors[tier]
+        axes.plot(dots, [y] * len(dots), "o", markersize=5, alpha=0.6, color=color)
+        axes.plot(dots.mean(), y, "|", markersize=16, markeredgewidth=2.5, color=color)
+    axes.set(title="Score at the end", xlabel=fill(results.summary["about"]["score"], 34))
+
+
+def draw_training(results: Results) -> Figure:
+    """Plot every tier's validation against what it has seen: thin lines for seeds, bold lines for means."""
+    curves, seen, value = results.tables["training"], {"samples": "samples seen"}, "score"
+    if results.datasets:
+        seen, value = {"pairs": "training pairs", "rate_seconds": "seconds at the benchmark's rate"}, "error_deg"
+    figure, row = panels(3.6, 1, len(seen))
+    row[0].set_ylabel("validation error, degrees" if results.datasets else fill(results.summary["about"]["score"], 34))
+    for axes, (column, name) in zip(row, seen.items(), strict=True):
+        for marker, tier in zip(itertools.cycle(MARKERS), results.tiers, strict=False):
+            of_tier, color = curves[curves["tier"] == tier], results.colors[tier]
+            for _, seed in of_tier.groupby("seed"):
+                axes.plot(seed[column], seed[value], color=color, **THIN)
+            mean = of_tier.groupby(next(iter(seen)))[[column, value]].mean()
+            axes.plot(mean[column], mean[value], f"{marker}-", color=color, markersize=4, label=tier)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set(xlabel=name, xlim=(0, None))
+        axes.grid(axis="y")
+        if results.datasets:
+            label = f"final error of {results.tiers[0]} + {results.summary['margin_deg']:g}°"
+            axes.axhline(results.tables["convergence"]["target_deg"].mean(), **DASHED, label=label)
+            axes.set_ylim(0, min(1.08 * curves[value].max(), 3 * curves[value].median()))  # without the first ones
+    return with_legend(figure, row[0])
 
 
 def draw_changes(results: Results) -> Figure:
     """Plot the change in each tier's error, its interval and the margin, followed by the noise controls."""
-    changed = results.tiers[1:]
-    lines = len(changed) + len(results.controls)
-    figure, [row] = panels(WIDTH, 1.5 + 0.5 * lines, 1, len(results.datasets), sharex=True, sharey=True)
-    colors = results.colors
-    cells = [(UNADAPTED, 0, "white", -0.14), (results.learners[0], results.largest_k, None, 0.14)]
-    for axes, dataset in zip(row, results.datasets, strict=True):
-        axes.axvspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
+    controls, margin = results.summary["controls"], results.summary["margin_deg"]
+    names = [*results.tiers[1:], *(f"noise: {control}" for control in controls)]
+    xlabel = "change in error from the baseline, degrees"
+    figure, shown = panels_by_dataset(results, 1.5 + 0.45 * len(names), xlabel, sharex=True)
+    for dataset, axes in shown.items():
+        axes.axvspan(-margin, margin, color=BAND, zorder=0, label=f"margin ±{margin:g}°")
         axes.axvline(0, color=MUTED, linewidth=1)
-        for learner, k, face, offset in cells:
-            changes = results.cell("changes", dataset, learner, k, controls=True)
-            for position, (tier, change) in enumerate(changes.iterrows()):
-                y = position + offset
-                axes.plot([change["low_deg"], change["high_deg"]], [y, y], color=colors[tier], linewidth=2)
-                marker = {"markerfacecolor": face or colors[tier], "markeredgecolor": colors[tier], "markersize": 7}
-                axes.plot(change["difference_deg"], y, "o", **marker)
-        axes.set(title=title_of(dataset), xlabel="change in error from the baseline, degrees")
-        if results.controls:
-            axes.axhline(len(changed) - 0.5, **DASHED)
-        axes.set_yticks(range(lines), [*changed, *(f"noise: {control}" for control in results.controls)])
+        for (learner, k), offset in zip(results.decisive, (-0.14, 0.14), strict=True):
+            label = f"{learner}, k = {k}" if k else UNADAPTED
+            axes.plot([], [], "o", color=MUTED, markerfacecolor=MUTED if k else "white", label=label)
+            for y, (tier, change) in enumerate(results.cell("changes", dataset, learner, k).iterrows()):
+                mean, color = change["difference_deg"], results.colors[tier]
+                reach = [[mean - change["low_deg"]], [change["high_deg"] - mean]]
+                style = {"color": color, "markerfacecolor": color if k else "white", "elinewidth": 2}
+                axes.errorbar(mean, y + offset, xerr=reach, fmt="o", markersize=7, **style)
+        if controls:
+            axes.axhline(len(results.tiers) - 1.5, **DASHED)
+        axes.set_yticks(range(len(names)), names)
         axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x")
-    reach = max(2.2 * results.margin_deg, *(1.15 * abs(x) for x in row[0].get_xlim()))
-    row[0].set(xlim=(-reach, reach), ylim=(lines - 0.5, -0.6))
-    for face, label in (("white", "unadapted"), (MUTED, f"{results.learners[0]}, k = {results.largest_k}")):
-        row[-1].plot([], [], "o", markerfacecolor=face, markeredgecolor=MUTED, label=label)
-    row[-1].fill_between([], [], [], color=BAND, label=f"margin ±{results.margin_deg:g}°")
-    return _with_legend(figure, row[-1])
+    reach = max(1.3 * margin, *np.abs(axes.get_xlim()))
+    axes.set(xlim=(-reach, reach), ylim=(len(names) - 0.5, -0.6))
+    return with_legend(figure, axes)
 
 
 def draw_people(results: Results) -> Figure:
     """Plot each test person's error in the first tier before and after adaptation, sorted by the error before."""
-    tier, learner = results.tiers[0], results.learners[0]
-    persons = results.tables["persons"]
-    persons = persons[persons["tier"] == tier].groupby(["dataset", "person", "learner", "k"])["error_deg"].mean()
-    counts = [persons[d].index.get_level_values("person").nunique() for d in results.datasets]
-    figure, [row] = panels(
-        WIDTH, 3.4, 1, len(results.datasets), sharey=True, width_ratios=[min(max(c, 12), 30) for c in counts]
-    )
-    for axes, dataset in zip(row, results.datasets, strict=True):
-        before = persons[dataset].xs((UNADAPTED, 0), level=("learner", "k")).sort_values(ascending=False)
-        after = persons[dataset].xs((learner, results.largest_k), level=("learner", "k")).reindex(before.index)
-        x = np.arange(len(before))
+    persons, (learner, k) = results.tables["persons"], results.decisive[1]
+    of_first = persons[persons["tier"] == results.tiers[0]].groupby(["dataset", "learner", "k", "person"])
+    errors, counts = of_first["error_deg"].mean(), persons.groupby("dataset")["person"].nunique()
+    widths = [min(max(counts[dataset], 12), 30) for dataset in results.datasets]
+    figure, shown = panels_by_dataset(results, 3.4, "test people", "angular error, degrees", width_ratios=widths)
+    for dataset, axes in shown.items():
+        before = errors[dataset, UNADAPTED, 0].sort_values(ascending=False)
+        after, x = errors[dataset, learner, k].reindex(before.index), np.arange(len(before))
         axes.vlines(x, after, before, color=BAND, linewidth=5, zorder=0)
         axes.plot(x, before, "o", color=MUTED, markerfacecolor="white", label="unadapted")
-        color = learner_colors(results.learners)[learner]
-        axes.plot(x, after, "o", color=color, label=f"{learner}, k = {results.largest_k}")
-        many = len(before) > 40
-        axes.set_xticks([] if many else x, [] if many else before.index, rotation=90, fontsize=8)
-        axes.set(title=title_of(dataset), xlabel=f"{len(before)} test people")
+        axes.plot(x, after, "o", color=LEARNERS[0], label=f"{learner}, k = {k}")
+        names = before.index if len(before) <= 40 else []
+        axes.set_xticks(x[: len(names)], names, rotation=90, fontsize=8)
+    axes.set_ylim(0)
+    return with_legend(figure, axes)
+
+
+def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
+    """Plot error against k of every learner, with a panel per data set and tier; other tiers have dashed baselines."""
+    several, wanted = len(tiers) > 1, list(itertools.product(results.datasets, tiers))
+    columns = min(4, len(tiers)) if several else len(wanted)
+    rows = math.ceil(len(wanted) / columns)
+    figure, grid = panels(2.4 * rows + 0.5 if several else 4.2, rows, columns)
+    figure.supylabel("angular error, degrees", fontsize=10)
+    for axes, (dataset, tier) in zip(grid, wanted, strict=False):
+        _draw_learners(axes, results, tier, dataset, 0.6 if several else 1)
+        axes.set_title(f"{title_of(dataset)}, {tier}" if several else title_of(dataset))
         axes.grid(axis="y")
-    row[0].set_ylabel("angular error, degrees")
-    row[0].set_ylim(bottom=0)
-    return _with_legend(figure, row[0])
+        last = grid.index(axes) >= len(wanted) - columns
+        axes.set_xlabel("calibration samples k" if last else "")
+    for axes in grid[len(wanted) :]:
+        axes.axis("off")
+    return with_legend(figure, grid[0])
 
 
-def draw_training(results: Results) -> Figure:
-    """Plot every tier's validation error against pairs and seconds: thin lines for seeds, bold lines for means."""
-    figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
-    curves = results.tables["training"]
-    target = results.tables["convergence"]["target_deg"].mean()
-    for axes, column in zip(row, ("pairs", "rate_seconds"), strict=True):
-        for marker, tier in zip(itertools.cycle(MARKERS), results.tiers, strict=False):
-            color = results.colors[tier]
-            of_tier = curves[curves["tier"] == tier]
-            for _, seed in of_tier.groupby("seed") if of_tier["seed"].nunique() > 1 else ():
-                axes.plot(seed[column], seed["error_deg"], color=color, linewidth=0.7, alpha=0.45)
-            mean = of_tier.groupby("pairs", as_index=False)[["rate_seconds", "error_deg"]].mean()
-            line = {"color": color, "markersize": 4, "linewidth": 1.6, "label": tier}
-            axes.plot(mean[column], mean["error_deg"], marker + "-", **line)
-        axes.axhline(target, **DASHED)
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_xlim(left=0)
-        axes.grid(axis="y")
-    # On the left, where all curves are above the target.
-    where = {"textcoords": "offset points", "fontsize": 9, "color": MUTED, "ha": "left", "bbox": ON_LINES}
-    target_label = f"final error of {results.tiers[0]} + {results.margin_deg:g}°"
-    row[0].annotate(target_label, (0, target), (4, -9), xycoords=("axes fraction", "data"), va="center", **where)
-    row[0].set(xlabel="training pairs", ylabel="validation error, degrees")
-    row[1].set(xlabel="seconds at the benchmark's rate")
-    errors = curves["error_deg"]  # the first validations may be outside
-    row[0].set_ylim(0, min(1.08 * errors.max(), 3 * errors.median()))
-    return _with_legend(figure, row[0])
-
-
-def draw_shots(results: Results) -> Figure:
-    """Plot the baseline's error against k for every learner and data set, with intervals as bands."""
-    figure, [row] = panels(WIDTH, 4.6, 1, len(results.datasets), sharey=True)
-    for axes, dataset in zip(row, results.datasets, strict=True):
-        shots = _draw_learners(axes, results, results.tiers[0], dataset)
-        if results.pixel_sources.get(dataset) in MPIIGAZE and shots.max() >= PAPER_SHOTS:
-            star = {"color": REFERENCE, "markersize": 12, "label": f"paper, k = 9: {PAPER_MPIIGAZE_K9_DEG}°"}
-            axes.plot(PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", **star)
-        _label_shots(axes, shots, title_of(dataset), "large")
-    row[0].set_ylabel("angular error, degrees")
-    _limit_errors(row[0], results)
-    return _with_legend(figure, row[0])
-
-
-def draw_shots_by_tier(results: Results) -> Figure:
-    """Plot error against k in one small panel per data set and tier; the baseline is dashed."""
-    colors = learner_colors(results.learners)
-    depth = math.ceil(len(results.tiers) / PANELS_PER_ROW)
-    columns = math.ceil(len(results.tiers) / depth)
-    rows = depth * len(results.datasets)
-    figure, grid = panels(WIDTH, 2.15 * rows + 0.6, rows, columns, sharex=True, sharey=True)
-    for number, dataset in enumerate(results.datasets):
-        for position in range(depth * columns):
-            axes = grid[number * depth + position // columns][position % columns]
-            if position >= len(results.tiers):
-                axes.axis("off")
-                continue
-            tier = results.tiers[position]
-            for learner, color in colors.items() if position else ():
-                curve = results.curve(results.tiers[0], dataset, learner)
-                axes.plot(curve["k"], curve["mean_deg"], **DASHED | {"color": color})
-            shots = _draw_learners(axes, results, tier, dataset, size=0.6)
-            _label_shots(axes, shots, f"{title_of(dataset)}, {tier}", "small")
-            axes.title.set_fontsize(9.5)
-            axes.tick_params(labelbottom=position + columns >= len(results.tiers))
-            if position + columns < len(results.tiers):
-                axes.set_xlabel("")
-    for line in grid:
-        line[0].set_ylabel("error, degrees")
-    _limit_errors(grid[0][0], results)
-    handles, _ = grid[0][0].get_legend_handles_labels()
-    handles.append(Line2D([], [], **DASHED, label=f"mean of {results.tiers[0]}"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=8)
-    return figure
-
-
-def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float = 1.0) -> pd.Series:
-    """Plot the curve and interval of every learner; return the values of k."""
-    colors = learner_colors(results.learners)
-    tint = 0.1 if len(results.learners) <= 3 else 0.06  # many overlapping bands need a weaker tint
-    for marker, learner in zip(MARKERS, results.learners, strict=False):
-        curve, color = results.curve(tier, dataset, learner), colors[learner]
-        axes.fill_between(curve["k"], curve["low_deg"], curve["high_deg"], color=color, alpha=tint, linewidth=0)
-        for edge in ("low_deg", "high_deg"):
-            axes.plot(curve["k"], curve[edge], color=color, linewidth=0.7 * size, alpha=0.45)
-        line = {"color": color, "linewidth": 1.9 * size, "markersize": _marker_size(len(curve)) * size}
-        axes.plot(curve["k"], curve["mean_deg"], marker + "-", label=learner, **line)
-    return curve["k"]
-
-
-def _limit_errors(axes: Axes, results: Results) -> None:
-    """Limit the error axis to the range from 0 to the end of the bands, or to CLIP if some errors are far larger."""
+def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float) -> None:
+    """Plot the curve and interval of every learner, from 0 to the end of the bands."""
+    for learner, color, marker in zip(results.summary["learners"], LEARNERS, MARKERS, strict=False):
+        curve, baseline = (results.curve(each, dataset, learner) for each in (tier, results.tiers[0]))
+        shots, style = curve["k"], {"linewidth": 1.9 * size, "markersize": 5 * size}
+        axes.fill_between(shots, curve["low_deg"], curve["high_deg"], color=color, alpha=0.06, linewidth=0)
+        axes.plot(shots, curve[["low_deg", "high_deg"]], color=color, **THIN)
+        axes.plot(shots, baseline["mean_deg"], **DASHED | {"color": color})
+        axes.plot(shots, curve["mean_deg"], f"{marker}-", color=color, **style, label=learner)
+    if results.summary["pixel_sources"][dataset] in MPIIGAZE and shots.max() >= PAPER_SHOTS:
+        star = {"color": PUBLISHED, "markersize": 12 * size, "label": f"paper, k = 9: {PAPER_MPIIGAZE_K9_DEG}°"}
+        axes.plot(PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", **star)
+    axes.xaxis.set_major_locator(FixedLocator(shots, nbins=math.ceil(18 * size**2)))
     errors = results.tables["tiers"]
-    unadapted = errors[errors["k"] == 0]["high_deg"].max()
-    if pd.isna(unadapted):  # a single person has no interval
-        errors, unadapted = errors.assign(high_deg=errors["mean_deg"]), errors[errors["k"] == 0]["mean_deg"].max()
-    axes.set_ylim(0, min(1.06 * errors["high_deg"].max(), CLIP * unadapted))
+    ends = errors["high_deg"].fillna(errors["mean_deg"])  # a single person has no interval
+    axes.set_ylim(0, min(1.06 * ends.max(), CLIP * ends[errors["k"] == 0].max()))
 
 
 def draw_learners(results: Results) -> Figure:
     """Plot each learner's paired difference from `offset`, with intervals, in one panel per data set."""
-    table = results.tables["learners"]
-    table = table[table["tier"] == results.tiers[0]]
-    others = [learner for learner in results.learners if learner != SIMPLE]
-    colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
-    figure, [row] = panels(WIDTH, 4.0, 1, len(results.datasets), sharex="col", sharey="row")
-    for axes, dataset in zip(row, results.datasets, strict=True):
-        axes.axhspan(-results.learner_margin_deg, results.learner_margin_deg, color=BAND, zorder=0)
+    table, margin = results.tables["learners"], results.summary["learner_margin_deg"]
+    table, learners = table[table["tier"] == results.tiers[0]], results.summary["learners"]
+    figure, shown = panels_by_dataset(results, 4, "calibration samples k", f"error − error of {SIMPLE}, degrees")
+    shots = sorted(table["k"].unique())
+    between = min(np.diff(shots), default=1) / (len(learners) + 1)
+    for dataset, axes in shown.items():
+        axes.axhspan(-margin, margin, color=BAND, zorder=0, label=f"margin ±{margin:g}°")
         axes.axhline(0, color=MUTED, linewidth=1)
-        of_dataset = table[table["dataset"] == dataset]
-        between = np.diff(np.unique(of_dataset["k"])).min(initial=1) / (len(others) + 2)
-        for position, learner in enumerate(others):
-            curve = of_dataset[of_dataset["learner"] == learner].sort_values("k")
-            x = curve["k"] + between * (position - (len(others) - 1) / 2)
-            reach = [curve["difference_deg"] - curve["low_deg"], curve["high_deg"] - curve["difference_deg"]]
-            style = {"color": colors[learner], "markersize": _marker_size(len(curve)), "elinewidth": 1.6, "capsize": 0}
-            axes.errorbar(x, curve["difference_deg"], reach, fmt=markers[learner], **style)
-            axes.plot(x, curve["difference_deg"], color=colors[learner], linewidth=0.9, alpha=0.5)
-        _label_shots(axes, of_dataset["k"].drop_duplicates().sort_values(), title_of(dataset), "large")
-        axes.set_xlim(of_dataset["k"].min() - 0.7, of_dataset["k"].max() + 0.7)
-    row[0].set_ylabel(f"error − error of {SIMPLE}, degrees")
-    near = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9, "color": MUTED, "bbox": ON_LINES}
-    row[0].annotate(f"↑ worse than {SIMPLE}", (0, 1), (6, -4), va="top", **near)
-    row[0].annotate(f"↓ better than {SIMPLE}", (0, 0), (6, 4), va="bottom", **near)
-    _limit_differences(row[0], table, results.learner_margin_deg)
-    handles = [Line2D([], [], color=colors[name], marker=markers[name], label=name) for name in others]
-    handles.append(Patch(color=BAND, label=f"margin ±{results.learner_margin_deg:g}°"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=8)
-    return figure
-
-
-def _limit_differences(axes: Axes, table: pd.DataFrame, margin_deg: float) -> None:
-    """Set the axis limits so that margin and annotations fit; far larger differences are cut off."""
-    ends = table[["low_deg", "high_deg", "difference_deg"]]
-    low, high = min(ends.min().min(), -margin_deg), max(ends.max().max(), margin_deg)
-    typical = 6 * max(np.nanmedian(ends.abs()), margin_deg, 1e-3)
-    low, high = max(low, -typical), min(high, typical)
-    axes.set_ylim(low - 0.18 * (high - low), high + 0.18 * (high - low))
-
-
-def _label_shots(axes: Axes, shots: pd.Series, title: str, size: str) -> None:
-    ticks = thinned(sorted(shots), MOST_TICKS[size])
-    axes.set(title=title, xlabel="calibration samples k", xticks=ticks)
-    axes.set_xlim(-0.03 * shots.max(), 1.03 * shots.max())
-    axes.grid(axis="y")
-
-
-def thinned(numbers: Sequence[int], most: int) -> list[int]:
-    """Select at most `most` evenly spaced numbers, including the first and the last."""
-    if len(numbers) <= most:
-        return list(numbers)
-    return [numbers[i] for i in np.linspace(0, len(numbers) - 1, most).round().astype(int)]
-
-
-def _marker_size(points: int) -> float:
-    return 6.0 if points <= 8 else 4.0
+        for position, (learner, color, marker) in enumerate(zip(learners, LEARNERS, MARKERS, strict=False)):
+            curve = table[(table["dataset"] == dataset) & (table["learner"] == learner)].sort_values("k")
+            x, mean = curve["k"] + between * (position - len(learners) / 2), curve["difference_deg"]
+            reach = [mean - curve["low_deg"], curve["high_deg"] - mean]
+            style = {"color": color, "linewidth": 0.9, "elinewidth": 1.6, "markersize": 5}
+            if learner != SIMPLE:
+                axes.errorbar(x, mean, reach, fmt=f"{marker}-", **style, label=learner)
+        axes.xaxis.set_major_locator(FixedLocator(shots, nbins=18))
+    ends = table[["low_deg", "difference_deg", "high_deg"]].abs()
+    typical = 6 * max(np.nanmedian(ends), margin)  # far larger differences are cut off
+    axes.set_ylim(np.clip(axes.get_ylim(), -typical, typical))
+    return with_legend(figure, axes)
 
 
 def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
-    """Plot estimated against requested angles of the walks: thin lines for people, bold lines for means.
-
-    Args:
-        results: results of the evaluation.
-        angles: tier -> `angles.csv` of its walks.
-    """
+    """Plot estimated against requested angles (`angles.csv`) of some tiers: thin lines for people, bold for means."""
     walks = list(next(iter(angles.values()))["walk"].unique())
-    figure, [row] = panels(WIDTH, 3.4, 1, len(walks), sharey=True)
-    colors = results.colors
+    figure, row = panels(3.4, 1, len(walks))
     for axes, walk in zip(row, walks, strict=True):
         for tier, table in angles.items():
-            some = table[table["walk"] == walk]
+            some, color = table[table["walk"] == walk], results.colors[tier]
             for _, person in some.groupby(["dataset", "person"]):
-                axes.plot(person["asked_deg"], person["seen_deg"], color=colors[tier], linewidth=0.7, alpha=0.45)
+                axes.plot(person["asked_deg"], person["seen_deg"], color=color, **THIN)
             mean = some.groupby("asked_deg")["seen_deg"].mean()
-            axes.plot(mean.index, mean, color=colors[tier], linewidth=2, label=tier)
-        most = float(some["asked_deg"].max())
-        axes.plot([-most, most], [-most, most], **DASHED, label="as requested")
+            axes.plot(mean.index, mean, color=color, linewidth=2, label=tier)
+        axes.plot(mean.index, mean.index, **DASHED, label="as requested")
         axes.set(title=walk, xlabel="requested, degrees")
         axes.grid(axis="y")
     row[0].set_ylabel("estimated, degrees")
-    return _with_legend(figure, row[0])
+    return with_legend(figure, row[0])

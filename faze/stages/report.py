@@ -1,53 +1,65 @@
-"""Rule `report`: tables of the evaluation, walks, stores and rejects -> one self-contained page, table and figures."""
+"""Rule `report`: proofs, benchmark and, if anything was trained, its results -> one self-contained page and a table.
 
-from collections.abc import Mapping
+For a workload other than DT-ED, it also writes the summary that the rule `track` reads.
+"""
+
+import json
 from pathlib import Path
 
-import pandas as pd
 from matplotlib.figure import Figure
 
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
+from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
-from faze.report import figures
-from faze.report.data_counts import describe_data
-from faze.report.media import collect_walks, save_figures
-from faze.report.page import render, tier_table
-from faze.report.results import Results, read_evaluation, walk_angles
-from faze.report.style import drawing
+from faze.report import figures, page, workload
+from faze.report.results import TALK, Results, read_csv, read_evaluation, tier_rows
+from faze.report.tables import tiers_in_full
 
 
-def main(*, config: Resolved, results: Path, out: Path) -> None:
-    """Read the evaluation, draw the figures and write the page."""
+def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None = None) -> None:
+    """Draw the figures and write the page.
+
+    Args:
+        results: results/NAME, with a benchmark and, as far as there are any, proofs, evaluation, walks and run logs
+        evaluation: folder for the summary of a workload other than DT-ED
+    """
     paths = ResultPaths(results)
-    summary, evaluated = read_evaluation(paths)
-    drawn = draw(evaluated, walk_angles(paths, evaluated.tiers, summary["seeds"][0]))
+    benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
+    proofs = paths.benchmark.with_name("proofs.json")
+    rows = tier_rows(benchmark, json.loads(proofs.read_text(encoding="utf-8")) if proofs.exists() else {})
+    title, published = config.report.title, TALK
+    if config.workload == DTED:
+        summary, tables = read_evaluation(paths, rows)
+    else:
+        summary, tables = workload.summarize(paths, config, rows)
+        title, published = config.name, workload.published(summary["about"])
+    if evaluation:
+        with whole_folder(evaluation) as folder:
+            (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     with whole_folder(out) as folder:
-        pictures = save_figures(drawn, folder / "figures")
-        tier_table(summary, evaluated).to_csv(folder / "table.csv", index=False, float_format="%.6g")
-        page = render(
-            title=config.report.title,
-            note=config.report.note,
-            summary=summary,
-            results=evaluated,
-            figures=pictures,
-            walks=collect_walks(paths, evaluated.tiers, summary["seeds"][0]),
-            data=[describe_data(paths, dataset) for dataset in evaluated.pixel_sources],
-        )
-        (folder / "index.html").write_text(page, encoding="utf-8")
+        found = Results(rows, benchmark, summary, tables, published)
+        tiers_in_full(found).to_csv(folder / "tiers.csv", float_format="%.6g")
+        drawn = page.save_figures(draw(found, paths), folder / "figures")
+        text = page.render(found, paths, title, config.report.note, drawn)
+        (folder / "index.html").write_text(text, encoding="utf-8")
     print(f"report: open {out / 'index.html'}")
 
 
-def draw(results: Results, angles: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
+def draw(results: Results, paths: ResultPaths) -> dict[str, Figure]:
     """Draw all figures that have content."""
-    with drawing():
-        drawn = {"talk": figures.draw_talk_charts(results), "shots": figures.draw_shots(results)}
+    with figures.drawing():
+        drawn = {"tiers": figures.draw_tiers(results)}
+        if len(results.tables.get("training", ())):
+            drawn["training"] = figures.draw_training(results)
+        if not results.datasets:
+            return drawn
+        if len(results.tiers) > 1:
+            drawn["changes"] = figures.draw_changes(results)
+            drawn["shots_by_tier"] = figures.draw_shots(results, results.tiers)
         if len(results.tables["learners"]):
             drawn["learners"] = figures.draw_learners(results)
-        if len(results.tiers) > 1:
-            drawn |= {"changes": figures.draw_changes(results), "shots_by_tier": figures.draw_shots_by_tier(results)}
-        drawn |= {"people": figures.draw_people(results)}
-        drawn["walks"] = figures.draw_walks(results, angles)
-        if not results.tables["training"].empty:
-            drawn["training"] = figures.draw_training(results)
-    return drawn
+        ends, seed = dict.fromkeys([results.tiers[0], results.tiers[-1]]), results.summary["seeds"][0]
+        angles = {tier: read_csv(paths.walks(tier, seed) / "angles.csv") for tier in ends}
+        drawn |= {"shots": figures.draw_shots(results, results.tiers[:1]), "people": figures.draw_people(results)}
+        return drawn | {"walks": figures.draw_walks(results, angles)}

@@ -38,7 +38,7 @@ CHANGES = {
         "faze/redirection/walk.py@",
     ),
     "page": Change(
-        "faze/report/report.html.j2", END, "<!-- -->\n", {"report": 1, "track": 1}, "report", "report.html.j2@",
+        "faze/report/page.html.j2", END, "<!-- -->\n", {"report": 1, "track": 1}, "report", "page.html.j2@",
     ),
     "value": Change(
         SMOKE, "resamples: 100", "resamples: 101", PAGE, "evaluate",

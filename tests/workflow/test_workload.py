@@ -17,8 +17,8 @@ run: {tiers: [baseline, fused_sgd, ddp], seeds: [0, 1], controls: [seed]}
 tiers: {fused_sgd: {on: baseline}, ddp: {on: fused_sgd, train: false}}
 benchmark: {warmup_steps: 1, warmup_blocks: 3, block_steps: 1, blocks: 2, rounds: 1}
 """
-AFTER = {"benchmark": 1, "report_workload": 1, "track": 1}
-JOBS = {"prove": 3, "proofs": 1, "train_workload": 5} | AFTER
+AFTER = {"benchmark": 1, "report": 1, "track": 1}
+JOBS = {"prove": 3, "proofs": 1, "train": 5} | AFTER
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_page_says_which_tiers_are_the_same_experiment(tiny: Checkout) -> None:
     failed = {tier: "failed" in proof for tier, proof in proofs.items()}
     assert failed == {"fused_sgd": False, "ddp": True}  # its BatchNorm sees half a batch
     page = results(tiny, "report/index.html").read_text()
-    assert "ddp: another experiment than baseline" in page and "accuracy, %" in page
+    assert "another experiment than baseline" in page and "accuracy, %" in page
     assert "gaze" not in page and "strips" not in page
 
 

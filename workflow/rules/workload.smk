@@ -3,7 +3,7 @@
 OF_TIER = [f"{RUN}/checkpoint.pt"]
 
 
-use rule stage as report_workload with:
+use rule stage as report with:
     input:
         after=[PROOFS, f"{ROOT}/benchmark/benchmark.json", every_run(f"{RUN}/run.jsonl")],
     output:
@@ -12,4 +12,4 @@ use rule stage as report_workload with:
             directory(f"{ROOT}/report"), patterns=["{page}.html"], category="Ablation", caption="../report/report.rst"
         ),
     params:
-        **stage_params("report_workload", "--results", ROOT, workload=True),
+        **stage_params("report", "--results", ROOT, workload=True),
