@@ -41,7 +41,7 @@ OTHER = {"number": 1e9, "formats": [format_of("float64", 0.1, 1e-10)], "failed":
 PROOFS = {"amp": SAME, "ddp": OTHER}
 
 
-def make(folder: Path, case: Fabricated, note: str = "", proofs: dict = {}, **of_evaluate: object) -> Path:
+def make(folder: Path, case: Fabricated, note: str = "", proofs: dict | None = None, **of_evaluate: object) -> Path:
     """Evaluate and report a fabricated ablation; return the folder of the page."""
     config = case.config("evaluate", evaluate__resamples=100, **of_evaluate)
     evaluate.main(config=config, results=folder, out=folder / "evaluation")
