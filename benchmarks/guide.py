@@ -30,7 +30,8 @@ from faze.config.stage_config import resolve_tier
 from faze.config.validation import read_config
 from faze.engine import machine
 from faze.engine.parallel import World
-from faze.training.workload_training import build_named
+from faze.training.check import load_class
+from faze.training.train import build
 
 CUDA = torch.cuda.is_available()
 DEVICE, synchronize = ("cuda", torch.cuda.synchronize) if CUDA else ("cpu", lambda: None)
@@ -104,9 +105,9 @@ def bucketing(rounds: int, tiny: bool) -> None:
     engine, world = resolve_tier(read_config([]), "baseline"), World(0, 1, torch.device(DEVICE))
 
     def way(name: str) -> Callable[[], float]:
-        made = build_named(name, engine, world)
-        batches = list(made.feed(range(4 if tiny else 40)))
-        return lambda: seconds(lambda: made.run(batches), repeats=1)
+        training = build(load_class(name), engine, world, seed=0)
+        batches = list(training.feed(range(4 if tiny else 40)))
+        return lambda: seconds(lambda: [training.take(batch, 0) for batch in batches], repeats=1)
 
     names = {"padded": "examples.transformer:Transformer", "bucketed": "examples.transformer:BucketedTransformer"}
     compare("bucketing", {setting: way(name) for setting, name in names.items()}, rounds)

@@ -8,7 +8,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 project = "faze"
 author = "the authors of faze"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated"]
-exclude_patterns = ["_build", "measured"]
+exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = "faze"

@@ -1,13 +1,12 @@
-"""Generate the pages on commands and modules from the code at every build.
+"""Generate the pages on commands and on Python from the code at every build.
 
-A line `<!-- generated: NAME ... -->` on a page is replaced by the Markdown that the function of that name returns.
+A line `<!-- generated: NAME WORDS -->` on a page is replaced by the Markdown that the function of that name returns.
 """
 
 import contextlib
 import importlib
 import io
 import os
-import pkgutil
 import re
 
 from sphinx.application import Sphinx
@@ -15,14 +14,14 @@ from sphinx.application import Sphinx
 from faze.__main__ import COMMANDS, STAGES, parse
 
 MARK = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
+SECTION = re.compile(r"(Args|Returns|Yields|Raises|Attributes):$")
 
 
 def commands() -> str:
     """Return the help text of every command."""
     os.environ["COLUMNS"] = "100"
-    return "\n\n".join(
-        f"## {name}\n\n```text\n{help_of(name, module)}\n```" for name, module in sorted((STAGES | COMMANDS).items())
-    )
+    texts = {name: help_of(name, module) for name, module in sorted((STAGES | COMMANDS).items())}
+    return "\n\n".join(f"## {name}\n\n```text\n{text}\n```" for name, text in texts.items())
 
 
 def help_of(command: str, module: str) -> str:
@@ -32,23 +31,9 @@ def help_of(command: str, module: str) -> str:
     return printed.getvalue().strip()
 
 
-def modules(package_name: str) -> str:
-    """Return the documentation of a package's modules, or of one module, sorted by name."""
-    package = importlib.import_module(f"faze.{package_name}")
-    inside = pkgutil.walk_packages(getattr(package, "__path__", []), f"{package.__name__}.")
-    names = [package.__name__, *(module.name for module in inside if "._" not in module.name)]  # no C libraries
-    return "\n\n".join(f"## {name}\n\n{_module(name)}" for name in names)
-
-
-def _module(name: str) -> str:
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as missing:
-        return f"Not shown here: it needs `{missing.name}`."
-    return f"```{{eval-rst}}\n.. automodule:: {name}\n```"
-
-
-GENERATORS = {"commands": commands, "modules": modules}
+def modules(*names: str) -> str:
+    """Return the documentation of modules."""
+    return "\n\n".join(f"## faze.{name}\n\n```{{eval-rst}}\n.. automodule:: faze.{name}\n```" for name in names)
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
@@ -56,38 +41,29 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 
     def text(mark: re.Match) -> str:
         name, *words = mark[1].split()
-        return GENERATORS[name](*words)
+        return {"commands": commands, "modules": modules}[name](*words)
 
     source[0] = MARK.sub(text, source[0])
 
 
 def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Convert a docstring of plain sentences and indented tables to reStructuredText without unintended markup."""
-    shown: list[str] = []
-    section = re.compile(r"(Args|Returns|Yields|Raises|Attributes|Example|Examples|Note|Notes):$")
-    in_section = in_table = False
+    """Convert a docstring to reStructuredText: text as it is, indented text outside sections as literal blocks."""
+    # Without an empty first line, napoleon takes what precedes a colon for a type.
+    shown: list[str] = [""] if kind in ("attribute", "property") else []
+    in_section = in_block = False
     for line in lines:
-        indented = line.startswith((" ", "\t"))
-        if section.match(line):
-            in_section = True
-        elif line and not indented:
-            in_section = False
-        if indented and not in_section and not in_table:
-            while shown and not shown[-1]:
-                shown.pop()
+        indented = line.startswith(" ")
+        if line and not indented:
+            in_section, in_block = bool(SECTION.match(line)), False
+        if indented and not in_section and not in_block:
             shown += ["", "::", ""]
-            in_table = True
-        if in_table and line and not indented:
-            shown.append("")
-            in_table = False
-        shown.append(line if in_table else _escaped(line))
-    first = (
-        [""] if kind in ("attribute", "data", "property") else []
-    )  # or napoleon takes what precedes a colon for a type
-    lines[:] = first + shown
+            in_block = True
+        shown.append(line if in_block else escaped(line))
+    lines[:] = shown
 
 
-def _escaped(line: str) -> str:
+def escaped(line: str) -> str:
+    """Escape what reStructuredText would take for markup, except between backquotes."""
     parts = re.split(r"(`[^`]*`)", line)
     return "".join(part if part.startswith("`") else re.sub(r"([*|\\]|_\b)", r"\\\1", part) for part in parts)
 

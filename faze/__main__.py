@@ -27,17 +27,8 @@ COMMANDS = {
     module.name.replace("_", "-"): f"faze.commands.{module.name}"
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
-GONE = {  # commands of the first edition: what to use instead
-    "studio": "`faze walk` renders latent walks",
-    "calibrate-camera": "OpenCV's calibration tool writes the YAML that `faze gaze --lens` reads",
-    "inspect": "the page's section Data, and DATASET_rejects.csv beside the store",
-    "ledger": "the log of the stage benchmark has its rows",
-    "resolve": "the workflow writes each stage's configuration to results/NAME/configs/",
-    "oracle": "the estimator's controls `real` and `not_turned`",
-    "compare": "a loop over configuration files; the runs are side by side in MLflow",
-}
 # These compute networks or decode frames, and would otherwise return the same memory again and again.
-KEEP_MEMORY = ("train", "train_workload", "encode", "walk", "redirect", "preprocess", "gaze")
+KEEP_MEMORY = ("train", "encode", "walk", "redirect", "preprocess", "gaze")
 
 
 def main() -> int:
@@ -50,8 +41,7 @@ def main() -> int:
     if name not in names:
         from faze.config.validation import nearest
 
-        instead = f"it is gone: {GONE[name]}" if name in GONE else f"no such command{nearest(name, names)}"
-        print(f"faze {name}: {instead}", file=sys.stderr)
+        print(f"faze {name}: no such command{nearest(name, names)}", file=sys.stderr)
         return 2
     if name in KEEP_MEMORY:
         keep_memory()
@@ -68,9 +58,8 @@ def main() -> int:
     except ModuleNotFoundError as error:
         if str(error.name).startswith("faze"):
             raise
-        print(
-            f"faze {name}: {error.name} is missing: run pip install -e '.[workflow]' in faze's folder", file=sys.stderr
-        )
+        install = "pip install -e '.[workflow,onnx]' in faze's folder"
+        print(f"faze {name}: {error.name} is missing: run {install}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -12,7 +12,7 @@ from pathlib import Path
 import faze
 
 ROOT = Path(faze.__file__).resolve().parents[1]
-# Modules that change no output, each with the reason; hashes exclude them. See docs/decisions/0001.
+# Modules that change no output, each with the reason; hashes exclude them. See docs/decisions.md.
 NEUTRAL = {
     "faze.__main__": "finds the requested command",
     "faze.base.code_hash": "identifies code; no number passes through it",

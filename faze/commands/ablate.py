@@ -13,7 +13,7 @@ import torch
 
 from faze.base.code_hash import ROOT
 from faze.base.errors import UserError
-from faze.training.workload_training import check_workload, load_workload
+from faze.training.check import check, load_class
 
 CONFIG = """# Written by `faze ablate {workload}`; every other parameter is in config/config.yaml of faze.
 name: {name}
@@ -42,7 +42,7 @@ def main(workload: str, *, cores: str = "all", no_browser: bool = False) -> None
         cores: CPU cores
         no_browser: do not open the page
     """
-    check_workload(load_workload(workload), workload)
+    check(load_class(workload), workload)
     name = workload.rpartition(":")[2]
     config, device = Path(f"{name}.yaml"), "cuda" if torch.cuda.is_available() else "cpu"
     if not config.exists():

@@ -99,12 +99,14 @@ def from_frames(
     """Calibrate on the frames of a manifest; refuse a calibration that does not improve held-out targets."""
     from faze.gaze.estimator import GazeEstimator
     from faze.gaze.recording import measure_held_out, read_recording
+    from faze.model.weights import network_hash
 
     posed = not needs_landmarks(path)
     people = {person.name: person for person in read_manifest(path, posed=posed)}
     person = people[choose_person(list(people), path, name)]
     with GazeEstimator.load(model, landmarker, faces=int(not posed)) as estimator:
-        learned.check_codes(estimator.network, model)
+        network = network_hash(estimator.dted)
+        learned.check_codes(network, model)
         recording = read_recording(estimator, person, path)
     support = recording.support(shots)
     check_shots(learned, len(support))
@@ -116,7 +118,7 @@ def from_frames(
             "no calibration was written, because it does not improve the gaze at held-out targets: record more "
             "targets, and check screen, camera and labels"
         )
-    return dataclasses.replace(measure(found, recording.person, recording.held_out), checkpoint=estimator.network)
+    return dataclasses.replace(measure(found, recording.person, recording.held_out), checkpoint=network)
 
 
 def read_learner(path: Path | None, learner: str | None) -> Learned:

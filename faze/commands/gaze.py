@@ -5,8 +5,8 @@
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
 Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
-Without --lens, --focal-px or --hfov-deg, a field of view is assumed. A manifest states the lenses of its frames; its
-labels are not used.
+Without --lens or --hfov-deg, a field of view is assumed. A manifest states the lenses of its
+frames, and perhaps the head poses; its labels are not used.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
@@ -14,17 +14,16 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 |---|---|
 | source, frame, timestamp | file; number, from 0, and time in s of a decoded frame of a video or camera |
 | face_id, success, reason | number of the face in this source, from 0; 1 or 0; why there is no gaze |
-| lens | given, or assumed; empty if the frame cannot be read |
 | gaze_angle_x, gaze_angle_y | angles of the gaze, rad, as in OpenFace: to the right and down in the image |
 | gaze_pitch_deg, gaze_yaw_deg | pitch (up) and yaw (to the left in the image) in the camera frame |
 | gaze_x, gaze_y, gaze_z | the direction, a unit vector |
 | screen_x_px, screen_y_px | where it meets the screen's plane (--screen), px from the screen's top left corner |
 | origin_x_mm, origin_y_mm, origin_z_mm | its origin, midway between the inner eye corners |
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
-| pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad |
+| pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad: R_x R_y R_z is its rotation |
 
 The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason. A stopped
-run leaves its rows and pictures in NAME.partial.csv and NAME.partial.mp4. Ctrl-C ends a recording from a camera.
+run leaves its rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ from faze.data.readers.screen import read_screen
 from faze.evaluation.wording import counted
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.overlay import draw, open_overlay
-from faze.gaze.sources import ASSUMED_HFOV_DEG, UNKNOWN, camera_frames, frames_of, read_lens, sources_of
+from faze.gaze.sources import ASSUMED_HFOV_DEG, camera_frames, frames_of, read_lens, sources_of
 from faze.gaze.table import Table
 from faze.weights import SHIPPED
 
@@ -51,7 +50,6 @@ def main(
     model: Path = Path(SHIPPED),
     person: Path | None = None,
     lens: Path | None = None,
-    focal_px: float | None = None,
     hfov_deg: float | None = None,
     landmarker: Path = LANDMARKER,
     faces: int = 1,
@@ -67,7 +65,6 @@ def main(
         model: checkpoint of DT-ED (default: shipped, that of the package)
         person: file that `faze calibrate` wrote with this network
         lens: calibration of the camera: YAML as OpenCV or ROS writes it, or .mat
-        focal_px: focal length in px, instead of --lens
         hfov_deg: field of view across the width of the upright frame, instead of --lens
         landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task)
         faces: largest number of faces in a frame
@@ -78,10 +75,10 @@ def main(
     torch.set_num_threads(1)  # for one strip at a time, more threads take longer
     if (camera_index is None) != bool(inputs):
         raise UserError("pass images, videos or manifests, or --camera-index, but not both")
-    camera = read_lens(lens, focal_px, hfov_deg)
+    camera, assumed = read_lens(lens, hfov_deg), lens is None and hfov_deg is None
     sources = sources_of(inputs)
-    if sources and all(source.people for source in sources) and camera != UNKNOWN:
-        raise UserError("a manifest states the lenses of its frames: do not pass --lens, --focal-px or --hfov-deg")
+    if sources and all(source.people for source in sources) and not assumed:
+        raise UserError("a manifest states the lenses of its frames: do not pass --lens or --hfov-deg")
     if overlay and sources and (len(sources) > 1 or not sources[0].is_video):
         raise UserError("--overlay is for a single video or camera")
     read = [*(source.path for source in sources), model, person, lens, landmarker, screen]
@@ -95,14 +92,13 @@ def main(
         path.parent.mkdir(parents=True, exist_ok=True)
     screen_found = read_screen(screen) if screen else None
     frames = frames_of(sources) if sources else camera_frames(camera_index)
-    stated = [source.frames for source in sources]
-    progress = Progress("gaze", sum(stated) if all(stated) else None, "frames")
+    progress = Progress("gaze", None, "frames")  # what a video states of its number is an estimate
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
         partial_of(table).open("w", buffering=1, newline="", encoding="utf-8") as file,
         open_overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as show,
     ):
-        rows = Table(file, camera, screen_found)
+        rows = Table(file, screen_found)
         if not sources:
             print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
@@ -117,8 +113,8 @@ def main(
     for path in outputs:
         partial_of(path).replace(path)
     print(f"{table}: {counted(rows.frames, 'frame')}, {rows.usable} with a gaze")
-    if rows.assumed:
-        print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens, --focal-px or --hfov-deg")
+    if assumed and not all(source.people for source in sources):
+        print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens or --hfov-deg")
 
 
 def partial_of(path: Path) -> Path:

@@ -22,9 +22,10 @@ import torch
 from faze.base.errors import UserError
 from faze.base.machine import machine_lock
 from faze.benchmark.meters import MemoryPeak, status_bytes
-from faze.benchmark.tier_steps import prepare, tier_config
+from faze.commands.profile import tier_config
 from faze.engine.machine import lacks_memory
 from faze.engine.parallel import join, pick_device
+from faze.training.train import build, load_workload
 
 STEPS = 2  # after the settling steps
 MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations fail, since modules are loaded late
@@ -111,12 +112,14 @@ def try_size(
     config, engine = tier_config(configfile, tier, sizes)
     engine = engine.model_copy(update={"parallel": "single", "accumulate": 1})
     with join(engine, threads) as world:
-        build = prepare(world, config, engine, batch=samples)
+        workload = load_workload(config)
+        workload.batch_size = samples
         _limit(memory_gib, world.device)
         peak = MemoryPeak(world.device)
         try:
-            training = build()
-            training.run(training.feed(range(training.step.settling_steps + STEPS)))
+            training = build(workload, engine, world, seed=0)
+            for batch in training.feed(range(training.step.settling_steps + STEPS)):
+                training.take(batch, workload.samples)
         except (RuntimeError, MemoryError) as error:
             if not lacks_memory(error):
                 raise

@@ -5,15 +5,22 @@
 Writes trace.json.gz (for ui.perfetto.dev) and operations.txt, the slowest operations.
 """
 
+import itertools
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from faze.base.errors import UserError
 from faze.base.machine import machine_lock
-from faze.benchmark.tier_steps import prepare, tier_config
+from faze.config.parameters import Engine
+from faze.config.stage_config import Resolved, resolve, resolve_tier
+from faze.config.validation import nearest, read_config
 from faze.engine.parallel import join, launch, share
+from faze.training.train import build, load_workload
 
 WARMUP_STEPS = 3  # at least; a graph is captured in the last one
 LISTED = 15  # operations
@@ -44,11 +51,14 @@ def main(
     out = out or Path("results", config.name, "profile", tier)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with machine_lock(exclusive=False), join(engine, share(threads, engine)) as world:
-        training = prepare(world, config, engine, data)()
-        training.run(training.feed(range(max(WARMUP_STEPS, training.step.settling_steps))))
-        batches = training.begin(steps, record_function)
+        training = build(load_workload(config, data), engine, world, seed=0)
+        warm_up, end = max(WARMUP_STEPS, training.step.settling_steps), training.workload.samples
+        batches = training.feed(range(warm_up + steps), record_function)
+        for batch in itertools.islice(batches, warm_up):
+            training.take(batch, end)
         with profile(activities=activities, profile_memory=True, with_flops=True) as profiler:
-            training.run(batches, record_function)
+            for batch in batches:
+                training.take(batch, end, clock=record_function)
         world.wait()
         if world.rank == 0:
             device = "cuda" if world.device.type == "cuda" else "cpu"
@@ -57,3 +67,13 @@ def main(
             (out / "operations.txt").write_text(table, encoding="utf-8")
             profiler.export_chrome_trace(str(out / "trace.json.gz"))
             print(f"{table}\n{steps} steps; trace: {out / 'trace.json.gz'}")
+
+
+def tier_config(
+    overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None
+) -> tuple[Resolved, Engine]:
+    """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier."""
+    config = read_config(overrides, changes)
+    if tier not in config.tiers:
+        raise UserError(f"{tier} is not defined under tiers{nearest(tier, config.tiers)}")
+    return Resolved(resolve(config, "benchmark")), resolve_tier(config, tier)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 from pydantic import BaseModel, Field, create_model
 
 DTED = "faze"  # the workload that is not a class of the user's
-RENDERED_LAYOUTS = ("mpiifacegaze", "gazecapture")  # the layouts in which faze renders people
+RENDERED = {"mpiifacegaze": "laptop", "gazecapture": "phone"}  # layout -> the people whom faze renders in it
 CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
 BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
 T = TypeVar("T")
@@ -26,12 +26,12 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class Synthetic(Section):
     seed: Count
-    mpiigaze_people: Positive
-    gazecapture_train_people: Positive
-    gazecapture_val_people: Positive
-    gazecapture_test_people: Positive
+    laptop_people: Positive
+    phone_train_people: Positive
+    phone_val_people: Positive
+    phone_test_people: Positive
     frames_per_person: Positive
-    gazecapture_train_frames: Positive | None
+    phone_train_frames: Positive | None
 
 
 class DataSet(Section):
@@ -70,13 +70,11 @@ class Landmarks(Section):
 class Data(Section):
     min_entries: Annotated[int, Field(ge=2)]
     memory_gib: NonNegative
-    workers: Count | Literal["auto"]
+    workers: Count
 
 
 class Augment(Section):
     flip: bool
-    jitter_px: NonNegative
-    zoom: Annotated[float, Field(ge=0, le=0.5)]
     color_scale: Share
 
 
@@ -253,14 +251,14 @@ class Config(Section):
     tracking: Tracking
 
 
-# The sections on which each stage depends: a change of any other does not re-run it. `preprocess` is without its data
-# sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
+# The sections on which each stage depends: a change of any other does not re-run it. Of TRAINING, the training of a user's
+# class depends on `train` only. `preprocess` is without its data sets, of which `dataset` is one and `datasets` the names of all; `engine` are the switches of one tier, `engines` of
 # all by name.
 TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess", "dataset"),
-    "train": (*TRAINING, "engine"),
+    "train": (*TRAINING, "workload", "engine"),
     "encode": ("fold", "model", "encode"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
@@ -272,7 +270,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     "report": ("run", "report"),
     "track": ("run", "tracking"),
     "prove": (*TRAINING, "workload", "baseline", "engine"),
-    "train_workload": ("workload", "engine", "train"),
     "report_workload": ("workload", "run", "evaluate"),
 }
 KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from faze.base.machine import gpus
-from faze.config.parameters import CONTROLS, KINDS, STAGES, Config, DataSet, Engine, Fold
+from faze.config.parameters import CONTROLS, DTED, KINDS, STAGES, TRAINING, Config, DataSet, Engine, Fold
 
 DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with other devices
 
@@ -22,7 +22,7 @@ class Resolved:
     def __init__(self, flat: Mapping[str, Any]) -> None:
         self.flat = dict(flat)
         vars(self).update(unflatten(flat))
-        for section in STAGES[self.stage]:
+        for section in set(STAGES[self.stage]) & set(vars(self)):
             setattr(self, section, TypeAdapter(KINDS[section]).validate_python(vars(self)[section]))
         self.hash = hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
 
@@ -46,7 +46,9 @@ def resolve(
         "engine": lambda: resolve_tier(config, listed(config)[0] if control else tier),
         "engines": lambda: {name: resolve_tier(config, name) for name in listed(config)},
     }
-    sections = {name: special[name]() if name in special else getattr(config, name) for name in STAGES[stage]}
+    needless = () if config.workload == DTED else set(TRAINING) - {"train"}
+    names = [name for name in STAGES[stage] if name not in needless]
+    sections = {name: special[name]() if name in special else getattr(config, name) for name in names}
     return flatten(values | to_jsonable_python(sections))
 
 

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from faze.base.errors import UserError
-from faze.config.parameters import CONTROLS, DTED, RENDERED_LAYOUTS, Config, DataSet, Tier
+from faze.config.parameters import CONTROLS, DTED, RENDERED, Config, DataSet, Tier
 from faze.config.stage_config import flatten, listed, resolve_tier
 from faze.weights import network_path
 
@@ -116,8 +116,8 @@ def _datasets(config: Config) -> Iterator[Fault]:
     """Check the data sets, and that rendered people have enough frames."""
     datasets, key = config.preprocess.datasets, "preprocess.datasets"
     for number, data in enumerate(datasets):
-        if not data.path and data.layout not in RENDERED_LAYOUTS:
-            yield f"{key}.{number}", f"lacks path; only {', '.join(RENDERED_LAYOUTS)} are rendered"
+        if not data.path and data.layout not in RENDERED:
+            yield f"{key}.{number}", f"lacks path; only {', '.join(RENDERED)} are rendered"
         if (data.splits == "leave_one_person_out") != (data.folds is not None):
             yield f"{key}.{number}.folds", "is the number of networks of splits: leave_one_person_out"
         if data.splits == "stated" and data.layout.startswith("mpii"):

@@ -112,7 +112,7 @@ def open_people(store: StripStore, size: tuple[int, int], *, split: str | None =
         raise UserError(
             f"{store.path}: no person in the split {split or 'train, val or test'} has {min_entries} or more strips: "
             "lower data.min_entries, or assign people to the split (`splits` of a data set under preprocess.datasets, "
-            "or synthetic.gazecapture_val_people for rendered people)"
+            "or synthetic.phone_val_people for rendered people)"
         )
     strip_bytes = 3 * store.size[0] * store.size[1]
     offsets = [person.offset + strip_bytes * np.arange(len(person.labels)) for person in people]

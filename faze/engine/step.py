@@ -80,7 +80,7 @@ class Step:
 
         Args:
             batch: this process's share of the global batch.
-            weights: weight of each loss term.
+            weights: weight of each loss term; {}: each counts as it is.
             clock: times the phases forward, backward and optimizer, or their combination, graph.
 
         Returns:
@@ -100,11 +100,14 @@ class Step:
         return means
 
     def _add_part(self, part: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock) -> dict[str, Tensor]:
+        def weight(name: str, term: Tensor) -> Tensor:
+            return weights[name] * term if weights else term
+
         with clock("forward"):
             # DataParallel gathers one value per replica; all replicas and parts have equally many chunks.
             terms = {name: term.mean() / len(self.exchanges) for name, term in self.model(part).items()}
             losses = [
-                torch.stack([weights[name] * term for name, term in terms.items() if name.startswith(u.prefix)]).sum()
+                torch.stack([weight(name, term) for name, term in terms.items() if name.startswith(u.prefix)]).sum()
                 for u in self.updates
             ]
         with clock("backward"):

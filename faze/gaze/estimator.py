@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 
 from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
@@ -25,7 +24,7 @@ from faze.data.normalization.warp import make_strip
 from faze.data.readers.camera import Camera
 from faze.fewshot.person_codes import Seen
 from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
-from faze.gaze.sources import UNKNOWN, Lens, SourceFrame, frames_of, sources_of
+from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
 from faze.model.weights import load_model, network_hash
 from faze.weights import SHIPPED, network_path
@@ -49,11 +48,6 @@ class FaceGaze:
         """Pitch (up) and yaw (to the left in the frame), rad: 0 for a gaze opposite to the camera's axis."""
         return pitchyaw_from_vector(-self.direction)
 
-    @property
-    def head_angles(self) -> NDArray[np.float64]:
-        """Angles about x, y and z, rad, whose rotations R_x R_y R_z turn the head frame to the camera frame."""
-        return Rotation.from_rotvec(self.head_pose[:3]).as_euler("XYZ")
-
 
 @dataclass(frozen=True)
 class GazeEstimator:
@@ -63,11 +57,10 @@ class GazeEstimator:
     """
 
     dted: DTED
-    network: str  # its hash (faze.model.weights.network_hash)
     camera: NormalizedCamera
     detect: FaceDetector
     person: PersonalEstimator | None = None
-    lens: Lens = UNKNOWN
+    lens: Lens = Lens()
 
     @classmethod
     @contextlib.contextmanager
@@ -77,7 +70,7 @@ class GazeEstimator:
         landmarker: Path | str = LANDMARKER,
         *,
         person: Path | str | None = None,
-        lens: Lens = UNKNOWN,
+        lens: Lens | None = None,
         faces: int = 1,
     ) -> Iterator["GazeEstimator"]:
         """Load a checkpoint and open MediaPipe, which is freed at the end of the `with` block.
@@ -86,7 +79,7 @@ class GazeEstimator:
             model: checkpoint of DT-ED; default: the network of the package.
             landmarker: MediaPipe Face Landmarker file.
             person: file that `faze calibrate` wrote with this network.
-            lens: the lens of all frames that have no camera of their own.
+            lens: the lens of all frames that have no camera of their own; None: an assumed one.
             faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
 
         Raises:
@@ -94,10 +87,9 @@ class GazeEstimator:
         """
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
-        no_faces = contextlib.nullcontext(lambda image: [])
-        with open_faces(Path(landmarker), faces) if faces else no_faces as detect:
+        with open_faces(Path(landmarker), faces) if faces else contextlib.nullcontext() as detect:
             camera = dted.camera or read_config().preprocess.camera()
-            yield cls(dted, network_hash(dted), camera, detect, known, lens)
+            yield cls(dted, camera, detect, known, lens or Lens())
 
     def video(self, path: Path | str) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
         """Estimate the gaze in every frame of a video, image, folder or manifest."""
@@ -109,7 +101,11 @@ class GazeEstimator:
             found: list[FaceGaze | str] = [frame.reason]
             if frame.image is not None:
                 try:
-                    found = self.faces(frame.image, frame.camera or self.lens.of(frame.image)) or [NO_FACE]
+                    camera = frame.camera or self.lens.of(frame.image)
+                    if frame.head:
+                        found = [self.at_pose(frame.image, camera, *frame.head)]
+                    else:
+                        found = self.faces(frame.image, camera) or [NO_FACE]
                 except UnusableFrame as unusable:
                     found = [str(unusable)]
             yield frame, found

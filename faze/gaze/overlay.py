@@ -18,7 +18,6 @@ ARROW_MM = 150.0
 ARROW_BGR, REASON_BGR = (80, 220, 60), (60, 60, 235)
 STRIP_SHARE = 0.3  # of the frame's width
 TICKS_PER_S = 90_000  # of timestamps
-GROUP = 25  # frames that are written to the disk together
 
 
 def draw(image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str]) -> NDArray[np.uint8]:
@@ -59,13 +58,9 @@ def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -
 
 @contextlib.contextmanager
 def open_overlay(path: Path) -> Iterator[Callable[[NDArray[np.uint8], float], None]]:
-    """Open an H.264 mp4 in fragments, which players read even if the run was stopped before its end.
-
-    The function that is yielded adds a BGR frame (H, W, 3), visible from its time in s until that of the next one.
-    """
-    fragments = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
-    with av.open(str(path.absolute()), "w", format="mp4", options=fragments) as file:
-        coding = {"preset": "ultrafast", "tune": "zerolatency", "crf": "20", "g": str(GROUP)}
+    """Open an H.264 mp4; yield a function that adds a BGR frame (H, W, 3), visible from its time in s to the next's."""
+    with av.open(str(path.absolute()), "w", format="mp4") as file:
+        coding = {"preset": "ultrafast", "crf": "20"}
         stream = file.add_stream("libx264", options=coding, thread_count=1, pix_fmt="yuv420p")
         stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
         ticks = -1

@@ -4,7 +4,6 @@ Held-out targets measure the calibration: frames of one target resemble each oth
 that was used would be too small.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,20 +13,16 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error
-from faze.data.landmarks import NO_FACE
-from faze.data.normalization.images import read_image
-from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers.person import Person
 from faze.evaluation.statistics import compare
 from faze.evaluation.wording import counted, signed
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import PersonalEstimator
-from faze.gaze.estimator import FaceGaze, GazeEstimator
+from faze.gaze.estimator import GazeEstimator
+from faze.gaze.sources import frames_of_person
 
 EVERY = 3  # one of three successive targets is held out, each time in another position, also in a grid
 POSITIONS = (2, 0, 1)
-SAME_MM, SAME_DEG = 1.0, 1.0  # distances up to which two targets or directions count as one
-INTERVAL = {"alpha": 0.025, "margin": 1.0}  # two-sided, 95 %; the margin does not change it
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +59,12 @@ class Recording:
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
     """Estimate the gaze in a person's frames in a manifest (path); landmarks give the head poses that are NaN."""
     faces, used, rejects = [], [], []
-    for row, file in enumerate(person.files):
-        try:
-            faces.append(_estimate(estimator, person, row))
+    for row, (_, [face, *_]) in enumerate(estimator.frames(frames_of_person(person))):
+        if isinstance(face, str):
+            rejects.append(f"{person.files[row]}: {face}")
+        else:
+            faces.append(face)
             used.append(row)
-        except UnusableFrame as unusable:
-            rejects.append(f"{file}: {unusable}")
     if not faces:
         raise UserError(f"{path}: no frame of {person.name} can be used; the first: {rejects[0]}")
     own, origins = person[np.array(used)], np.stack([face.origin_mm for face in faces])
@@ -79,36 +74,12 @@ def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Reco
     # Like all labels, the vector points from the target to the eye, in the normalised camera's frame.
     gaze = -np.einsum("nij,nj->ni", np.stack([face.rotation for face in faces]), directions)
     code, gaze_hat, head = (np.concatenate(parts) for parts in zip(*(face.seen for face in faces), strict=True))
-    is_point = person.gaze is None
-    return Recording(
-        PersonCodes(person.name, path.stem, "test", code, gaze, gaze_hat, head),
-        own.files,
-        _number(targets_mm, SAME_MM) if is_point else _number(np.degrees(directions), SAME_DEG),
-        distance_mm if is_point else np.full(len(faces), np.nan),
-        rejects,
-    )
-
-
-def _estimate(estimator: GazeEstimator, person: Person, row: int) -> FaceGaze:
-    if person.reasons[row]:
-        raise UnusableFrame(person.reasons[row])
-    image, camera = read_image(person.folder / person.files[row]), (person.cameras[row], person.distortions[row])
-    if np.isfinite(person.poses[row]).all():
-        return estimator.at_pose(image, camera, person.poses[row], person.corners_mm[row])
-    face = next(iter(estimator.faces(image, camera)), NO_FACE)
-    if isinstance(face, str):
-        raise UnusableFrame(face)
-    return face
-
-
-def _number(points: NDArray[np.float64], same: float) -> NDArray[np.int64]:
-    """Return the number of each point (n, 3), from 0; points within a distance of the first of them share it."""
-    numbers = np.full(len(points), -1)
-    for row, point in enumerate(points):
-        if numbers[row] < 0:
-            near = np.linalg.norm(points - point, axis=1) <= same
-            numbers[near & (numbers < 0)] = numbers.max() + 1
-    return numbers
+    targets = targets_mm
+    if person.gaze is not None:  # only directions are known
+        targets, distance_mm = np.degrees(directions), np.full(len(faces), np.nan)
+    number = pd.DataFrame(targets.round()).groupby([0, 1, 2], sort=False).ngroup().to_numpy()
+    codes = PersonCodes(person.name, path.stem, "test", code, gaze, gaze_hat, head)
+    return Recording(codes, own.files, number, distance_mm, rejects)
 
 
 def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bool, list[str]]:
@@ -116,28 +87,22 @@ def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bo
     held_out, person, count = recording.held_out, recording.person, len(recording.files)
     before = angular_error(person.gaze_hat[held_out], person.gaze[held_out])
     after = angular_error(found.gaze(person.seen(held_out)), person.gaze[held_out])
-    errors = pd.DataFrame({"before": before, "after": after})  # of each frame, rad
+    of_frames = pd.DataFrame({"before": before, "after": after})  # rad
     target = recording.target[held_out]
-    errors_deg = np.degrees(errors).groupby(target).mean()
-    errors_mm = (2 * np.sin(errors / 2)).mul(recording.distance_mm[held_out], axis=0).groupby(target).mean()
+    errors_deg = np.degrees(of_frames).groupby(target).mean()
+    errors_mm = (2 * np.sin(of_frames / 2)).mul(recording.distance_mm[held_out], axis=0).groupby(target).mean()
 
     lines = [f"{count} of {count + len(recording.rejects)} frames can be used"]
     lines += [f"  rejected: {reject}" for reject in recording.rejects]
     samples = ", ".join(recording.files[entry] for entry in found.support)
     lines += [f"{found.learner} on {found.shots} samples: {samples}"]
-    lines += [f"mean error on {counted(len(errors_deg), 'held-out target')}, with its 95 % interval over targets:"]
-    for when in errors:
+    lines += [f"mean error on {counted(len(errors_deg), 'held-out target')}:"]
+    for when, error_deg in errors_deg.mean().items():
         mm = errors_mm[when].mean()
-        at_target = "" if np.isnan(mm) else f", {mm:.0f} mm at the target"
-        mean = compare(errors_deg[when], **INTERVAL)
-        lines.append(f"  {when}: {_describe(mean, lambda error: f'{max(error, 0):.2f}')}{at_target}")
-    change = compare(errors_deg["after"] - errors_deg["before"], **INTERVAL)
+        lines.append(f"  {when}: {error_deg:.2f} degrees" + ("" if np.isnan(mm) else f", {mm:.0f} mm at the target"))
+    change = compare(errors_deg["after"] - errors_deg["before"], margin=1.0, alpha=0.025)  # the margin is not used
+    low, high = signed(change["low_deg"]), signed(change["high_deg"])
+    interval = "" if np.isnan(change["low_deg"]) else f" (95 % interval over targets: {low} to {high})"
     shown = "" if change["high_deg"] < 0 or change["difference_deg"] >= 0 else "; not shown to be an improvement"
-    lines.append(f"  change: {_describe(change, signed)}{shown}")
+    lines.append(f"  change: {signed(change['difference_deg'])} degrees{interval}{shown}")
     return change["difference_deg"] < 0, lines
-
-
-def _describe(mean: Mapping[str, float], show: Callable[[float], str]) -> str:
-    """Format a mean and, if there are several targets, its interval."""
-    interval = "" if np.isnan(mean["low_deg"]) else f" ({show(mean['low_deg'])} to {show(mean['high_deg'])})"
-    return f"{show(mean['difference_deg'])} degrees{interval}"

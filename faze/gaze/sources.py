@@ -28,7 +28,6 @@ class Source:
     """An image, a video or a manifest."""
 
     path: Path
-    frames: int = 1  # 0: unknown
     is_video: bool = False
     people: Sequence[Person] = ()  # of a manifest
 
@@ -43,44 +42,38 @@ class SourceFrame:
     image: NDArray[np.uint8] | None  # (H, W, 3) BGR, upright
     reason: str = ""
     camera: Camera | None = None  # as a manifest states it
+    head: tuple[NDArray, NDArray] | None = None  # head pose (6,) and inner eye corners (2, 3), if a manifest states it
 
 
 @dataclass(frozen=True)
 class Lens:
-    """The camera of frames: a calibration, a focal length, a field of view across upright frames, or unknown."""
+    """The camera of frames: a calibration, or a field of view across upright frames."""
 
     camera: Camera | None = None
     size: tuple[int, int] | None = None  # of the frames of the calibration, if it states it
-    focal_px: float | None = None
-    hfov_deg: float | None = None
+    hfov_deg: float = ASSUMED_HFOV_DEG
 
     def of(self, image: NDArray[np.uint8]) -> Camera:
         """Return the camera for a frame; raise UnusableFrame if the calibration belongs to frames of another size."""
         height, width = image.shape[:2]
-        if self.size and self.size != (width, height):
+        if self.camera is None:
+            return assumed_camera(self.hfov_deg, width, height)
+        if self.size not in (None, (width, height)):
             raise UnusableFrame(wrong_size(self.size, (width, height)))
-        if self.camera is not None:
-            return self.camera
-        hfov_deg = self.hfov_deg or ASSUMED_HFOV_DEG
-        if self.focal_px is not None:
-            hfov_deg = np.degrees(2 * np.arctan2(width / 2, self.focal_px))
-        return assumed_camera(hfov_deg, width, height)
+        return self.camera
 
 
-UNKNOWN = Lens()
-
-
-def read_lens(path: Path | None, focal_px: float | None, hfov_deg: float | None) -> Lens:
+def read_lens(path: Path | None, hfov_deg: float | None) -> Lens:
     """Return the lens that one of the arguments describes, or an assumed one; refuse what cannot be used."""
-    if [path, focal_px, hfov_deg].count(None) < 2:
-        raise UserError("pass only one of --lens, --focal-px and --hfov-deg")
+    if path and hfov_deg is not None:
+        raise UserError("pass only one of --lens and --hfov-deg")
     least, most = FIELD_OF_VIEW_DEG
     if hfov_deg is not None and not least <= hfov_deg <= most:
         raise UserError(f"--hfov-deg {hfov_deg:g} is not between {least:g} and {most:g} degrees")
-    if path is None:
-        return Lens(focal_px=focal_px, hfov_deg=hfov_deg)
-    matrix, distortion, size = read_camera(path)
-    return Lens((matrix, distortion), size)
+    if path:
+        matrix, distortion, size = read_camera(path)
+        return Lens((matrix, distortion), size)
+    return Lens(hfov_deg=hfov_deg or ASSUMED_HFOV_DEG)
 
 
 def sources_of(paths: Iterable[Path]) -> list[Source]:
@@ -104,9 +97,9 @@ def _check_file(path: Path) -> Source:
     if path.suffix.lower() in MANIFESTS:
         from faze.data.readers.manifest import read_manifest  # pandas takes a third of a second
 
-        people = read_manifest(path, posed=False)
-        return Source(path, sum(len(person.files) for person in people), people=people)
-    return Source(path, check_video(path), is_video=True)
+        return Source(path, people=read_manifest(path, posed=False))
+    check_video(path)
+    return Source(path, is_video=True)
 
 
 def frames_of(sources: Iterable[Source]) -> Iterator[SourceFrame]:
@@ -117,19 +110,25 @@ def frames_of(sources: Iterable[Source]) -> Iterator[SourceFrame]:
                 yield SourceFrame(source.path, number, time_s, image, DAMAGED if image is None else "")
         elif source.people:
             for person in source.people:
-                cameras = zip(person.cameras, person.distortions, strict=True)
-                for file, reason, camera in zip(person.files, person.reasons, cameras, strict=True):
-                    yield _read_image(person.folder / file, camera, reason)
+                yield from frames_of_person(person)
         else:
             yield _read_image(source.path)
 
 
-def _read_image(path: Path, camera: Camera | None = None, reason: str = "") -> SourceFrame:
+def frames_of_person(person: Person) -> Iterator[SourceFrame]:
+    """Read the frames of a person in a manifest."""
+    for row, file in enumerate(person.files):
+        camera, pose = (person.cameras[row], person.distortions[row]), person.poses[row]
+        head = (pose, person.corners_mm[row]) if np.isfinite(pose).all() else None
+        yield _read_image(person.folder / file, person.reasons[row], camera, head)
+
+
+def _read_image(path: Path, reason: str = "", *stated: object) -> SourceFrame:
     try:
         image = None if reason else read_image(path)
     except UnusableFrame as unusable:
         image, reason = None, str(unusable)
-    return SourceFrame(path, 0, 0.0, image, reason, camera)
+    return SourceFrame(path, 0, 0.0, image, reason, *stated)
 
 
 def camera_frames(index: int) -> Iterator[SourceFrame]:

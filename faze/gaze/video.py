@@ -16,18 +16,13 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 
-DEFAULT_FPS = 25  # if a video states neither times nor a rate
 DAMAGED = "the frame is damaged"
 
 
-def check_video(path: Path) -> int:
-    """Decode a frame, name what is not done as in a player, and return the stated number of frames; 0: unknown.
-
-    Raises:
-        UserError: the file is not a video, or no frame can be decoded.
-    """
+def check_video(path: Path) -> None:
+    """Refuse a file of which no frame can be decoded, and name what is not done as in a player."""
     try:
-        with _open(path) as container:
+        with av.open(str(path.absolute())) as container:  # "a:b.mp4" would be read by a protocol "a"
             stream = container.streams.best("video")
             first = None if stream is None else next(filter(None, _decode(container, stream)), None)
             codec = "none" if stream is None else _describe(container, stream)[0]
@@ -47,12 +42,11 @@ def check_video(path: Path) -> int:
     for note, applies in notes.items():
         if applies:
             print(f"{path}: {note}", file=sys.stderr)
-    return stream.frames
 
 
 def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
     """Yield the time in s, from 0, and the picture (H, W, 3) BGR of each frame; None if it is damaged."""
-    with _open(path) as container:
+    with av.open(str(path.absolute())) as container:
         stream = container.streams.best("video")
         left, right, top, bottom = _describe(container, stream)[1]
         pixel_aspect = float(stream.sample_aspect_ratio or 1)
@@ -62,7 +56,7 @@ def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
             if frame is None:
                 yield time_s, None
                 continue
-            time_s = number / float(stream.guessed_rate or DEFAULT_FPS) if frame.time is None else frame.time - start_s
+            time_s = number / float(stream.guessed_rate or 25) if frame.time is None else frame.time - start_s
             image = to_bgr.reformat(frame, format="bgr24").to_ndarray()
             image = np.ascontiguousarray(image[top : image.shape[0] - bottom, left : image.shape[1] - right])
             if pixel_aspect != 1:
@@ -78,10 +72,6 @@ def _describe(container: InputContainer, stream: VideoStream) -> tuple[str, list
     av.logging.set_level(None)
     cropping = re.search(r"Cropping: (\d+)/(\d+)/(\d+)/(\d+)", text)
     return re.search("Video: ([^,]*)", text)[1], [int(px) for px in cropping.groups()] if cropping else [0, 0, 0, 0]
-
-
-def _open(path: Path) -> InputContainer:
-    return av.open(str(path.absolute()))  # the absolute path, because "a:b.mp4" would be read by a protocol "a"
 
 
 def _decode(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | None]:

@@ -9,12 +9,12 @@ from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved
 from faze.evaluation.workload_results import read_results, run_metrics
 from faze.report.workload_page import write_page
-from faze.training.workload_training import load_workload
+from faze.training.check import load_class
 
 
 def main(*, config: Resolved, results: Path, evaluation: Path, out: Path) -> None:
     """Write the summary and the page."""
-    workload, run, confidence = load_workload(config.workload), config.run, config.evaluate.confidence
+    workload, run, confidence = load_class(config.workload), config.run, config.evaluate.confidence
     found = read_results(ResultPaths(results), run.tiers, run.seeds, run.controls, confidence)
     shown = ("score", "higher_is_better", "published", "published_speed", "published_memory")
     about = {name: getattr(workload, name) for name in shown} | {

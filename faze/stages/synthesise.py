@@ -1,4 +1,4 @@
-"""Rule `synthesise`: synthetic people -> raw camera frames in the data sets' own layouts, and their ground truth.
+"""Rule `synthesise`: synthetic people -> raw camera frames in the layouts of public data sets, and their ground truth.
 
 A data set is rendered only if its folder is given; its frames do not depend on those of the other data set.
 """
@@ -15,16 +15,16 @@ from faze.data.synthetic.people import render_everybody
 def main(
     *,
     config: Resolved,
-    mpiifacegaze: Path | None = None,
-    mpiifacegaze_supplementary: Path | None = None,
-    gazecapture: Path | None = None,
-    gazecapture_supplementary: Path | None = None,
+    laptop: Path | None = None,
+    laptop_supplementary: Path | None = None,
+    phone: Path | None = None,
+    phone_supplementary: Path | None = None,
     threads: int,
     truth: Path,
 ) -> None:
     """Render all people."""
-    folders = {"mpiifacegaze": mpiifacegaze, "gazecapture": gazecapture}
-    files = {"mpiifacegaze": mpiifacegaze_supplementary, "gazecapture": gazecapture_supplementary}
+    folders = {"mpiifacegaze": laptop, "gazecapture": phone}
+    files = {"mpiifacegaze": laptop_supplementary, "gazecapture": phone_supplementary}
     with contextlib.ExitStack() as outputs:
         roots = {layout: outputs.enter_context(whole_folder(folder)) for layout, folder in folders.items() if folder}
         for root in roots.values():

@@ -1,6 +1,7 @@
-"""Train DT-ED for one tier and seed: normalised strips -> checkpoint and run log.
+"""Rule `train`: train one tier with one seed -> checkpoint and run log.
 
-With `parallel: ddp`, torchrun starts one process per device. A killed training resumes from its last checkpoint.
+DT-ED is trained on normalised strips; a class of the user's makes its own batches. With `parallel: ddp`, torchrun
+starts one process per device. A killed training continues from its last checkpoint.
 """
 
 import sys
@@ -10,14 +11,14 @@ from faze.base.machine import machine_lock
 from faze.config.stage_config import Resolved
 from faze.engine.machine import check_torch
 from faze.engine.parallel import join, launch
-from faze.training.dted_training import train
+from faze.training.train import train
 
 
-def main(*, config: Resolved, data: Path, out: Path, run_log: Path) -> None:
-    """Train, or resume.
+def main(*, config: Resolved, data: Path | None = None, out: Path, run_log: Path) -> None:
+    """Train, or continue.
 
     Args:
-        data: store of normalised strips, with train and val people
+        data: store of normalised strips, with train and val people; for DT-ED
         out: checkpoint.pt to write
         run_log: run.jsonl to write
     """

@@ -82,15 +82,9 @@ def test_what_the_user_can_correct_is_one_sentence(
     assert capsys.readouterr().err == f"faze train: {sentence}\n"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "instead"), [("studio", "faze walk"), ("calibrate-camera", "OpenCV"), ("prepocess", "mean preprocess?")]
-)
-def test_a_command_that_does_not_exist_is_refused_with_another_one(
-    wanted: str, instead: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call_faze(wanted) == 2
-    error = capsys.readouterr().err
-    assert wanted in error and instead in error and error.count("\n") == 1
+def test_a_command_that_does_not_exist_is_refused_with_a_similar_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call_faze("prepocess") == 2
+    assert capsys.readouterr().err == "faze prepocess: no such command; did you mean preprocess?\n"
 
 
 def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None:
@@ -99,5 +93,5 @@ def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None
     start = [sys.executable, "-c", program, "evaluate", "--config", "x.yaml", "--results", "x", "--out", "y"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     answer = subprocess.run(start, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert answer.stderr == "faze evaluate: pandas is missing: run pip install -e '.[workflow]' in faze's folder\n"
+    assert answer.stderr == "faze evaluate: pandas is missing: run pip install -e '.[workflow,onnx]' in faze's folder\n"
     assert answer.returncode == 1

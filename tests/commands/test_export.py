@@ -74,13 +74,6 @@ def test_a_graph_that_is_not_the_network_is_not_kept(trained, tmp_path, monkeypa
     assert not (tmp_path / "gaze.onnx").exists()
 
 
-@pytest.mark.parametrize("missing", ["onnxscript", "onnxruntime"])
-def test_a_missing_library_is_one_sentence(trained, tmp_path, monkeypatch, capsys, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    assert run("--checkpoint", trained, "--out", tmp_path / "gaze.onnx") == 1
-    assert f"{missing} is missing: pip install -e '.[onnx]'" in capsys.readouterr().err
-
-
 def test_the_example_prints_the_angles_of_the_network_for_strips_of_two_sizes(trained, tmp_path):
     graph, paths, expected = tmp_path / "gaze.onnx", [], []
     assert run("--checkpoint", trained, "--out", graph) == 0

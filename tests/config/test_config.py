@@ -150,7 +150,7 @@ def test_a_single_tier_has_no_noise_control():
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_reads_what_the_workflow_wrote(tmp_path, stage):
     config = read_config()
-    flat = resolve(config, stage, "compile", 0, "mpiigaze")
+    flat = resolve(config, stage, "compile", 0, "laptop")
     path = tmp_path / "stage.yaml"
     path.write_text("\n".join(to_lines(flat)))
     found = Resolved(read_yaml(path))
@@ -163,7 +163,7 @@ def test_a_stage_reads_what_the_workflow_wrote(tmp_path, stage):
 def test_a_stage_depends_on_its_own_sections_only():
     before, after = read_config(), read_config(changes={"walk": {"frames": 9}, "tiers": {"amp": {"tf32": True}}})
     for stage in STAGES:
-        flats = [resolve(config, stage, "compile", 0, "mpiigaze") for config in (before, after)]
+        flats = [resolve(config, stage, "compile", 0, "laptop") for config in (before, after)]
         assert (flats[0] == flats[1]) == (stage != "walk"), stage
 
 

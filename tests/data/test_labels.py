@@ -23,8 +23,8 @@ from faze.data.readers.supplementary import write_supplementary
 from faze.data.synthetic import RENDERED_MARK
 from faze.data.synthetic.people import cast, sample_frames
 
-PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
-SYNTHETIC = {"frames_per_person": 6, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)
+PEOPLE = ("laptop_people", "phone_train_people", "phone_val_people", "phone_test_people")
+SYNTHETIC = {"frames_per_person": 6, "phone_train_frames": None} | dict.fromkeys(PEOPLE, 1)
 
 
 def preprocess(

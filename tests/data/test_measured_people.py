@@ -16,7 +16,7 @@ from faze.data.synthetic.people import Role, sample_frames
 from faze.data.synthetic.person import PEOPLE, Spectacles, SyntheticPerson, sample_person
 
 ROOT = Path(__file__).parents[2]
-DEFAULT = read_config().synthetic.model_copy(update={"gazecapture_train_frames": None})
+DEFAULT = read_config().synthetic.model_copy(update={"phone_train_frames": None})
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from scipy.io import loadmat
 from truth import annotated_labels
 
-from faze.config.parameters import RENDERED_LAYOUTS, Synthetic
+from faze.config.parameters import RENDERED, Synthetic
 from faze.config.validation import read_config
 from faze.data.normalization.pose import normalize_poses
 from faze.data.readers.gazecapture import open_gazecapture
@@ -18,8 +18,8 @@ from faze.data.readers.person import Person
 from faze.data.synthetic.layouts import supplementary, truth, write_arrays
 from faze.data.synthetic.people import cast, sample_frames, write_person
 
-PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
-CHANGES = dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 5, "gazecapture_train_frames": None}
+PEOPLE = ("laptop_people", "phone_train_people", "phone_val_people", "phone_test_people")
+CHANGES = dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 5, "phone_train_frames": None}
 TINY: Synthetic = read_config().synthetic.model_copy(update=CHANGES)
 
 
@@ -27,7 +27,7 @@ TINY: Synthetic = read_config().synthetic.model_copy(update=CHANGES)
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("raw")
     people = [write_person(role, TINY, root / role.layout) for role in cast(TINY)]
-    for layout in RENDERED_LAYOUTS:
+    for layout in RENDERED:
         annotation = {person.role.person_id: supplementary(person) for person in people if person.role.layout == layout}
         write_arrays(root / f"{layout}_supplementary.h5", annotation)
     return root

@@ -14,7 +14,7 @@ from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.render import Renderer
 from faze.native import compiled
 
-TINY = read_config().synthetic.model_copy(update={"frames_per_person": 6, "gazecapture_train_frames": None})
+TINY = read_config().synthetic.model_copy(update={"frames_per_person": 6, "phone_train_frames": None})
 LAPTOP, PHONE = Role("mpiifacegaze", "test", 1), Role("gazecapture", "test", 3)
 SEVERAL = [
     LAPTOP,

@@ -15,7 +15,7 @@ from faze.data.synthetic.scene import optical_axes
 from faze.data.synthetic.setting import sample_camera
 
 DEFAULT = read_config().synthetic
-FEW = DEFAULT.model_copy(update={"frames_per_person": 40, "gazecapture_train_frames": None})
+FEW = DEFAULT.model_copy(update={"frames_per_person": 40, "phone_train_frames": None})
 ROLES = [Role("mpiifacegaze", "test", 0), Role("gazecapture", "train", 1), Role("gazecapture", "val", 0)]
 
 
@@ -65,7 +65,7 @@ def test_turned_camera_sees_the_turned_image(quarters: int) -> None:
 
 
 def test_people_depend_on_seed_and_role_alone() -> None:
-    more = FEW.model_copy(update={"gazecapture_train_people": 99, "mpiigaze_people": 3, "gazecapture_train_frames": 3})
+    more = FEW.model_copy(update={"phone_train_people": 99, "laptop_people": 3, "phone_train_frames": 3})
     for role in ROLES:
         first, again = sample_frames(role, FEW), sample_frames(role, more)
         assert first.person.outer_half_mm == again.person.outer_half_mm

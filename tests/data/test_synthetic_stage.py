@@ -12,13 +12,13 @@ from stage_runs import defaults, write_config
 from faze.__main__ import main
 from faze.data.synthetic import layouts, people
 
-PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
-TINY = dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 3, "gazecapture_train_frames": None}
+PEOPLE = ("laptop_people", "phone_train_people", "phone_val_people", "phone_test_people")
+TINY = dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 3, "phone_train_frames": None}
 OUTPUTS = {
-    "mpiifacegaze": "",
-    "gazecapture": "",
-    "mpiifacegaze-supplementary": ".h5",
-    "gazecapture-supplementary": ".h5",
+    "laptop": "",
+    "phone": "",
+    "laptop-supplementary": ".h5",
+    "phone-supplementary": ".h5",
 }
 
 
@@ -45,12 +45,12 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypa
     with h5py.File(tmp_path / "one/raw/truth.h5") as truth:
         assert sorted(truth) == ["00001", "60001", "80001", "p00"]
         for person, known in truth.items():
-            layout = "mpiifacegaze" if person == "p00" else "gazecapture"
-            with h5py.File(tmp_path / f"one/raw/{layout}-supplementary.h5") as file:
+            data_set = "laptop" if person == "p00" else "phone"
+            with h5py.File(tmp_path / f"one/raw/{data_set}-supplementary.h5") as file:
                 names = file[person]["file_name"][()].tolist()
                 assert file[person]["distortion_parameters"].shape == (3, 5)
             assert names == known["file_name"][()].tolist()
-            assert all(f"raw/{layout}/{name.decode()}" in one for name in names)
+            assert all(f"raw/{data_set}/{name.decode()}" in one for name in names)
             assert known["labels"].shape == (3, 4) and known["optical_axes"].shape == (3, 2, 3)
 
 
@@ -80,7 +80,7 @@ def test_a_stage_that_fails_says_why_and_leaves_nothing(
     errors = capsys.readouterr().err
     assert sentence in errors and "Traceback" not in errors
     left = {file.name for file in (tmp_path / "run/raw").iterdir() if not file.name.endswith(".lock")}
-    assert left <= {"mpiifacegaze-supplementary.h5", "gazecapture-supplementary.h5"}
+    assert left <= {"laptop-supplementary.h5", "phone-supplementary.h5"}
 
 
 def test_without_the_compiled_kernel_one_sentence_says_how_to_get_it(
@@ -89,4 +89,4 @@ def test_without_the_compiled_kernel_one_sentence_says_how_to_get_it(
     assert run(tmp_path / "run", 1, monkeypatch) == 1
     (sentence,) = capsys.readouterr().err.splitlines()
     assert "C compiler" in sentence and "reinstall" in sentence
-    assert not (tmp_path / "run/raw/gazecapture").exists()
+    assert not (tmp_path / "run/raw/phone").exists()

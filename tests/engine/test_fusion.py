@@ -13,13 +13,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from trajectory import STEPS, losses, setup, tier, trained
+from trajectory import STEPS, bare_model, losses, setup, tier, trained
 from weight_changes import assert_alike
 
 from faze.engine.execution import set_compile, set_fused_norm
 from faze.engine.switches import Switch
 from faze.model.norm_act import EPSILON, SLOPE, activate
-from faze.training.dted_training import bare_model, build_step
 
 CPU = torch.device("cpu")
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -152,7 +151,7 @@ def test_compiled_step_gives_the_baseline(shallow, process_group, dtype, steps, 
 
 
 def test_compiling_leaves_the_names_of_the_weights():
-    plain, compiled = (build_step(setup(tier("baseline", compile=m))) for m in ("eager", "default"))
+    plain, compiled = (setup(tier("baseline", compile=m)).step for m in ("eager", "default"))
     assert compiled.model._compiled_call_impl is not None
     assert list(bare_model(compiled).state_dict()) == list(bare_model(plain).state_dict())
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from trajectory import people, setup, tier
+from trajectory import bare_model, setup, tier
 
 from faze.engine import graphs, parallel
 from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, build_wrapper, check_chunks, join
 from faze.model.dted import DTED
-from faze.training.dted_training import bare_model, build_step, validate
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = torch.device("cuda", 0)
@@ -37,7 +36,7 @@ def with_tf32() -> Iterator[None]:
 
 def test_validation_inside_a_training_is_in_fp32_and_leaves_the_tier_as_it_was(with_tf32, monkeypatch):
     chosen = setup(tier("amp", force=True, tf32=True))
-    step, plain = build_step(chosen), build_step(setup(tier("baseline")))
+    step, plain = chosen.step, setup(tier("baseline"))
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     autocast, seen = bare_model(step).autocast, []
     encode = DTED.encode
@@ -48,10 +47,10 @@ def test_validation_inside_a_training_is_in_fp32_and_leaves_the_tier_as_it_was(w
         return encode(dted, image)
 
     monkeypatch.setattr(DTED, "encode", watched)
-    found = validate(step, people(), chosen)
+    found = chosen.validate()
     assert set(seen) == {(False, False, False)}
     assert tf32() == (True, True) and bare_model(step).autocast is autocast
-    assert found == validate(plain, people(), setup(tier("baseline")))  # the same first weights: the same error
+    assert found == plain.validate()  # the same first weights: the same error
 
 
 # --- apex is tried before it is trusted ------------------------------------------------------------------------------

@@ -10,15 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from trajectory import LOSS, TRAIN, people, setup, tier
+from trajectory import LOSS, learning_rates, setup, tier
 from weight_changes import PARTS, change, compare, copy_of, of_part
 
 from faze.config.parameters import Engine
 from faze.engine import graphs
 from faze.engine.parallel import World
 from faze.engine.step import Step, launch_eagerly
-from faze.training.dted_training import build_step, learning_rates, loss_weights
-from faze.training.feed import build_feed
+from faze.training.dted import loss_weights
 
 CPU = World(0, 1, torch.device("cpu"))
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs and streams need a CUDA device")
@@ -26,7 +25,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA grap
 
 def built(switches: Engine, world: World):
     chosen = setup(switches, world)
-    return build_step(chosen), build_feed(people(), chosen)
+    return chosen.step, chosen.feed
 
 
 def train(step: Step, feed, steps: int) -> list[dict[str, torch.Tensor]]:
@@ -34,7 +33,7 @@ def train(step: Step, feed, steps: int) -> list[dict[str, torch.Tensor]]:
     change."""
     found = []
     for number, batch in enumerate(feed(range(steps))):
-        step.set_learning_rates(learning_rates(8 * number, TRAIN, step.group_names))
+        step.set_learning_rates(learning_rates(8 * number, step))
         found.append(step(batch, loss_weights(8 * number, LOSS, 8)))
     return found
 
@@ -192,7 +191,7 @@ def test_nothing_in_a_step_waits_for_the_gpu(graphed):
     try:
         torch.cuda.set_sync_debug_mode("error")
         for batch in batches:
-            step.set_learning_rates(learning_rates(0, TRAIN, step.group_names))
+            step.set_learning_rates(learning_rates(0, step))
             step(batch, loss_weights(0, LOSS, 8))
     finally:
         torch.cuda.set_sync_debug_mode("default")

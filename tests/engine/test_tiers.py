@@ -6,13 +6,12 @@ Effects that only a GPU can show, such as cuDNN's search, are not tested here: s
 import numpy as np
 import pytest
 import torch
-from trajectory import LOSS, STEPS, TRAIN, losses, people, setup, tier, trained
+from trajectory import LOSS, STEPS, TRAIN, bare_model, losses, setup, tier, trained
 from weight_changes import assert_alike, change, copy_of
 
 from faze.engine.step import Step
 from faze.model.low_memory import SLICE_BYTES
-from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
-from faze.training.feed import build_feed
+from faze.training.dted import loss_weights
 
 BF16 = {"precision": "bf16", "force": True}
 
@@ -27,7 +26,7 @@ def float64():
 
 def step_and_batch(**switches):
     chosen = setup(tier("baseline", **switches))
-    return build_step(chosen), next(build_feed(people(), chosen)([0]))
+    return chosen.step, next(chosen.feed([0]))
 
 
 def test_training_learns(float64):
@@ -36,13 +35,12 @@ def test_training_learns(float64):
     Regression: learning rates were 0; an optimiser took no step; a gaze head had no gradient.
     """
     chosen = setup(tier("baseline"))
-    step, batches = build_step(chosen), list(build_feed(people(), chosen)(range(STEPS)))
+    step, batches = chosen.step, list(chosen.feed(range(STEPS)))
     first, weights = copy_of(bare_model(step)), loss_weights(LOSS.ramp_pairs, LOSS, TRAIN.global_batch)
     loss_at_first = loss_of(step, batches[0], weights)
     for number, batch in enumerate(batches):
         pairs = number * TRAIN.global_batch
-        step.set_learning_rates(learning_rates(pairs, TRAIN, step.group_names))
-        step(batch, loss_weights(pairs, LOSS, TRAIN.global_batch))
+        chosen.take(batch, pairs)
     assert loss_of(step, batches[0], weights) < 0.9 * loss_at_first  # 0.80 of it: 58 of 73
     assert all(by.any() for by in change(first, copy_of(bare_model(step))).values())
 
@@ -161,8 +159,8 @@ def test_fp16_skips_a_step_that_overflows():
     Regression: with an initial scale of 64, nothing overflowed; the scaler was off; the optimiser stepped anyway.
     """
     chosen = setup(tier("amp", force=True))
-    step, weights = build_step(chosen), loss_weights(0, LOSS, TRAIN.global_batch)
-    overflowing, fitting = build_feed(people(), chosen)(range(2))
+    step, weights = chosen.step, loss_weights(0, LOSS, TRAIN.global_batch)
+    overflowing, fitting = chosen.feed(range(2))
     step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 2.0**40})
     first = copy_of(bare_model(step))
     assert torch.isfinite(step(overflowing, weights)["loss"])  # the gradient overflows

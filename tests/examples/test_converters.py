@@ -136,12 +136,11 @@ def test_xgaze_keeps_rotation_and_midpoint_of_the_eye_corners(xgaze: Path) -> No
 def test_xgaze_gaze_has_fazes_signs(xgaze: Path) -> None:
     """The target is to the left of the eyes in the image, which is the person's right, and below them."""
     pitch, yaw, *_ = pose_of(frames_of(xgaze, "subject0000")[0]).labels
-    camera_to_eyes, eyes_to_target = np.array([6.0, -1, 428]), TARGET - [6, -1, 428]
-    angle = np.arccos(
-        -camera_to_eyes @ eyes_to_target / np.linalg.norm(camera_to_eyes) / np.linalg.norm(eyes_to_target)
-    )
+    eyes = np.array([6.0, -1, 428])
+    to_target = TARGET - eyes
     assert pitch < 0 < yaw
-    np.testing.assert_allclose(np.cos(pitch) * np.cos(yaw), np.cos(angle), atol=1e-12)
+    cosine = -eyes @ to_target / np.linalg.norm(eyes) / np.linalg.norm(to_target)
+    np.testing.assert_allclose(np.cos(pitch) * np.cos(yaw), cosine, atol=1e-12)
 
 
 def test_xgaze_rotated_camera_describes_the_stored_image(xgaze: Path) -> None:
@@ -162,21 +161,12 @@ def test_xgaze_rotated_camera_describes_the_stored_image(xgaze: Path) -> None:
 
 
 def test_xgaze_rotated_camera_gives_the_same_strips(xgaze: Path) -> None:
-    frames = frames_of(xgaze, "subject0000")
-    camera = NormalizedCamera(focal_length_px=900.0, distance_mm=600.0, width_px=64, height_px=64)
-    strips = []
-    for frame in frames:
+    camera, strips = NormalizedCamera(focal_length_px=900.0, distance_mm=600.0, width_px=64, height_px=64), []
+    for frame in frames_of(xgaze, "subject0000"):
         image = read_image(frame.folder / frame.files[0])
         strips.append(make_strip(image, frame.cameras[0], frame.distortions[0], pose_of(frame), camera).astype(int))
     assert strips[0].std() > 20
     np.testing.assert_allclose(strips[1::2], strips[::2], atol=3)
-
-
-def test_xgaze_options(xgaze: Path, tmp_path: Path) -> None:
-    raw, out = xgaze.parent / "ETH-XGaze", xgaze.parent / "few.csv"
-    done = run("eth_xgaze", raw, out, "--every", 3, "--cameras", 3)
-    assert done.returncode == 0, done.stderr
-    assert [f.files[0][-21:] for f in frames_of(out, "subject0000")] == ["0/frame0000/cam03.JPG"]
 
 
 def shortened(raw: Path) -> None:
@@ -191,17 +181,9 @@ def in_metres(raw: Path) -> None:
 
 CAM = "calibration/cam_calibration/cam03.xml"
 XGAZE_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no model": (lambda raw: (raw / "calibration/face_model.txt").unlink(), "face_model.txt: is missing"),
-    "model": (lambda raw: (raw / "calibration/face_model.txt").write_text("1 2 3\n"), "has no 50 points"),
     "no camera": (lambda raw: (raw / CAM).unlink(), "cam03.xml: has no Camera_Matrix"),
-    "camera": (lambda raw: (raw / CAM).write_text("<html>"), "cam03.xml: has no Camera_Matrix"),
     "columns": (shortened, "subject0000.csv, line 1: is not frameNNNN, camNN.JPG and 147 numbers"),
     "unit": (in_metres, "subject0000.csv: its head poses miss the landmarks"),
-    "splits": (lambda raw: (raw / "train_test_split.json").write_text("[]"), "train_test_split.json: is not JSON"),
-    "image": (
-        lambda raw: (raw / "data/train/subject0000/frame0000/cam03.JPG").write_text("no"),
-        "cam03.JPG: is not an image",
-    ),
     "no lines": (lambda raw: shutil.rmtree(raw / "data/annotation_train"), "is RAW the raw data?"),
 }
 
@@ -215,11 +197,6 @@ def test_xgaze_faults_are_one_sentence(tmp_path: Path, name: str) -> None:
     assert done.returncode == 1 and words in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
     assert not (tmp_path / "frames.csv").exists()
-
-
-def test_xgaze_manifest_elsewhere_is_refused(tmp_path: Path) -> None:
-    done = run("eth_xgaze", tmp_path / "raw", tmp_path / "other/frames.csv")
-    assert done.returncode == 1 and "choose another OUT.csv" in done.stderr
 
 
 # EVE
@@ -307,10 +284,8 @@ def test_eve_without_poses(eve: Path) -> None:
 
 EVE_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no labels": (lambda step: (step / "webcam_c.h5").unlink(), "webcam_c.h5: is missing"),
-    "labels": (lambda step: (step / "webcam_c.h5").write_text("no"), "webcam_c.h5: is missing or has another layout"),
     "no video": (lambda step: (step / "webcam_c.mp4").unlink(), "webcam_c.mp4: is missing or ends before frame 0"),
     "short video": (lambda step: write_video(step, 3), "ends before frame 3, which has labels"),
-    "video": (lambda step: (step / "webcam_c.mp4").write_text("no"), "webcam_c.mp4: is missing or ends before frame 0"),
 }
 EVE_CHANGES: dict[str, tuple[dict[str, np.ndarray], str]] = {
     "gaze sign": ({"face_g_tobii": -eve_labels()["face_g_tobii"]}, "gaze points and face_g_tobii differ by"),
@@ -318,7 +293,6 @@ EVE_CHANGES: dict[str, tuple[dict[str, np.ndarray], str]] = {
         {"head_rvec": np.tile([[[np.pi], [0], [0]]], (COUNT, 1, 1))},
         "head_rvec has other axes than face_R: pass --no-pose",
     ),
-    "shape": ({"head_rvec": np.zeros((COUNT, 180, 3, 1))}, "pass --no-pose"),
 }
 
 
@@ -335,8 +309,3 @@ def test_eve_faults_are_one_sentence_a_video(tmp_path: Path, name: str) -> None:
     assert len(sentences) == 1 and words in sentences[0] and "train07" in sentences[0], done.stderr
     assert done.returncode == 0 and "5 frames; 1 videos cannot be used" in done.stdout
     assert people_of(tmp_path / "eve.csv") == ["val01"]
-
-
-def test_eve_without_usable_videos_is_refused(tmp_path: Path) -> None:
-    done = run("eve", tmp_path, tmp_path / "eve.csv")
-    assert done.returncode == 1 and "is RAW the data set?" in done.stderr and "Traceback" not in done.stderr

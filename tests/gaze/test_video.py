@@ -26,34 +26,23 @@ Image = NDArray[np.uint8]
 
 @pytest.fixture(scope="module")
 def person():
-    """Return the frames (H, W, 3) BGR of a person, and their annotation."""
+    """Return the frames (H, W, 3) BGR of a person, their annotation, and the camera."""
     role = Role("mpiifacegaze", "test", 2)
     frames = sample_frames(role, read_config().synthetic.model_copy(update={"frames_per_person": 12}))
     images = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in render_frames(frames, 1)]
-    return images[: len(TIMES_S)], supplementary(frames)
+    known = supplementary(frames)
+    fx, fy, cx, cy = known["camera_parameters"][0]
+    camera = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known["distortion_parameters"][0]
+    return images[: len(TIMES_S)], known, camera
 
 
-def camera_of(known, row: int) -> tuple[NDArray, NDArray]:
-    fx, fy, cx, cy = known["camera_parameters"][row]
-    return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known["distortion_parameters"][row]
-
-
-def write_video(
-    path: Path,
-    images: Sequence[Image],
-    codec: str = "libx264",
-    times_s: Sequence[float] = TIMES_S,
-    pixel_aspect: Fraction = Fraction(1),
-    rotation: float | None = None,
-    mirrored: bool = False,
-) -> None:
+def write_video(path: Path, images: Sequence[Image], codec: str = "libx264", rotation: float = 0, **about) -> None:
     with av.open(str(path), "w") as file:
         stream = file.add_stream(codec, 25, options={"crf": "12", "x265-params": "log-level=error"})
         stream.height, stream.width = images[0].shape[:2]
-        stream.codec_context.sample_aspect_ratio = pixel_aspect
-        if rotation is not None:
-            stream.set_display_rotation(rotation, hflip=mirrored)
-        for image, time_s in zip(images, times_s, strict=False):
+        stream.codec_context.sample_aspect_ratio = about.get("pixel_aspect", Fraction(1))
+        stream.set_display_rotation(rotation, hflip="mirrored" in about)
+        for image, time_s in zip(images, TIMES_S, strict=True):
             frame = av.VideoFrame.from_ndarray(image, format="bgr24")
             frame.pts, frame.time_base = round(25 * time_s), Fraction(1, 25)
             file.mux(stream.encode(frame))
@@ -65,11 +54,8 @@ CASES = {
     "other codec.webm": ({"codec": "libvpx-vp9"}, lambda image: image),
     "10 bit.mp4": ({"codec": "libx265"}, lambda image: image),
     "pixels 4 to 3.mp4": ({"pixel_aspect": Fraction(4, 3)}, lambda image: cv2.resize(image, (960, 720))),
-    "pixels 3 to 4.mkv": ({"pixel_aspect": Fraction(3, 4)}, lambda image: cv2.resize(image, (1280, 540))),
     "turned.mov": ({"rotation": 90}, lambda image: cv2.rotate(image, cv2.ROTATE_90_CLOCKWISE)),
-    "on its head: 100%.mov": ({"rotation": 180}, lambda image: cv2.flip(image, -1)),
-    "mirrored.mp4": ({"rotation": 0, "mirrored": True}, lambda image: cv2.flip(image, 1)),
-    "oblique.mp4": ({"rotation": 12}, lambda image: image),
+    "mirrored.mp4": ({"mirrored": True}, lambda image: cv2.flip(image, 1)),
 }
 
 
@@ -77,23 +63,23 @@ CASES = {
 def test_the_gaze_in_a_video_is_that_of_its_frames(name: str, person, tmp_path: Path, monkeypatch) -> None:
     """Only the compression of the video changes the gaze; head poses are those of the annotation."""
     options, distort = CASES[name]
-    images, known = person
+    images, known, camera = person
     write_video(tmp_path / name, [distort(image) for image in images], **options)
     rows = iter(range(len(images)))
 
     def find(image: Image) -> list[NDArray]:
         row = next(rows)
-        share = (project(known["head_pose"][row], *camera_of(known, row)) + 0.5) / (1280, 720)
+        share = (project(known["head_pose"][row], *camera) + 0.5) / (1280, 720)
         return [share * image.shape[1::-1] - 0.5]
 
     exact_faces.install(monkeypatch, find)
     moved_deg, errors_deg = [], []
-    with GazeEstimator.load(lens=Lens(camera_of(known, 0))) as estimator:
+    with GazeEstimator.load(lens=Lens(camera)) as estimator:
         for row, (frame, [face]) in enumerate(estimator.video(tmp_path / name)):
             pose, target_mm = known["head_pose"][row], known["3d_gaze_target"][row]
             assert frame.time_s == pytest.approx(TIMES_S[row], abs=0.002)
             np.testing.assert_allclose(face.head_pose[3:], pose[3:], atol=0.5)
-            plain = estimator.at_pose(images[row], camera_of(known, row), pose)
+            plain = estimator.at_pose(images[row], camera, pose)
             toward = target_mm - face.origin_mm
             for found, direction in ((moved_deg, plain.direction), (errors_deg, toward / np.linalg.norm(toward))):
                 found.append(np.degrees(angular_error(face.direction, direction)))
@@ -108,7 +94,6 @@ def test_a_damaged_video_keeps_its_other_frames_and_what_is_no_video_is_refused(
     frames = list(frames_of(sources_of([tmp_path / "damaged.mp4"])))
     assert frames[0].image is not None and {frame.reason for frame in frames} == {"", "the frame is damaged"}
     cases = {
-        "codec.mp4": (data.replace(b"avc1", b"CFHD"), "contains no video that can be decoded"),
         "unknown.mp4": (data.replace(b"avc1", b"zzzz"), "ffmpeg -i unknown.mp4 -c:v libx264"),
         "half.mp4": (data[: len(data) // 2], "is it complete?"),
         "empty.mp4": (b"", "is not a video that can be read"),

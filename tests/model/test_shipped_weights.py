@@ -77,5 +77,5 @@ def test_errors_of_a_test_person_are_found_again(dted: DTED, errors: pd.DataFram
                 face = estimator.at_pose(decoded, camera, pose)
             poses, _ = normalize_poses(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM[None], target[None])
             angles.append(angular_error(face.seen.gaze_hat, vector_from_pitchyaw(poses.labels[:, :2]))[0])
-    of_person = errors[(errors["dataset"] == "gazecapture") & (errors["person"] == role.person_id) & (errors["k"] == 0)]
+    of_person = errors[(errors["dataset"] == "phone") & (errors["person"] == role.person_id) & (errors["k"] == 0)]
     assert np.degrees(np.mean(angles)) == pytest.approx(of_person["error_deg"].iloc[0], abs=0.02)

@@ -20,8 +20,8 @@ CONFIG = """
 name: killed
 run: {tiers: [baseline, two_processes], controls: []}
 tiers: {two_processes: {train: true}}
-synthetic: {mpiigaze_people: 1, gazecapture_train_people: 2, gazecapture_val_people: 1, gazecapture_test_people: 1,
-  frames_per_person: 9, gazecapture_train_frames: null}
+synthetic: {laptop_people: 1, phone_train_people: 2, phone_val_people: 1, phone_test_people: 1,
+  frames_per_person: 9, phone_train_frames: null}
 loss: {chunk_pairs: 4}
 train: {pairs: 320, global_batch: 8, log_every_pairs: 8, validate_every_pairs: 160, checkpoint_every_pairs: 8}
 fewshot: {learners: [maml, offset], shots: [1, 3], query_entries: 6, meta_query: 3, tasks: 1, outer_steps: 20}

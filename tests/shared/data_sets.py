@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 
-LAYOUTS = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}  # by name, in the order of the report
+LAYOUTS = {"laptop": "mpiifacegaze", "phone": "gazecapture"}  # by name, in the order of the report
 DATASETS = tuple(LAYOUTS)
-SPLITS = {"mpiigaze": "test", "gazecapture": "stated"}
+SPLITS = {"laptop": "test", "phone": "stated"}
 
 
 def entries(**changes: Mapping[str, object]) -> list[dict[str, object]]:

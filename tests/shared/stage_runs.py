@@ -27,7 +27,7 @@ def write_config(
     *,
     tier: str = "baseline",
     seed: int = 0,
-    dataset: str = "gazecapture",
+    dataset: str = "phone",
     fold: int = 0,
     config: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -73,7 +73,7 @@ def call_stage(
     *words: object,
     tier: str = "baseline",
     seed: int = 0,
-    dataset: str = "gazecapture",
+    dataset: str = "phone",
     fold: int = 0,
     config: Mapping[str, Any] | None = None,
     **options: object,

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -12,14 +13,16 @@ import weight_changes
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.config.parameters import Engine, Loss, Train
+from faze.config.parameters import Augment, Engine, Loss
 from faze.config.stage_config import resolve_tier
 from faze.config.validation import read_config
 from faze.data.pairs import People
 from faze.data.strips import StoredPerson
 from faze.engine.parallel import World
-from faze.training.dted_training import bare_model, build_step, learning_rates, loss_weights
-from faze.training.feed import TrainingSetup, build_feed
+from faze.engine.step import Step
+from faze.model.dted import DTED
+from faze.training.dted import DTEDTraining, decay, part_rates
+from faze.training.train import Training, build
 
 CONFIG = read_config()
 CONFIG = CONFIG.model_copy(update={"run": CONFIG.run.model_copy(update={"tiers": CONFIG.auto_tiers["cuda"]})})
@@ -57,9 +60,24 @@ def tier(name: str, **switches) -> Engine:
     return resolve_tier(CONFIG, name).model_copy(update={"device": "cpu", **switches})
 
 
-def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Train = TRAIN) -> TrainingSetup:
-    """Return the setup of the small training run."""
-    return TrainingSetup(MODEL, loss, engine, train, world, seed=3)
+def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, seed: int = 3, **sections) -> Training:
+    """Return the small training run, ready to start."""
+    given = {"model": MODEL, "loss": loss, "train": TRAIN, "data": CONFIG.data, "preprocess": CONFIG.preprocess}
+    given |= {"augment": Augment(flip=False, color_scale=0.0)}
+    workload = DTEDTraining(SimpleNamespace(**given | sections), None)
+    workload.people = workload.validation = people()
+    return build(workload, engine, world, seed)
+
+
+def learning_rates(pairs: int, step: Step) -> list[float]:
+    """Return the learning rate of each group after so many pairs."""
+    factor = decay(pairs, TRAIN.pairs, TRAIN.decay_share)
+    return [part_rates(pairs, TRAIN)[name] * factor for name in step.group_names]
+
+
+def bare_model(step: Step) -> DTED:
+    """Return DT-ED without its objective and parallel wrapper."""
+    return getattr(step.model, "module", step.model).model.dted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +133,13 @@ def trained(
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        chosen = setup(engine, world, loss=loss)
-        step = build_step(chosen)
+        training = setup(engine, world, loss=loss)
+        step = training.step
         if loss_scale and step.scalers[0].is_enabled():
             step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": loss_scale})
         first, found = weight_changes.copy_of(bare_model(step)), []
-        for number, batch in enumerate(build_feed(people(), chosen)(range(steps))):
-            pairs = number * TRAIN.global_batch
-            step.set_learning_rates(learning_rates(pairs, TRAIN, step.group_names))
-            value = step(batch, loss_weights(pairs, loss, TRAIN.global_batch))["loss"]
+        for number, batch in enumerate(training.feed(range(steps))):
+            value = training.take(batch, number * TRAIN.global_batch)["loss"]
             found.append(float(world.sum(value.clone()) / world.size))
         return Trained(found, weight_changes.change(first, weight_changes.copy_of(bare_model(step))))
     finally:

@@ -18,8 +18,6 @@ from stage_runs import call_stage
 from stores import PersonStrips, write_strips
 
 from faze.base.run_log import RunLog, read_events
-from faze.engine import machine
-from faze.training.resume import WorkFolder
 
 pytestmark = [pytest.mark.kills, pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")]
 
@@ -110,20 +108,3 @@ def test_a_kill_at_any_write_costs_neither_weights_nor_log(run, tmp_path, monkey
         assert told(log) == lines, number
         assert {path.name for path in folder.iterdir() if path.suffix != ".lock"} == {"checkpoint.pt", "run.jsonl"}
     assert status == 0 and number > 20
-
-
-def test_a_training_that_resumes_elsewhere_says_so(run, monkeypatch):
-    """The first checkpoint is written on one machine, the rest on another."""
-    facts, save = machine.describe(), WorkFolder.save
-
-    def save_and_die(*given):
-        save(*given)
-        os._exit(KILLED)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(machine, "describe", lambda: facts | {"processor": "another one"})
-        patch.setattr(WorkFolder, "save", save_and_die)
-        assert exit_status(lambda: run("moved")) == KILLED
-    events = read_events(run("moved")[1])
-    moved = f"processor {facts['processor']} (before: another one)"
-    assert [event["moved"] for event in events if event["event"] == "resume"] == [moved]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from faze.config.validation import read_config
-from faze.training.dted_training import decay, learning_rate, learning_rates, ramp
+from faze.training.dted import decay, part_rates, ramp
 
 PLAN = {"pairs": 1000, "global_batch": 10, "base_lr": 0.01, "head_lr": 0.5, "warmup_pairs": 0, "decay_share": 0.5}
 TRAIN = read_config().train.model_copy(update=PLAN)
@@ -17,7 +17,7 @@ def test_schedules_equal_the_released_ones(numbers, name: str) -> None:
     size = int(batch * devices)
     plan = {"base_lr": base_lr, "global_batch": size, "warmup_pairs": int(warmup)}
     steps, train = misc[f"sched/{name}/steps"], TRAIN.model_copy(update=plan)
-    rates = [learning_rate(int(step) * size, train) for step in steps]
+    rates = [part_rates(int(step) * size, train)["encoder"] for step in steps]
     weights = [weight * ramp(int(step) * size, int(ramp_pairs), size) for step in steps]
     np.testing.assert_allclose(rates, misc[f"sched/{name}/lr"], rtol=1e-12)
     np.testing.assert_allclose(weights, misc[f"sched/{name}/embed_weight"], rtol=1e-12)
@@ -36,11 +36,10 @@ def test_decay_is_a_half_cosine_at_the_end() -> None:
 
 def test_the_peak_is_proportional_to_the_global_batch() -> None:
     plan = {"base_lr": 0.5, "global_batch": 64, "warmup_pairs": 640}
-    rates = [learning_rate(pairs, TRAIN.model_copy(update=plan)) for pairs in (0, 320, 640)]
+    rates = [part_rates(pairs, TRAIN.model_copy(update=plan))["decoder"] for pairs in (0, 320, 640)]
     assert rates == pytest.approx([0.5, (0.5 + 32) / 2, 32])
 
 
 def test_only_the_gaze_head_has_a_rate_of_its_own() -> None:
     train = TRAIN.model_copy(update={"warmup_pairs": 640})
-    assert learning_rates(0, train, ["encoder", "decoder", "gaze_head"]) == pytest.approx([0.01, 0.01, 0.5])
-    assert learning_rates(0, train, ["gaze_head", "decoder"]) == pytest.approx([0.5, 0.01])  # a frozen encoder
+    assert part_rates(0, train) == pytest.approx({"encoder": 0.01, "decoder": 0.01, "gaze_head": 0.5})

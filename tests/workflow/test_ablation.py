@@ -33,28 +33,28 @@ def test_the_users_data_sets_replace_the_rendered_ones(fresh: Checkout, tmp_path
     supplementary, strips = tmp_path / "supplementary.h5", tmp_path / "strips.h5"
     supplementary.touch()
     strips.touch()
-    gazecapture = {"path": tmp_path, "supplementary": supplementary}
+    phone = {"path": tmp_path, "supplementary": supplementary}
     own = [{"name": "webcam", "layout": "strips", "path": str(strips), "splits": "test"}]
-    changed = entries(mpiigaze={"path": str(tmp_path)}, gazecapture=gazecapture)
+    changed = entries(laptop={"path": str(tmp_path)}, phone=phone)
     listed = json.dumps({"datasets": own + changed}, default=str)
     with fresh.appended(SMOKE, f"\npreprocess: {listed}\n"):
         answer = fresh.dry_run("ablation", "--printshellcmds")
     assert answer.jobs == {"preprocess": 3} | RUNS | ONCE
-    stores = " ".join(f"results/smoke/data/{name}.h5" for name in ("webcam", "mpiigaze", "gazecapture"))
+    stores = " ".join(f"results/smoke/data/{name}.h5" for name in ("webcam", "laptop", "phone"))
     assert f"--data {stores} " in answer.text
     (train,) = {line for block in answer.blocks("train") for line in block.splitlines() if "input: " in line}
-    assert "data/gazecapture.h5" in train and "webcam" not in train
+    assert "data/phone.h5" in train and "webcam" not in train
 
 
 def test_frames_without_poses_get_landmarks(fresh: Checkout, tmp_path: Path) -> None:
     model = tmp_path / "face.task"
     model.touch()
     keys = f"landmarks:\n  model: {model}\n"
-    with fresh.appended(SMOKE, overrides(gazecapture={"path": tmp_path}) + keys):
+    with fresh.appended(SMOKE, overrides(phone={"path": tmp_path}) + keys):
         answer = fresh.dry_run("ablation", "--printshellcmds")
     assert answer.jobs["landmarks"] == 1 and answer.jobs["preprocess"] == 2
     assert "python -m faze landmarks" in answer.text and f"--model {model}" in answer.text
-    assert "--supplementary results/smoke/raw/gazecapture_landmarks.h5" in answer.text
+    assert "--supplementary results/smoke/raw/phone_landmarks.h5" in answer.text
 
 
 def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fresh: Checkout) -> None:

@@ -37,10 +37,10 @@ def errors(checkout: Checkout) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Run the ablation on raw folders: MPIIFaceGaze with its own annotation, GazeCapture with supplementary file."""
-    supplementary = done_raw / "gazecapture_supplementary.h5"
+    supplementary = done_raw / "phone_supplementary.h5"
     changes = {
-        "mpiigaze": {"path": done_raw / "mpiifacegaze"},
-        "gazecapture": {"path": done_raw / "gazecapture", "supplementary": supplementary},
+        "laptop": {"path": done_raw / "laptop"},
+        "phone": {"path": done_raw / "phone", "supplementary": supplementary},
     }
     return run_with(tmp_path_factory.mktemp("raw"), changes, "ablation")[0]
 
@@ -81,10 +81,10 @@ def test_strips_in_the_released_layout_give_the_same_errors(from_raw: Checkout, 
                 chunks = (1, *pixels.shape[1:])
                 released.create_dataset(f"{person}/pixels", data=pixels, chunks=chunks, compression="lzf")
                 released.create_dataset(f"{person}/labels", data=labels, chunks=(1, 4), compression="lzf")
-                if dataset == "gazecapture":
+                if dataset == "phone":
                     split[group.attrs["split"]].append(person)
-    changes["gazecapture"]["splits"] = tmp_path / "gazecapture_split.json"
-    changes["gazecapture"]["splits"].write_text(json.dumps(split), encoding="utf-8")
+    changes["phone"]["splits"] = tmp_path / "phone_split.json"
+    changes["phone"]["splits"].write_text(json.dumps(split), encoding="utf-8")
     again = errors(run_with(tmp_path, changes, ERRORS)[0])
     before = errors(from_raw)
     assert list(again.columns) == list(before.columns)

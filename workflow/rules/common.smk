@@ -9,10 +9,11 @@ from snakemake.exceptions import WorkflowError
 from faze.base.code_hash import sources
 from faze.base.errors import UserError
 from faze.base.machine import check_environment, usable_cores
-from faze.config.parameters import CONTROLS, DTED, STAGES
+from faze.config.parameters import CONTROLS, DTED, RENDERED, STAGES
 from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, listed, resolve, resolve_tier, to_lines
 from faze.config.stage_config import trained_tiers, training_set
 from faze.config.validation import SPLITS, read_config
+from faze.weights import network_path
 
 try:
     check_environment()
@@ -29,6 +30,8 @@ ROOT = f"results/{settings.name}"
 TIERS, SEEDS = trained_tiers(settings), settings.run.seeds
 config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.range_deg}  # for captions
 DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
+TRAINED_ON = [f"{ROOT}/data/{TRAINING_SET}.h5"] if GAZE else []  # other workloads make their own data
+START = [str(network_path(settings.train.start))] if settings.train.start else []
 PROOF, PROOFS = f"{ROOT}/benchmark/proofs/{{tier}}.json", f"{ROOT}/benchmark/proofs.json"
 # With leave-one-person-out, each run has folders of its folds, whose results the rule `join` combines.
 FOLDS = [f"/fold{number}" for number in range(training_set(settings).folds or 0)]

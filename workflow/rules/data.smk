@@ -1,6 +1,6 @@
 # Raw frames, rendered or the user's own -> normalised eye strips.
 
-RENDERED = [data.layout for data in DATASETS.values() if not data.path]  # their layouts
+RENDERED_SETS = [RENDERED[data.layout] for data in DATASETS.values() if not data.path]  # laptop, phone
 
 
 def without_poses(data):
@@ -13,7 +13,7 @@ def without_poses(data):
 def raw_data(wildcards):
     """Return the user's data set, or rendered people in its layout."""
     data = DATASETS[wildcards.dataset]
-    return local(data.path) if data.path else f"{ROOT}/raw/{data.layout}"
+    return local(data.path) if data.path else f"{ROOT}/raw/{RENDERED[data.layout]}"
 
 
 def supplementary(wildcards):
@@ -23,7 +23,11 @@ def supplementary(wildcards):
         return local(data.supplementary)
     if not without_poses(data):
         return []
-    return f"{ROOT}/raw/{wildcards.dataset}_landmarks.h5" if data.path else f"{ROOT}/raw/{data.layout}_supplementary.h5"
+    return (
+        f"{ROOT}/raw/{wildcards.dataset}_landmarks.h5"
+        if data.path
+        else f"{ROOT}/raw/{RENDERED[data.layout]}_supplementary.h5"
+    )
 
 
 def splits(wildcards):
@@ -34,8 +38,8 @@ def splits(wildcards):
 
 use rule stage as synthesise with:
     output:
-        **{layout: directory(f"{ROOT}/raw/{layout}") for layout in RENDERED},
-        **{f"{layout}_supplementary": f"{ROOT}/raw/{layout}_supplementary.h5" for layout in RENDERED},
+        **{name: directory(f"{ROOT}/raw/{name}") for name in RENDERED_SETS},
+        **{f"{name}_supplementary": f"{ROOT}/raw/{name}_supplementary.h5" for name in RENDERED_SETS},
         truth=f"{ROOT}/raw/truth.h5",
     threads: CORES
     params:

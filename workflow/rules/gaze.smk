@@ -1,9 +1,5 @@
-# DT-ED: training, codes, few-shot adaptation, redirection, evaluation.
-from faze.weights import network_path
-
+# DT-ED: codes, few-shot adaptation, redirection, evaluation.
 STORES = [f"{ROOT}/data/{dataset}.h5" for dataset in DATASETS]
-START = [local(str(network_path(settings.train.start)))] if settings.train.start else []
-TRAINED_ON = f"{ROOT}/data/{TRAINING_SET}.h5"
 LEARNERS = settings.fewshot.learners
 FIRST_FOLD = FOLDS[0] if FOLDS else ""  # its network redirects and walks
 OF_TIER = [
@@ -11,18 +7,6 @@ OF_TIER = [
     f"{RUN}/redirected_pairs.parquet",
     *(f"{RUN}/fewshot/{name}_errors.parquet" for name in LEARNERS),
 ]
-
-
-use rule stage as train with:
-    input:
-        data=TRAINED_ON,
-        after=lambda wildcards: [proof_of(wildcards), *START],
-    output:
-        out=f"{FOLD}/checkpoint.pt",
-        run_log=f"{FOLD}/run.jsonl",
-    threads: cores_of_training
-    params:
-        **stage_params("train"),
 
 
 use rule stage as encode with:
@@ -73,7 +57,7 @@ if FOLDS:
 use rule stage as estimator with:
     input:
         data=TRAINED_ON,
-        evaluated=[store for store in STORES if store != TRAINED_ON],
+        evaluated=[store for store in STORES if store not in TRAINED_ON],
     output:
         out=f"{ROOT}/estimator/estimator.pt",
         errors=f"{ROOT}/estimator/errors.json",

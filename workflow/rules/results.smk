@@ -1,9 +1,9 @@
-# Of every workload: the proof that each tier is the same experiment, its speed and memory, and MLflow.
+# Of every workload: the proof that each tier is the same experiment, its training, its speed and memory, and MLflow.
 
 
 use rule stage as prove with:
     input:
-        data=TRAINED_ON if GAZE else [],
+        data=TRAINED_ON,
     output:
         out=PROOF,
     threads: cores_of_training
@@ -20,10 +20,22 @@ use rule stage as proofs with:
         **stage_params("proofs"),
 
 
+use rule stage as train with:
+    input:
+        data=TRAINED_ON,
+        after=lambda wildcards: [proof_of(wildcards), *map(local, START)],
+    output:
+        out=f"{FOLD}/checkpoint.pt",
+        run_log=f"{FOLD}/run.jsonl",
+    threads: cores_of_training
+    params:
+        **stage_params("train", workload=True),
+
+
 # Interleaved in one job, alone on the machine.
 use rule stage as benchmark with:
     input:
-        data=TRAINED_ON if GAZE else [],
+        data=TRAINED_ON,
         after=PROOFS,
     output:
         out=f"{ROOT}/benchmark/benchmark.json",

@@ -3,17 +3,6 @@
 OF_TIER = [f"{RUN}/checkpoint.pt"]
 
 
-use rule stage as train_workload with:
-    input:
-        after=proof_of,
-    output:
-        out=f"{RUN}/checkpoint.pt",
-        run_log=f"{RUN}/run.jsonl",
-    threads: cores_of_training
-    params:
-        **stage_params("train_workload", workload=True),
-
-
 use rule stage as report_workload with:
     input:
         after=[PROOFS, f"{ROOT}/benchmark/benchmark.json", every_run(f"{RUN}/run.jsonl")],

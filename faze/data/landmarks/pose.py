@@ -2,7 +2,7 @@
 
 The pose is computed by PnP from 8 of the 14 points of FAZE's face model. The other points (the bridge of the nose, the
 wings of the nose, and a point without a counterpart) are not used, because no vertex of MediaPipe's mesh is at the same
-place on the face: see docs/decisions/0004-labels.md.
+place on the face: see docs/decisions.md.
 """
 
 import cv2

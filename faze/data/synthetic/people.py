@@ -22,17 +22,17 @@ from faze.data.worker_processes import worker_processes
 def cast(synthetic: Synthetic) -> list[Role]:
     """List all people to be rendered."""
     numbers = {
-        ("mpiifacegaze", "test"): synthetic.mpiigaze_people,
-        ("gazecapture", "train"): synthetic.gazecapture_train_people,
-        ("gazecapture", "val"): synthetic.gazecapture_val_people,
-        ("gazecapture", "test"): synthetic.gazecapture_test_people,
+        ("mpiifacegaze", "test"): synthetic.laptop_people,
+        ("gazecapture", "train"): synthetic.phone_train_people,
+        ("gazecapture", "val"): synthetic.phone_val_people,
+        ("gazecapture", "test"): synthetic.phone_test_people,
     }
     return [Role(layout, split, index) for (layout, split), people in numbers.items() for index in range(people)]
 
 
 def frames_of(role: Role, synthetic: Synthetic) -> int:
     """Return a person's number of frames."""
-    of_train = synthetic.gazecapture_train_frames if role.split == "train" else None
+    of_train = synthetic.phone_train_frames if role.split == "train" else None
     return of_train or synthetic.frames_per_person
 
 

@@ -1,0 +1,267 @@
+"""The training of any workload: build, feed, step, log, validate, checkpoint.
+
+A killed run continues from its last checkpoint, in `NAME.work` beside the output, and ends with the same weights. With
+three or more ddp processes they are equal up to rounding: the first step after a start sums gradients in other buckets.
+"""
+
+import contextlib
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from faze import engine
+from faze.base import code_hash
+from faze.base.errors import UserError
+from faze.base.files import whole_file
+from faze.base.progress import Progress
+from faze.base.run_log import SCORE, RunLog
+from faze.config.parameters import DTED, Engine
+from faze.config.stage_config import Resolved
+from faze.engine import machine
+from faze.engine.parallel import World
+from faze.engine.precision import Context, Precision, exact
+from faze.engine.step import Step
+from faze.engine.switches import Switch
+from faze.engine.transfer import Feed
+from faze.model.torch_file import read_mapping, write_mapping
+from faze.model.weights import FORMAT
+from faze.training.check import load_class
+from faze.training.dted import DTEDTraining
+from faze.training.workload import Batch, Workload
+
+MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, in which the loss scale falls a millionfold
+
+
+def load_workload(config: Resolved, data: Path | None = None, processes: int = 1) -> Workload:
+    """Return DT-ED's training on a store of strips, or create the user's class; `processes` share the memory."""
+    return DTEDTraining(config, data, processes) if config.workload == DTED else load_class(config.workload)
+
+
+class Losses(nn.Module):
+    """The objective: maps a batch to the workload's loss terms, in the precision of a tier."""
+
+    def __init__(self, workload: Workload, model: nn.Module, autocast: Context) -> None:
+        super().__init__()
+        self.model, self._workload = model, workload
+        parts = [part for part in model.modules() if hasattr(part, "autocast")]  # they enter it themselves
+        for part in parts:
+            part.autocast = autocast
+        self.autocast = contextlib.nullcontext if parts else autocast
+
+    def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the terms; with several optimisers, each name begins with its optimiser's and a slash."""
+        with self.autocast():
+            losses = self._workload.losses(self.model, batch)
+        several = len(losses) > 1
+        return {
+            f"{optimizer}/{name}" if several else name: term.to(torch.get_default_dtype())
+            for optimizer, terms in losses.items()
+            for name, term in terms.items()
+        }
+
+
+@dataclass(frozen=True)
+class Batches(Dataset):
+    """Item `number` is a process's slice of that step's batch, on the host."""
+
+    workload: Workload
+    seed: int
+    rank: int = 0
+    size: int = 1
+
+    def __getitem__(self, number: int) -> Batch:
+        count, wanted, batch = self.workload.batch_size // self.size, torch.get_default_dtype(), {}
+        for name, value in self.workload.batch(number, self.seed).items():
+            rows = value[self.rank * count : (self.rank + 1) * count]
+            batch[name] = rows.to(wanted) if rows.is_floating_point() else rows
+        return self.workload.read(batch)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that is ready to start."""
+
+    workload: Workload
+    world: World
+    step: Step
+    feed: Feed
+    switches: tuple[Switch, ...]
+    objective: Losses
+    first_rates: list[float]  # of each parameter group
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, without objective and parallel wrapper."""
+        return self.objective.model
+
+    def take(self, batch: Batch, seen: int, **options: object) -> dict[str, Tensor]:
+        """Train on a batch, with the rates and loss weights after so many samples; return the loss and its terms."""
+        self.step.set_learning_rates(self.workload.rates(seen, self.first_rates))
+        return self.step(batch, self.workload.weights(seen), **options)
+
+    def validate(self) -> dict[str, float]:
+        """Evaluate the model in fp32, in the first process."""
+        if self.world.rank:
+            return {}
+        self.model.eval()
+        with torch.inference_mode(), exact(self.objective), torch.random.fork_rng():
+            found = self.workload.validate(self.model)
+        self.model.train()
+        values = dict(found) if isinstance(found, Mapping) else {SCORE: float(found)}
+        if not all(map(math.isfinite, values.values())):
+            raise UserError(f"validation returned {values}; lower the learning rates, or see the data")
+        return values
+
+
+def build(workload: Workload, switches: Engine, world: World, seed: int) -> Training:
+    """Build the training of a tier; the same seed gives the same first weights and batches in every tier."""
+    objectives: list[Losses] = []
+    rates: list[float] = []
+
+    def make_objective(precision: Precision) -> Losses:
+        torch.manual_seed(seed)
+        objectives.append(Losses(workload, workload.build().train(), precision.autocast))
+        return objectives[0]
+
+    def groups(objective: Losses) -> dict[str, list[dict]]:
+        found = workload.parameter_groups(objective.model)
+        found = {name: [group | {"params": list(group["params"])} for group in of] for name, of in found.items()}
+        rates.extend(float(group["lr"]) for of in found.values() for group in of)
+        return found
+
+    def to_device(batch: Batch) -> Batch:
+        return workload.prepare({name: value.to(world.device, non_blocking=True) for name, value in batch.items()})
+
+    resident = workload.keep_resident(switches.resident, world.device)
+    step = engine.build(make_objective, groups, engine=switches, train=workload, world=world)
+    [objective] = objectives
+    shares = world.size * step.shares
+    if workload.batch_size % (shares * workload.chunk):
+        raise UserError(
+            f"train.global_batch (of a class: batch_size) {workload.batch_size} is not a multiple of {shares} "
+            f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose one, or fewer GPUs"
+        )
+    cuda = world.device.type == "cuda"
+    pin = Switch.of("pin", switches.pin, "" if cuda else "batches are not copied on a CPU")
+    source = Batches(workload, seed, world.rank, world.size)
+    feed = Feed(source, to_device, workload.workers, switches.pin and cuda)
+    return Training(workload, world, step, feed, (*step.switches, pin, resident), objective, rates)
+
+
+def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int], None]) -> None:
+    """Train from step `first` to the end; only the first process has a log.
+
+    A validation or checkpoint ends a log window, so that a run that continues writes the same lines.
+    """
+    workload, world, step = training.workload, training.world, training.step
+    batch, steps = workload.batch_size, workload.steps
+    progress = Progress("train", workload.samples, "samples", done=first * batch)
+    sums: dict[str, Tensor] = {}
+    taken, began = 0, time.perf_counter()
+    lost: Tensor | float = 0.0  # consecutive steps, up to the last one, without a finite loss
+    for number, ready in enumerate(training.feed(range(first, steps)), start=first + 1):
+        before, seen = (number - 1) * batch, number * batch
+        terms = training.take(ready, before)
+        sums = {name: sums.get(name, 0.0) + term for name, term in terms.items()}
+        lost = (lost + 1.0) * ~terms["loss"].isfinite()
+        taken += 1
+        due = [number == steps or seen // period > before // period for period in workload.every]
+        if any(due):
+            means = world.sum(torch.stack(list(sums.values()))) / (world.size * taken)
+            seconds = time.perf_counter() - began  # with the wait for the device, which is training time too
+            values = {f"train/{name}": float(mean) for name, mean in zip(sums, means, strict=True)}
+            values[f"train/{workload.unit}_per_s"] = workload.images * batch * taken / seconds
+            rates = workload.rates(before, training.first_rates)
+            for name, rate in zip(step.group_names, rates, strict=True):
+                values[f"train/lr/{name}" if name else "train/lr"] = rate
+            values |= step.counts()
+            scaled = any(scaler.is_enabled() for scaler in step.scalers)  # a few of its steps may overflow
+            if not math.isfinite(values["train/loss"]) and (not scaled or lost >= MOST_LOST_STEPS):
+                raise UserError(f"the loss is not finite after {seen} samples; lower the learning rates")
+            values |= training.validate() if due[1] else {}
+            if log:
+                log.metrics(seen, values)
+            if log and due[2]:
+                save(number)
+            sums, taken, began = {}, 0, time.perf_counter()
+        if log:
+            progress(seen)
+
+
+def train(config: Resolved, data: Path | None, world: World, out: Path, run_log: Path) -> None:
+    """Train one tier with one seed, on a store of strips or a class's own batches; write checkpoint and run log."""
+    workload = load_workload(config, data, world.processes_here)
+    training = build(workload, config.engine, world, config.seed)
+    network = workload.network(training.model)
+    if config.control == "rounding":
+        perturb_weight(next(network.parameters()))
+    code = code_hash.fingerprint("faze.stages.train") + workload.code
+    identity = "-".join([config.hash, code, workload.identity])
+    work = out.with_suffix(".work")
+    checkpoint, log_path = work / "checkpoint.pt", work / "run.jsonl"
+    at = resume(checkpoint, identity, network, training.step)
+
+    def save(number: int) -> None:
+        weights = {"format": FORMAT, "model": network.state_dict(), **workload.about(training.model)}
+        state = {**training.step.state_dict(), "rng": torch.get_rng_state(), "identity": identity}
+        position = {"step": number, "pairs": number * workload.batch_size, "log_bytes": log.size}
+        write_mapping(checkpoint, weights | state | position)
+
+    with RunLog(log_path, at["log_bytes"]) if world.rank == 0 else contextlib.nullcontext() as log:
+        if log:
+            log_start(log, config, training, code, at["pairs"])
+        if workload.steps:
+            fit(training, log, at["step"], save)
+        elif log:  # of given weights
+            log.metrics(0, training.validate())
+            save(0)
+    world.wait()  # until the first process has written the last checkpoint
+    if world.rank == 0:
+        for source, target in ((log_path, run_log), (checkpoint, out)):  # so that with a checkpoint there is a log
+            with whole_file(target) as temporary:
+                shutil.copyfile(source, temporary)
+        checkpoint.unlink()  # first, since it refers to the log
+        shutil.rmtree(work)
+
+
+def resume(checkpoint: Path, identity: str, network: nn.Module, step: Step) -> dict[str, int]:
+    """Restore the checkpoint of a killed run of the same training, if there is one; return its position."""
+    state = read_mapping(checkpoint, next(network.parameters()).device) if checkpoint.exists() else None
+    if state is None or state["identity"] != identity:
+        return {"step": 0, "pairs": 0, "log_bytes": 0}
+    network.load_state_dict(state["model"])
+    step.load_state_dict(state)
+    torch.set_rng_state(state["rng"].cpu())
+    return state
+
+
+def log_start(log: RunLog, config: Resolved, training: Training, code: str, pairs: int) -> None:
+    """Log the run and the effect of each switch, or that it continues."""
+    if pairs:
+        log.event("resume", step=pairs, machine=machine.describe())
+        print(f"train: resumed after {pairs} samples", file=sys.stderr)
+        return
+    about = {name: getattr(config, name) for name in ("stage", "name", "tier", "seed")}
+    facts = {"config_hash": config.hash, "fingerprint": code, "pixel_source": training.workload.pixel_source}
+    log.event("start", **about, **facts, config=dict(config.flat), machine=machine.describe())
+    for switch in training.switches:
+        log.event("switch", **asdict(switch))
+        if switch.reason:
+            print(f"train: {switch}", file=sys.stderr)
+    for note in training.workload.notes:
+        log.event("note", text=note)
+
+
+@torch.no_grad()
+def perturb_weight(weights: Tensor) -> None:
+    """Increase the largest weight by one unit in the last place, so that all later differences are due to rounding."""
+    weight = weights[torch.unravel_index(weights.abs().argmax(), weights.shape)]
+    weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
