@@ -89,7 +89,7 @@ def take_steps(
                 scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
         first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
         # The loss weights are those of the training's end: at its start, a term may not count yet.
-        weights, found = workload.weights(workload.samples) or dict.fromkeys(training.terms, 1.0), {}
+        weights, found = workload.weights(workload.samples), {}
         for number, batch in enumerate(training.feed(range(settling + max(STEPS))), 1 - settling):
             rates = workload.rates(max(number - 1, 0) * workload.batch_size, training.first_rates)
             step.set_learning_rates([rate * (number > 0) for rate in rates])

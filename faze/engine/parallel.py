@@ -117,8 +117,7 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
-    # The kernel kills this process when its parent ends: torchrun's workers would survive a killed torchrun.
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    end_with_parent()
     cuda = device.type == "cuda"
     # With the device, NCCL connects now instead of during the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
@@ -126,6 +125,11 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
     yield World(dist.get_rank(), dist.get_world_size(), device)
     drop_captured()
     dist.destroy_process_group()
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends: torchrun's workers would survive a killed torchrun."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def build_wrapper(engine: Engine, world: World) -> tuple[Callable[[nn.Module], nn.Module], int, tuple[Switch, ...]]:
