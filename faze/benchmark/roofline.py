@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
-from faze.benchmark.processes import answer
+from faze.benchmark.tier_process import answer
 from faze.config.stage_config import Resolved
 from faze.engine.parallel import join
 from faze.training.train import build, load_workload

@@ -6,18 +6,22 @@ continues with the next one. See docs/explanation/measurement.md.
 """
 
 import contextlib
+import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from faze.base import code_hash
 from faze.base.errors import UserError
-from faze.benchmark.processes import TierProcesses
+from faze.benchmark.tier_process import TierProcesses
 from faze.config.parameters import Benchmark
 from faze.config.stage_config import Resolved
+from faze.engine import machine
 
 STEADY_SHARE = 0.1  # the slowest of three blocks over their fastest, minus 1
 
@@ -26,22 +30,14 @@ Start = Callable[[str], TierProcesses]  # starts the processes of a tier
 
 
 def measure_rounds(config: Resolved, start: Start, kept: Path, identity: str, one_at_a_time: bool) -> Iterator[None]:
-    """Measure every tier in each round; yield whenever results have been added to the file.
+    """Measure every tier in each round; yield whenever results have been added to the file `kept`.
 
-    Args:
-        config: configuration of the benchmark.
-        start: starts the processes of a tier.
-        kept: file of results; those with another identity are ignored.
-        identity: of what the results depend on.
-        one_at_a_time: measure one tier after the other instead of in turn, so that each has the device's whole memory.
-
-    Raises:
-        UserError: a tier cannot run; tiers measured after it are measured first.
+    Results in it with another identity are ignored. One at a time, each tier has the device's whole memory; a tier that
+    cannot run raises UserError after all others have been measured.
     """
     random, tiers, failed = np.random.default_rng(0), list(config.engines), {}
     for number in range(config.benchmark.rounds):
-        drawn, rounds = random.permutation(tiers).tolist(), read_rounds(kept, identity)
-        done = rounds[number] if number < len(rounds) else {}
+        drawn, done = random.permutation(tiers).tolist(), read_rounds(kept, identity)[number]
         order = drawn if number else tiers  # a benchmark that is stopped early has its baseline
         for group in [[tier] for tier in order] if one_at_a_time else [order]:
             if done.keys() >= set(group) or failed.keys() & set(group):
@@ -58,14 +54,22 @@ def measure_rounds(config: Resolved, start: Start, kept: Path, identity: str, on
         raise UserError("; ".join(sorted(set(failed.values()))))
 
 
-def read_rounds(kept: Path, identity: str) -> list[Round]:
-    """Return the rounds measured so far, of which the last may lack tiers."""
-    rounds: list[Round] = []
+def identify(config: Resolved, data: Path | None) -> str:
+    """Hash what the results depend on: code, configuration, data and machine."""
+    module = config.workload.partition(":")[0]
+    code = [*code_hash.sources("faze.stages.benchmark"), *code_hash.sources(module, Path.cwd())]
+    stored = [data.stat().st_size, data.stat().st_mtime_ns] if data else []
+    facts = {name: fact for name, fact in machine.describe().items() if name != "commit"}
+    return hashlib.sha256(repr([config.hash, code, stored, facts]).encode()).hexdigest()[:12]
+
+
+def read_rounds(kept: Path, identity: str) -> dict[int, Round]:
+    """Return the rounds measured so far, by number; the last one may lack tiers."""
+    rounds: dict[int, Round] = defaultdict(dict)
     for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
         with contextlib.suppress(json.JSONDecodeError):  # cut off
             record = json.loads(line)
             if record["identity"] == identity:
-                rounds += [{} for _ in range(record["round"] + 1 - len(rounds))]
                 rounds[record["round"]] |= record["tiers"]
     return rounds
 

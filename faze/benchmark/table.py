@@ -85,7 +85,7 @@ def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], co
     mean = float(np.mean(medians))
     if len(values) <= len(medians) < ENOUGH_ROUNDS:  # one block in each round
         return {"ratio": math.exp(mean), "low": None, "high": None}
-    reach = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values))
+    reach = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
     return {"ratio": math.exp(mean), "low": math.exp(mean - reach), "high": math.exp(mean + reach)}
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from faze.base.files import whole_file
 from faze.base.machine import machine_lock
-from faze.benchmark.processes import TierProcesses, identify
 from faze.benchmark.roofline import measure_roofline
-from faze.benchmark.rounds import measure_rounds, read_rounds
+from faze.benchmark.rounds import identify, measure_rounds, read_rounds
 from faze.benchmark.table import format_table, peak_shares, tabulate
-from faze.benchmark.tier_steps import measure_tier
+from faze.benchmark.tier_process import TierProcesses, measure_tier
 from faze.config.stage_config import Resolved
 from faze.engine import machine
 from faze.engine.parallel import end_with_parent, pick_device
@@ -66,8 +65,8 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
         print(format_table(result), flush=True)
 
     for _ in measure_rounds(config, start, kept, identity, one_at_a_time=not is_cpu):
-        write(tabulate(read_rounds(kept, identity), engines, is_cpu))
-    result = tabulate(read_rounds(kept, identity), engines, is_cpu)
+        write(tabulate(list(read_rounds(kept, identity).values()), engines, is_cpu))
+    result = tabulate(list(read_rounds(kept, identity).values()), engines, is_cpu)
     formats = sorted({number_format(row["switches"]) for row in result["tiers"].values()})
     single = engines[baseline].model_copy(update={"parallel": "single"})
     with TierProcesses(baseline, single, [*sys.argv[1:], "--roofline", *formats]) as processes:

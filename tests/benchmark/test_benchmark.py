@@ -18,8 +18,8 @@ from stage_runs import ROOT, call_stage, engines_of, write_config
 from stores import write_strips
 
 from faze.base.errors import UserError
-from faze.benchmark.processes import TierProcesses
 from faze.benchmark.rounds import measure_rounds, read_rounds, warm_up
+from faze.benchmark.tier_process import TierProcesses
 from faze.config.parameters import Benchmark
 from faze.config.validation import DEFAULTS, merge, read_yaml
 
@@ -101,7 +101,7 @@ def test_a_killed_benchmark_keeps_its_rounds(data: Path, tmp_path: Path) -> None
     assert not kept.exists()
 
 
-# --- with stand-ins for the processes ----------------------------------------------------------------------------------
+# --- with stand-ins for the processes ---------------------------------------------------------------------------------
 
 
 class FakeTier:
@@ -143,7 +143,7 @@ def measured_rounds(tmp_path: Path, *tiers: str, one_at_a_time: bool) -> tuple[l
     kept = tmp_path / "rounds.jsonl"
     for _ in measure_rounds(Config(*tiers), lambda tier: FakeTier(tier, journal), kept, "own", one_at_a_time):
         pass
-    return read_rounds(kept, "own"), journal
+    return list(read_rounds(kept, "own").values()), journal
 
 
 def test_tiers_take_turns_in_alternating_order_that_is_drawn_anew_in_each_round(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_tiers_take_turns_in_alternating_order_that_is_drawn_anew_in_each_round(
 def test_one_at_a_time_a_tier_that_cannot_run_does_not_stop_the_others(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="broken: its process ended early"):
         measured_rounds(tmp_path, "a", "broken", "b", one_at_a_time=True)
-    assert [set(measured) for measured in read_rounds(tmp_path / "rounds.jsonl", "own")] == [{"a", "b"}] * 3
+    assert [set(measured) for measured in read_rounds(tmp_path / "rounds.jsonl", "own").values()] == [{"a", "b"}] * 3
 
 
 @pytest.mark.parametrize(
