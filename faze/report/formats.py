@@ -1,6 +1,5 @@
 """Number formats of the page. A missing, nan or infinite number becomes a dash."""
 
-import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -14,17 +13,13 @@ DASH = "–"
 
 
 def or_dash(form: Callable[..., str]) -> Callable[..., str]:
-    """Decorate a format so that it returns a dash if any number is missing, nan or infinite."""
-
-    @functools.wraps(form, updated=())
-    def shown(*numbers: float | None) -> str:
-        return DASH if any(n is None or not math.isfinite(n) for n in numbers) else form(*numbers)
-
-    return shown
+    """Return a format that shows a dash if any number is missing, nan or infinite."""
+    return lambda *numbers: DASH if any(n is None or not math.isfinite(n) for n in numbers) else form(*numbers)
 
 
 degrees = or_dash("{:.2f}°".format)
 ratio = or_dash("{:.2f}×".format)
+number = or_dash("{:.2f}".format)
 digits = or_dash("{:.3g}".format)
 count = or_dash("{:,.0f}".format)
 p_value = or_dash(wording.p_value)

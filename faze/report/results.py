@@ -1,25 +1,35 @@
 """What a page shows: benchmark, proofs and, if anything was trained, the tables of the evaluation."""
 
+import importlib
+import inspect
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
+from faze.base import code_hash
 from faze.base.result_paths import ResultPaths
+from faze.base.run_log import SCORE, read_run
 from faze.base.tier_colors import BASELINE, tier_colors
+from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED
 from faze.evaluation.diagnostics import performance
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import speed_and_memory
 from faze.evaluation.switches import tier_changes
-from faze.evaluation.wording import join
+from faze.evaluation.wording import join, signed
 
 TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirected")
 TABLES += ("redirection_changes", "training", "convergence")
 TALK = {"name": "talk", "speed": 2.07, "memory": 1.6, "error": 1.0}  # the baseline's value divided by the last tier's
 NOT_TRAINED = {"tiers": [], "seeds": [], "pixel_sources": {}}
+ABOUT = ("score", "higher_is_better", "published", "published_speed", "published_memory")  # of a workload
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -32,16 +42,8 @@ class Results:
     summary: Mapping[str, Any]  # of the evaluation, or NOT_TRAINED
     tables: Mapping[str, pd.DataFrame]
     published: Mapping[str, Any]  # ratios next to which ours are shown, with the keys of TALK
-
-    @property
-    def tiers(self) -> Sequence[str]:
-        """The tiers that were trained."""
-        return self.summary["tiers"]
-
-    @property
-    def datasets(self) -> Sequence[str]:
-        """The data sets of gaze, in the order of the configuration."""
-        return list(self.summary["pixel_sources"])
+    tiers: Sequence[str]  # that were trained
+    datasets: Sequence[str]  # of gaze, in the order of the configuration
 
     @property
     def decisive(self) -> Sequence[tuple[str, int]]:
@@ -98,3 +100,73 @@ def read_evaluation(paths: ResultPaths, rows: Rows) -> tuple[Mapping[str, Any], 
 def read_csv(path: Path) -> pd.DataFrame:
     """Read a table that a stage wrote. A person may be called NA; missing values are empty."""
     return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
+
+
+def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """Read the run logs of a workload's trainings, as far as there are any.
+
+    Returns:
+        The summary, with metrics of all `runs` for MLflow; and the tables `training` (tier, seed, samples, score) and
+        `scores` (`compare`).
+    """
+    run, confidence, curves = config.run, config.evaluate.confidence, []
+    runs = [(tier, seed) for tier in run.tiers for seed in run.seeds] + [(c, run.seeds[0]) for c in run.controls]
+    for tier, seed in runs:
+        values = read_run(log).values if (log := paths.run_log(tier, seed)).exists() else ()
+        curves += [(tier, seed, value.step, value.value) for value in values if value.metric == SCORE]
+    summary = NOT_TRAINED | {"about": describe(config.workload), "cards": cards(rows), "runs": []}
+    if not curves:
+        return summary, {}
+    training = pd.DataFrame(curves, columns=["tier", "seed", "samples", "score"])
+    final = training.groupby(["tier", "seed"], sort=False)["score"].last()
+    scores = compare(final, confidence)
+    summary["cards"].append(score_card(scores, summary["about"], run.controls))
+    summary |= {name: list(getattr(run, name)) for name in ("tiers", "seeds", "controls")}
+    return summary | {"confidence": confidence, "runs": metrics(final, rows)}, {"training": training, "scores": scores}
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Describe a class of the user's, MODULE:CLASS: its attributes ABOUT, and the first sentence of its docstring."""
+    sys.path[:0] = [str(Path.cwd()), str(code_hash.ROOT)]
+    module, _, kind = name.partition(":")
+    workload = getattr(importlib.import_module(module), kind)
+    sentence = (inspect.getdoc(workload) or "").split("\n")[0].partition(". ")[0].rstrip(".") + "."
+    return {"path": name, "summary": sentence} | {attribute: getattr(workload, attribute) for attribute in ABOUT}
+
+
+def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
+    """Return mean, low and high of each tier's final score, and of its change from the first tier with the same seeds.
+
+    The t intervals over seeds are nan for fewer than SEEDS_FOR_A_TIER.
+    """
+    first = final.index[0][0]
+    values = pd.DataFrame({"score": final, "change": final.sub(final[first], level="seed")})
+    values.loc[[first], "change"] = np.nan
+    tiers = values.groupby("tier", sort=False)
+    count, mean = tiers.count(), tiers.mean()
+    half = (stats.t.ppf((1 + confidence) / 2, count - 1) * tiers.sem()).where(count >= SEEDS_FOR_A_TIER)
+    parts = {"mean": mean, "low": mean - half, "high": mean + half}
+    return pd.concat([part.add_suffix(f"_{name}") for name, part in parts.items()], axis=1)
+
+
+def score_card(scores: pd.DataFrame, about: Mapping[str, Any], controls: Sequence[str]) -> dict[str, str]:
+    """Return a card with the baseline's score, the largest change and the noise."""
+    notes = [f"{about['score']}, {'higher' if about['higher_is_better'] else 'lower'} is better"]
+    changes = scores["change_mean"].drop(list(controls)).abs() if len(scores) > 1 else scores[:0]
+    largest = [changes.idxmax()] if changes.any() else []
+    notes += [f"largest change {signed(scores['change_mean'][tier])} ({tier})" for tier in largest]
+    notes += [f"noise alone changes it by {signed(scores['change_mean'][name])} ({name})" for name in controls]
+    value = f"{scores['score_mean'].iloc[0]:.2f}"
+    return {"title": f"Score of {scores.index[0]}", "value": value, "note": "; ".join(notes)}
+
+
+def metrics(final: pd.Series, rows: Rows) -> list[dict[str, Any]]:
+    """Return the metrics of each run for MLflow; noise controls have no benchmark."""
+    measured, runs = {row["tier"]: row for row in rows}, []
+    for (tier, seed), score in final.items():
+        found = {"score/final": score}
+        if row := measured.get(tier):
+            found |= {"speed/step_ms": row["step_ms"], "speed/speedup": row["speed_ratio"]}
+            found |= {"memory/peak_gib": row["peak_gib"], "proof/same": float(row["same"])}
+        runs.append({"tier": tier, "seed": seed, "metrics": found, "curves": {}})
+    return runs

@@ -41,7 +41,7 @@ OTHER = {"number": 1e9, "formats": [format_of("float64", 0.1, 1e-10)], "failed":
 PROOFS = {"amp": SAME, "ddp": OTHER}
 
 
-def make(folder: Path, case: Fabricated, note: str = "", proofs: dict = {}, **of_evaluate: object) -> Path:
+def make(folder: Path, case: Fabricated, note: str = "", proofs: dict | None = None, **of_evaluate: object) -> Path:
     """Evaluate and report a fabricated ablation; return the folder of the page."""
     config = case.config("evaluate", evaluate__resamples=100, **of_evaluate)
     evaluate.main(config=config, results=folder, out=folder / "evaluation")
@@ -282,7 +282,8 @@ def test_untrained_tiers_have_a_speed_but_no_error(tmp_path):
     assert amp[2].startswith("1.00×") and amp[4:] == ["not trained", "", "", "", ""] and ddp[-1] == "not judged"
     benchmark = json.loads(paths.benchmark.read_text())
     rows = tier_rows(benchmark, {})
-    results = Results(rows, benchmark, *read_evaluation(paths, rows), TALK)
+    summary, tables = read_evaluation(paths, rows)
+    results = Results(rows, benchmark, summary, tables, TALK, summary["tiers"], list(DATASETS))
     assert {tier: results.colors[tier] for tier in results.tiers} == tier_colors(["baseline", "ddp"])  # as in MLflow
     with drawing():
         time, _, error = draw_tiers(results).axes
