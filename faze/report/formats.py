@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from markupsafe import Markup, escape
 
 from faze.evaluation import wording
-from faze.evaluation.wording import counted, signed
 
 DASH = "–"
 
@@ -23,10 +22,10 @@ number = or_dash("{:.2f}".format)
 digits = or_dash("{:.3g}".format)
 count = or_dash("{:,.0f}".format)
 p_value = or_dash(wording.p_value)
-change = or_dash(lambda value: f"{signed(value, 3)}°")  # three digits, so that small changes do not appear as 0
-signed_interval = or_dash(lambda low, high: f"{signed(low, 3)} to {signed(high, 3)}")
+change = or_dash(lambda value: f"{wording.signed(value, 3)}°")  # three digits, so that small changes do not appear as 0
+signed_interval = or_dash(lambda low, high: f"{wording.signed(low, 3)} to {wording.signed(high, 3)}")
 interval = or_dash(lambda low, high: f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}")
-percent = or_dash(lambda share: f"{signed(-100 * share, 0)} %")  # of a reduction: 0.51 becomes −51 %
+percent = or_dash(lambda share: f"{wording.signed(-100 * share, 0)} %")  # of a reduction: 0.51 becomes −51 %
 share = or_dash(lambda part: f"{100 * part:.0f} %".replace("-0 ", "0 ").replace("-", "−"))
 distance = or_dash(lambda part: f"{100 * part:.2g} %")  # 0.000031 becomes 0.0031 %
 
@@ -57,4 +56,4 @@ def machine(described: Mapping[str, str]) -> str:
     """Return the name of a machine: its GPUs, or its processor and cores."""
     cores = described.get("cores")
     processor = described.get("processor") or "an unknown processor"
-    return described.get("gpus") or processor + (f", {counted(int(cores), 'core')}" if cores else "")
+    return described.get("gpus") or processor + (f", {wording.counted(int(cores), 'core')}" if cores else "")

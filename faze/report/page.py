@@ -36,8 +36,6 @@ def render(results: Results, paths: ResultPaths, title: str, note: str, drawn: M
     environment.filters |= vars(wording) | vars(f) | {"with_change": with_change}
     return environment.get_template("page.html.j2").render(
         results=results,
-        summary=summary,
-        benchmark=results.benchmark,
         figures=drawn,
         title=title,
         note=note,
@@ -55,16 +53,18 @@ def tier_table(results: Results) -> list[Cells]:
     """Tabulate each tier's change, proof, speed and memory and, if any was trained, errors or scores and verdicts."""
     found, verdicts = [], results.summary.get("tier_verdicts", {})
     for row in results.rows:
-        acting = [switch for switch in row["changed"] if not switch["reason"]]
+        added = ", ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"] if not s["reason"])
         idle = ", ".join(switch["switch"] for switch in row["changed"] if switch["reason"])
-        added = ", ".join(s["switch"] if s["wanted"] == "true" else f"{s['switch']} {s['wanted']}" for s in acting)
         speed, memory = [f.ratio(row["speed_ratio"])], [row["memory_change"]]
-        if row["before"]:
-            speed.append(f.interval(row["speed_low"], row["speed_high"]))
+        speed += [f.interval(row["speed_low"], row["speed_high"])] * bool(row["before"])
         if not row["same"]:
             speed = memory = ["not compared"]
         cells = {
-            "Tier": [row["tier"], f"{row['before']} + {added}" if added else "", f"inactive: {idle}" if idle else ""],
+            "Tier": [
+                row["tier"],
+                f"{row['before']} + {added.replace(' true', '')}" if added else "",
+                f"inactive: {idle}" if idle else "",
+            ],
             "Same experiment": describe_proof(row["proof"]) if row["before"] else ["reference"],
             "Speed": [*speed, f.milliseconds(row["step_ms"])],
             "Peak memory": [*memory, *peak(row).removesuffix(")").split(" (")],
@@ -72,9 +72,7 @@ def tier_table(results: Results) -> list[Cells]:
         shown = {("", title): "\n".join(filter(None, lines)) for title, lines in cells.items()}
         if results.tables:
             shown |= error_cells(results, row["tier"]) if results.datasets else score_cells(results, row["tier"])
-        if verdicts:
-            shown["", "Verdict"] = verdicts.get(row["tier"], "")
-        found.append(shown)
+        found.append(shown | ({("", "Verdict"): verdicts.get(row["tier"], "")} if verdicts else {}))
     return found
 
 

@@ -25,8 +25,6 @@ from faze.evaluation.summary import speed_and_memory
 from faze.evaluation.switches import tier_changes
 from faze.evaluation.wording import join, signed
 
-TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirected")
-TABLES += ("redirection_changes", "training", "convergence")
 TALK = {"name": "talk", "speed": 2.07, "memory": 1.6, "error": 1.0}  # the baseline's value divided by the last tier's
 NOT_TRAINED = {"tiers": [], "seeds": [], "pixel_sources": {}}
 ABOUT = ("score", "higher_is_better", "published", "published_speed", "published_memory")  # of a workload
@@ -80,21 +78,21 @@ def tier_rows(benchmark: Mapping[str, Any], proofs: Mapping[str, Any]) -> Rows:
 
 def cards(rows: Rows) -> list[dict[str, str]]:
     """Return the cards that need no training: speed and memory of the same experiments, and the proofs."""
-    same, others = [row for row in rows if row["same"]], [row["tier"] for row in rows if not row["same"]]
-    found = speed_and_memory(pd.DataFrame(same))
-    if any(row["proof"] for row in rows):
-        note = f"another one: {join(others)}" if others else f"their first steps are those of {rows[0]['tier']}"
-        found.append(("Same experiment", f"{len(same) - 1} of {len(rows) - 1}", note))
+    found = speed_and_memory(pd.DataFrame([row for row in rows if row["same"]]))
+    proved = [row for row in rows[1:] if row["proof"]]
+    failed = [row["tier"] for row in proved if not row["same"]]
+    if proved:
+        note = f"another experiment: {join(failed)}" if failed else "each tier whose first steps were compared"
+        found.append(("Same experiment", f"{len(proved) - len(failed)} of {len(rows) - 1}", note))
     return [{"title": title, "value": value, "note": note} for title, value, note in found]
 
 
 def read_evaluation(paths: ResultPaths, rows: Rows) -> tuple[Mapping[str, Any], dict[str, pd.DataFrame]]:
     """Read the summary and the tables of an evaluation of DT-ED; without one, return cards and no tables."""
-    path = paths.evaluation / "summary.json"
-    if not path.exists():
+    if not (path := paths.evaluation / "summary.json").exists():
         return NOT_TRAINED | {"cards": cards(rows)}, {}
     summary = json.loads(path.read_text(encoding="utf-8"))
-    return summary, {table: read_csv(paths.evaluation / f"{table}.csv") for table in TABLES}
+    return summary, {path.stem: read_csv(path) for path in paths.evaluation.glob("*.csv")}
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -103,12 +101,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """Read the run logs of a workload's trainings, as far as there are any.
-
-    Returns:
-        The summary, with metrics of all `runs` for MLflow; and the tables `training` (tier, seed, samples, score) and
-        `scores` (`compare`).
-    """
+    """Read a workload's run logs, if any; return its summary, and the tables `training` and `scores` (`compare`)."""
     run, confidence, curves = config.run, config.evaluate.confidence, []
     runs = [(tier, seed) for tier in run.tiers for seed in run.seeds] + [(c, run.seeds[0]) for c in run.controls]
     for tier, seed in runs:
@@ -135,10 +128,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
-    """Return mean, low and high of each tier's final score, and of its change from the first tier with the same seeds.
-
-    The t intervals over seeds are nan for fewer than SEEDS_FOR_A_TIER.
-    """
+    """Return means of scores and of changes from the first tier with the same seed, with t intervals over seeds."""
     first = final.index[0][0]
     values = pd.DataFrame({"score": final, "change": final.sub(final[first], level="seed")})
     values.loc[[first], "change"] = np.nan
@@ -150,11 +140,8 @@ def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
 
 
 def score_card(scores: pd.DataFrame, about: Mapping[str, Any], controls: Sequence[str]) -> dict[str, str]:
-    """Return a card with the baseline's score, the largest change and the noise."""
+    """Return a card with the baseline's score and the noise."""
     notes = [f"{about['score']}, {'higher' if about['higher_is_better'] else 'lower'} is better"]
-    changes = scores["change_mean"].drop(list(controls)).abs() if len(scores) > 1 else scores[:0]
-    largest = [changes.idxmax()] if changes.any() else []
-    notes += [f"largest change {signed(scores['change_mean'][tier])} ({tier})" for tier in largest]
     notes += [f"noise alone changes it by {signed(scores['change_mean'][name])} ({name})" for name in controls]
     value = f"{scores['score_mean'].iloc[0]:.2f}"
     return {"title": f"Score of {scores.index[0]}", "value": value, "note": "; ".join(notes)}
