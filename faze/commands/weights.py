@@ -23,7 +23,7 @@ from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.evaluation.runs import Ablation, read_errors
 from faze.evaluation.wording import join, markdown_table, title_of
 from faze.model.weights import load_model, save_weights
-from faze.report.tables import count_people
+from faze.report.page import count_people
 from faze.weights import SHIPPED
 
 CARD = "model_card.md"

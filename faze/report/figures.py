@@ -37,7 +37,6 @@ DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
 THIN = {"linewidth": 0.7, "alpha": 0.45}
 MPIIGAZE = ("MPIIGaze", "MPIIFaceGaze")  # sources of the pixels of its strips
 PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
-CLIP = 1.6  # upper end of an axis of errors, in multiples of the largest unadapted error
 STYLE = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "legend.frameon": False}
 STYLE |= {"axes.edgecolor": MUTED, "axes.labelcolor": INK, "axes.spines.right": False, "axes.spines.top": False}
 STYLE |= {"axes.titlelocation": "left", "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlepad": 10}
@@ -54,10 +53,8 @@ def panels(height: float, rows: int, columns: int, **settings: object) -> tuple[
     return figure, figure.subplots(rows, columns, squeeze=False, sharey=True, **settings).ravel().tolist()
 
 
-def panels_by_dataset(
-    results: Results, height: float, xlabel: str, ylabel: str = "", **settings: object
-) -> tuple[Figure, dict[str, Axes]]:
-    """Create a figure with a titled panel for each data set."""
+def by_dataset(results: Results, height: float, xlabel: str, ylabel: str = "", **settings) -> tuple[Figure, dict]:
+    """Create a figure with a titled panel for each data set; return it and the axes of each."""
     figure, row = panels(height, 1, len(results.datasets), **settings)
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.set(title=title_of(dataset), xlabel=xlabel)
@@ -95,25 +92,22 @@ def draw_tiers(results: Results) -> Figure:
     return figure
 
 
-def _draw_bars(
-    axes: Axes, results: Results, numbers: pd.DataFrame, labels: list[str], quotient: float | None, word: str
-) -> None:
-    """Draw each tier from value, low and high, hatched if it is another experiment, and the published one."""
-    bars, styles = list(numbers.to_numpy()), []
+def _draw_bars(axes: Axes, results: Results, table: pd.DataFrame, labels: list, ratio: float | None, word: str) -> None:
+    """Draw each tier from value, low and high, hatched if it is another experiment, and the published ratio."""
+    bars, styles, labels = list(table.to_numpy()), [], list(labels)
     for row in results.rows:
         color = results.colors[row["tier"]]
         styles.append({"color": color} if row["same"] else {"facecolor": "none", "edgecolor": color, "hatch": "xxxx"})
-    if quotient:
-        bars.append(np.array([bars[0][0] / quotient, np.nan, np.nan]))
+    if ratio:
+        bars.append(np.array([bars[0][0] / ratio, np.nan, np.nan]))
         styles.append({"facecolor": "none", "edgecolor": PUBLISHED, "hatch": "////"})
-        labels = [*labels, "no change" if quotient == 1 else f"{quotient:g}× {word}"]
+        labels.append("no change" if ratio == 1 else f"{ratio:g}× {word}")
     for y, ((value, low, high), label, style) in enumerate(zip(bars, labels, styles, strict=True)):
         axes.barh(y, value, height=0.62, **style)
         if low < high:
             axes.plot([low, high], [y, y], "|-", color=INK, linewidth=1.4, markersize=5)
-        where = {"textcoords": "offset points", "va": "center", "fontsize": 9}
-        color = PUBLISHED if y == len(results.rows) else INK
-        axes.annotate(label, (np.nanmax([0, value, high]), y), (5, 0), color=color, **where)
+        end, color = np.nanmax([0, value, high]), style.get("edgecolor", INK)
+        axes.annotate(label, (end, y), (5, 0), textcoords="offset points", va="center", fontsize=9, color=color)
     axes.set_xlim(0, (1.12 + 0.035 * max(map(len, labels))) * np.nanmax(bars))
 
 
@@ -123,8 +117,7 @@ def _draw_errors(axes: Axes, results: Results, tiers: pd.Series, published: floa
     before, after = (results.cell("tiers", tested, *cell)["mean_deg"].reindex(tiers) for cell in results.decisive)
     labels = [f"{a:.2f} → {b:.2f}" if a == a else "not trained" for a, b in zip(before, after, strict=True)]
     axes.barh(range(len(tiers)), before, height=0.8, color=tiers.map(results.colors), alpha=0.3)
-    numbers = pd.DataFrame({"value": after, "low": np.nan, "high": before})
-    _draw_bars(axes, results, numbers, labels, published, "less")
+    _draw_bars(axes, results, pd.DataFrame({0: after, 1: np.nan, 2: before}), labels, published, "less")
     axes.set(title=f"Error on {title_of(tested)}", xlabel=f"degrees (pale: unadapted; solid: {learner}, k = {k})")
 
 
@@ -166,8 +159,7 @@ def draw_changes(results: Results) -> Figure:
     """Plot the change in each tier's error, its interval and the margin, followed by the noise controls."""
     controls, margin = results.summary["controls"], results.summary["margin_deg"]
     names = [*results.tiers[1:], *(f"noise: {control}" for control in controls)]
-    xlabel = "change in error from the baseline, degrees"
-    figure, shown = panels_by_dataset(results, 1.5 + 0.45 * len(names), xlabel, sharex=True)
+    figure, shown = by_dataset(results, 1.5 + 0.45 * len(names), "change from the baseline, degrees", sharex=True)
     for dataset, axes in shown.items():
         axes.axvspan(-margin, margin, color=BAND, zorder=0, label=f"margin ±{margin:g}°")
         axes.axvline(0, color=MUTED, linewidth=1)
@@ -194,7 +186,7 @@ def draw_people(results: Results) -> Figure:
     of_first = persons[persons["tier"] == results.tiers[0]].groupby(["dataset", "learner", "k", "person"])
     errors, counts = of_first["error_deg"].mean(), persons.groupby("dataset")["person"].nunique()
     widths = [min(max(counts[dataset], 12), 30) for dataset in results.datasets]
-    figure, shown = panels_by_dataset(results, 3.4, "test people", "angular error, degrees", width_ratios=widths)
+    figure, shown = by_dataset(results, 3.4, "test people", "angular error, degrees", width_ratios=widths)
     for dataset, axes in shown.items():
         before = errors[dataset, UNADAPTED, 0].sort_values(ascending=False)
         after, x = errors[dataset, learner, k].reindex(before.index), np.arange(len(before))
@@ -218,8 +210,7 @@ def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
         _draw_learners(axes, results, tier, dataset, 0.6 if several else 1)
         axes.set_title(f"{title_of(dataset)}, {tier}" if several else title_of(dataset))
         axes.grid(axis="y")
-        last = grid.index(axes) >= len(wanted) - columns
-        axes.set_xlabel("calibration samples k" if last else "")
+        axes.set_xlabel("calibration samples k" if grid.index(axes) >= len(wanted) - columns else "")
     for axes in grid[len(wanted) :]:
         axes.axis("off")
     return with_legend(figure, grid[0])
@@ -240,14 +231,14 @@ def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: 
     axes.xaxis.set_major_locator(FixedLocator(shots, nbins=math.ceil(18 * size**2)))
     errors = results.tables["tiers"]
     ends = errors["high_deg"].fillna(errors["mean_deg"])  # a single person has no interval
-    axes.set_ylim(0, min(1.06 * ends.max(), CLIP * ends[errors["k"] == 0].max()))
+    axes.set_ylim(0, min(1.06 * ends.max(), 1.6 * ends[errors["k"] == 0].max()))
 
 
 def draw_learners(results: Results) -> Figure:
     """Plot each learner's paired difference from `offset`, with intervals, in one panel per data set."""
     table, margin = results.tables["learners"], results.summary["learner_margin_deg"]
     table, learners = table[table["tier"] == results.tiers[0]], results.summary["learners"]
-    figure, shown = panels_by_dataset(results, 4, "calibration samples k", f"error − error of {SIMPLE}, degrees")
+    figure, shown = by_dataset(results, 4, "calibration samples k", f"error − error of {SIMPLE}, degrees")
     shots = sorted(table["k"].unique())
     between = min(np.diff(shots), default=1) / (len(learners) + 1)
     for dataset, axes in shown.items():
@@ -261,8 +252,7 @@ def draw_learners(results: Results) -> Figure:
             if learner != SIMPLE:
                 axes.errorbar(x, mean, reach, fmt=f"{marker}-", **style, label=learner)
         axes.xaxis.set_major_locator(FixedLocator(shots, nbins=18))
-    ends = table[["low_deg", "difference_deg", "high_deg"]].abs()
-    typical = 6 * max(np.nanmedian(ends), margin)  # far larger differences are cut off
+    typical = 6 * max(table[["low_deg", "high_deg"]].abs().stack().median(), margin)  # larger ones are cut off
     axes.set_ylim(np.clip(axes.get_ylim(), -typical, typical))
     return with_legend(figure, axes)
 

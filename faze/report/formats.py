@@ -1,6 +1,5 @@
 """Number formats of the page. A missing, nan or infinite number becomes a dash."""
 
-import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -8,30 +7,25 @@ from collections.abc import Callable, Mapping
 from markupsafe import Markup, escape
 
 from faze.evaluation import wording
-from faze.evaluation.wording import counted, signed
 
 DASH = "–"
 
 
 def or_dash(form: Callable[..., str]) -> Callable[..., str]:
-    """Decorate a format so that it returns a dash if any number is missing, nan or infinite."""
-
-    @functools.wraps(form, updated=())
-    def shown(*numbers: float | None) -> str:
-        return DASH if any(n is None or not math.isfinite(n) for n in numbers) else form(*numbers)
-
-    return shown
+    """Return a format that shows a dash if any number is missing, nan or infinite."""
+    return lambda *numbers: DASH if any(n is None or not math.isfinite(n) for n in numbers) else form(*numbers)
 
 
 degrees = or_dash("{:.2f}°".format)
 ratio = or_dash("{:.2f}×".format)
+number = or_dash("{:.2f}".format)
 digits = or_dash("{:.3g}".format)
 count = or_dash("{:,.0f}".format)
 p_value = or_dash(wording.p_value)
-change = or_dash(lambda value: f"{signed(value, 3)}°")  # three digits, so that small changes do not appear as 0
-signed_interval = or_dash(lambda low, high: f"{signed(low, 3)} to {signed(high, 3)}")
+change = or_dash(lambda value: f"{wording.signed(value, 3)}°")  # three digits, so that small changes do not appear as 0
+signed_interval = or_dash(lambda low, high: f"{wording.signed(low, 3)} to {wording.signed(high, 3)}")
 interval = or_dash(lambda low, high: f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}")
-percent = or_dash(lambda share: f"{signed(-100 * share, 0)} %")  # of a reduction: 0.51 becomes −51 %
+percent = or_dash(lambda share: f"{wording.signed(-100 * share, 0)} %")  # of a reduction: 0.51 becomes −51 %
 share = or_dash(lambda part: f"{100 * part:.0f} %".replace("-0 ", "0 ").replace("-", "−"))
 distance = or_dash(lambda part: f"{100 * part:.2g} %")  # 0.000031 becomes 0.0031 %
 
@@ -62,4 +56,4 @@ def machine(described: Mapping[str, str]) -> str:
     """Return the name of a machine: its GPUs, or its processor and cores."""
     cores = described.get("cores")
     processor = described.get("processor") or "an unknown processor"
-    return described.get("gpus") or processor + (f", {counted(int(cores), 'core')}" if cores else "")
+    return described.get("gpus") or processor + (f", {wording.counted(int(cores), 'core')}" if cores else "")

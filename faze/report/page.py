@@ -1,4 +1,4 @@
-"""The page: a template, filled with tables, figures, pictures and videos."""
+"""The page: a template, filled with tables, figures, pictures and videos. A cell's first line is its value."""
 
 import base64
 import datetime
@@ -9,47 +9,144 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
 from faze.base.result_paths import ResultPaths
-from faze.data.strips import RENDERED
+from faze.data.strips import RENDERED, StripStore, read_store
+from faze.evaluation import wording
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.wording import counted, join, title_of
-from faze.report import figures, formats, tables
-from faze.report.results import Results
+from faze.evaluation.wording import peak, title_of
+from faze.report import figures
+from faze.report import formats as f
+from faze.report.results import Results, read_csv
 
 WALK_VIDEOS = 8  # embedded per page; the others remain in their folder
 PICTURE_PX = 2400  # largest width of a picture: twice the page, for high-resolution screens
-FILTERS = ("degrees", "ratio", "digits", "count", "change", "interval", "signed_interval", "percent", "share")
-FILTERS += ("p_value", "milliseconds", "elapsed", "marked")
-WORDS = ("identical", "equivalent", "different", "not shown", "not judged", "another experiment")  # set in colour
+MOST_REASONS = 10  # of rejected frames
+Cells = dict[tuple[str, str], str]  # by (group, title) of the column
 
 
 def render(results: Results, paths: ResultPaths, title: str, note: str, drawn: Mapping[str, str]) -> str:
     """Return the page as HTML; `drawn` contains the data URI of each figure."""
     loader, summary = jinja2.PackageLoader("faze.report", "."), results.summary
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {name: getattr(formats, name) for name in FILTERS}
-    environment.filters |= {"counted": counted, "join_words": join, "title_of": title_of, "device": formats.machine}
-    shown = {"results": results, "summary": summary, "benchmark": results.benchmark, "figures": drawn}
-    found = {"tiers": tables.tier_table(results)}
-    if results.datasets:
-        found |= {"times": tables.time_table(results), "redirection": tables.redirection_table(results)}
-        found |= {"data": tables.data_table(results, paths)}
-        shown["shots"] = [f"k = {k}" for k in sorted(results.tables["tiers"]["k"].unique())]
-        shown["walks"] = collect_walks(paths, results.tiers, summary["seeds"][0])
+    environment.filters |= vars(wording) | vars(f) | {"with_change": with_change}
     return environment.get_template("page.html.j2").render(
-        **shown,
+        results=results,
+        figures=drawn,
         title=title,
         note=note,
-        tables=found,
-        rendered=[name for name in results.datasets if summary["pixel_sources"][name] == RENDERED],
+        tiers=tier_table(results),
+        walks=collect_walks(paths, results.tiers, summary["seeds"][0]) if results.datasets else [],
+        data=data_table(results, paths),
+        rendered=[title_of(name) for name in results.datasets if summary["pixel_sources"][name] == RENDERED],
         began=datetime.date.fromtimestamp(summary["began"]).isoformat() if "began" in summary else "",
         enough_seeds=SEEDS_FOR_A_TIER,
-        words=WORDS,
         one_in=lambda rounds: math.comb(2 * rounds, rounds) // 2,  # comparisons of equal tiers whose ranges are apart
     )
+
+
+def tier_table(results: Results) -> list[Cells]:
+    """Tabulate each tier's change, proof, speed and memory and, if any was trained, errors or scores and verdicts."""
+    found, verdicts = [], results.summary.get("tier_verdicts", {})
+    for row in results.rows:
+        added = ", ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"] if not s["reason"])
+        idle = ", ".join(switch["switch"] for switch in row["changed"] if switch["reason"])
+        speed, memory = [f.ratio(row["speed_ratio"])], [row["memory_change"]]
+        speed += [f.interval(row["speed_low"], row["speed_high"])] * bool(row["before"])
+        if not row["same"]:
+            speed = memory = ["not compared"]
+        cells = {
+            "Tier": [
+                row["tier"],
+                f"{row['before']} + {added.replace(' true', '')}" if added else "",
+                f"inactive: {idle}" if idle else "",
+            ],
+            "Same experiment": describe_proof(row["proof"]) if row["before"] else ["reference"],
+            "Speed": [*speed, f.milliseconds(row["step_ms"])],
+            "Peak memory": [*memory, *peak(row).removesuffix(")").split(" (")],
+        }
+        shown = {("", title): "\n".join(filter(None, lines)) for title, lines in cells.items()}
+        if results.tables:
+            shown |= error_cells(results, row["tier"]) if results.datasets else score_cells(results, row["tier"])
+        found.append(shown | ({("", "Verdict"): verdicts.get(row["tier"], "")} if verdicts else {}))
+    return found
+
+
+def describe_proof(proof: Mapping[str, Any]) -> list[str]:
+    """Describe what was shown about a tier's first steps."""
+    if not proof:
+        return ["not proved"]
+    if "failed" in proof:
+        return ["another experiment"]
+    formats = {row["format"]: [f.distance(row[name]) for name in ("distance", "tolerance")] for row in proof["formats"]}
+    main = "the same in float64" if formats.pop("float64", None) else "the same"
+    return [main, *(f"in {name} within {found}, tolerated {most}" for name, (found, most) in formats.items())]
+
+
+def error_cells(results: Results, tier: str) -> Cells:
+    """Return a tier's errors, with their intervals or with the changes from the baseline."""
+    found = {}
+    for dataset in results.datasets:
+        for learner, k in results.decisive:
+            means, changes = (results.cell(table, dataset, learner, k) for table in ("tiers", "changes"))
+            text = "" if found else "not trained"
+            if tier in results.tiers:
+                mean = list(means.loc[tier, ["mean_deg", "low_deg", "high_deg"]])
+                text = with_change(mean, changes.loc[tier] if tier in changes.index else None)
+            found[f"{title_of(dataset)} error", f"k = {k}" if k else "unadapted"] = text
+    return found
+
+
+def with_change(mean: Sequence[float], change: pd.Series | None) -> str:
+    """Format (mean, low, high) of an error or, if it is compared with the baseline's, the mean and its change."""
+    detail = f.interval(*mean[1:])
+    if change is not None:
+        interval = f.signed_interval(change["low_deg"], change["high_deg"])
+        detail = "no change" if change["identical"] else f"{f.change(change['difference_deg'])}\n{interval}"
+    return f"{f.degrees(mean[0])}\n{detail}"
+
+
+def score_cells(results: Results, tier: str) -> Cells:
+    """Return a tier's score and its change, with intervals."""
+    group, scores, found = results.summary["about"]["score"], results.tables["scores"], {}
+    for name, title, form, absent in (("score", "at the end", "", "not trained"), ("change", "change", "+", "")):
+        row = scores.loc[tier] if tier in scores.index else {}
+        mean, low, high = (row.get(f"{name}_{part}", np.nan) for part in ("mean", "low", "high"))
+        found[group, title] = f"{mean:{form}.2f}\n{f.interval(low, high)}" if mean == mean else absent
+    return found
+
+
+def tiers_in_full(results: Results) -> pd.DataFrame:
+    """Return the tiers with all digits, for other programs: docs/reference/formats.md."""
+    table = pd.DataFrame(results.rows).rename(columns={"same_step": "idle"}).set_index("tier")
+    table = table.rename(columns={f"speed_{end}": f"speedup_{end}" for end in ("ratio", "low", "high")})
+    table["changed"] = ["; ".join(f"{s['switch']} {s['wanted']}" for s in changed) for changed in table["changed"]]
+    table["not_compared"] = [proof.get("not_compared", "") for proof in table.pop("proof")]
+    return table.join(results.tables["scores"]) if "scores" in results.tables else table
+
+
+def count_people(store: StripStore) -> pd.DataFrame:
+    """Count the people and strips of a store in each split: dataset, split, people, strips."""
+    rows = [(store.dataset, person.split, len(person.labels)) for person in store.people]
+    groups = pd.DataFrame(rows, columns=["dataset", "split", "strips"]).groupby(["dataset", "split"], sort=False)
+    return groups["strips"].agg(people="size", strips="sum").reset_index()
+
+
+def data_table(results: Results, paths: ResultPaths) -> list[dict[str, Any]]:
+    """Tabulate people and strips of every split, and the rejected frames with their most frequent reasons."""
+    rows = []
+    for dataset in results.datasets:
+        rejects = read_csv(paths.root / f"data/{dataset}_rejects.csv").dropna(subset="file_name")  # not whole people
+        reasons = rejects["reason"].str.replace(r"\d[\w.]*", "…", regex=True).value_counts().head(MOST_REASONS)
+        text = "\n".join([f.count(len(rejects)), *(f"{frames:,}: {reason}" for reason, frames in reasons.items())])
+        for split in count_people(read_store(paths.store(dataset))).to_dict("records"):
+            rows.append(split | {"rejects": text})
+            text = ""
+    return rows
 
 
 def save_figures(drawn: Mapping[str, Figure], folder: Path) -> dict[str, str]:

@@ -1,25 +1,33 @@
 """What a page shows: benchmark, proofs and, if anything was trained, the tables of the evaluation."""
 
+import importlib
+import inspect
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
+from faze.base import code_hash
 from faze.base.result_paths import ResultPaths
+from faze.base.run_log import SCORE, read_run
 from faze.base.tier_colors import BASELINE, tier_colors
+from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED
 from faze.evaluation.diagnostics import performance
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import speed_and_memory
 from faze.evaluation.switches import tier_changes
-from faze.evaluation.wording import join
+from faze.evaluation.wording import join, signed
 
-TABLES = ("tiers", "persons", "changes", "learners", "pixel_checks", "person_variance", "redirected")
-TABLES += ("redirection_changes", "training", "convergence")
 TALK = {"name": "talk", "speed": 2.07, "memory": 1.6, "error": 1.0}  # the baseline's value divided by the last tier's
 NOT_TRAINED = {"tiers": [], "seeds": [], "pixel_sources": {}}
+ABOUT = ("score", "higher_is_better", "published", "published_speed", "published_memory")  # of a workload
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -32,16 +40,8 @@ class Results:
     summary: Mapping[str, Any]  # of the evaluation, or NOT_TRAINED
     tables: Mapping[str, pd.DataFrame]
     published: Mapping[str, Any]  # ratios next to which ours are shown, with the keys of TALK
-
-    @property
-    def tiers(self) -> Sequence[str]:
-        """The tiers that were trained."""
-        return self.summary["tiers"]
-
-    @property
-    def datasets(self) -> Sequence[str]:
-        """The data sets of gaze, in the order of the configuration."""
-        return list(self.summary["pixel_sources"])
+    tiers: Sequence[str]  # that were trained
+    datasets: Sequence[str]  # of gaze, in the order of the configuration
 
     @property
     def decisive(self) -> Sequence[tuple[str, int]]:
@@ -78,23 +78,82 @@ def tier_rows(benchmark: Mapping[str, Any], proofs: Mapping[str, Any]) -> Rows:
 
 def cards(rows: Rows) -> list[dict[str, str]]:
     """Return the cards that need no training: speed and memory of the same experiments, and the proofs."""
-    same, others = [row for row in rows if row["same"]], [row["tier"] for row in rows if not row["same"]]
-    found = speed_and_memory(pd.DataFrame(same))
-    if any(row["proof"] for row in rows):
-        note = f"another one: {join(others)}" if others else f"their first steps are those of {rows[0]['tier']}"
-        found.append(("Same experiment", f"{len(same) - 1} of {len(rows) - 1}", note))
+    found = speed_and_memory(pd.DataFrame([row for row in rows if row["same"]]))
+    proved = [row for row in rows[1:] if row["proof"]]
+    failed = [row["tier"] for row in proved if not row["same"]]
+    if proved:
+        note = f"another experiment: {join(failed)}" if failed else "each tier whose first steps were compared"
+        found.append(("Same experiment", f"{len(proved) - len(failed)} of {len(rows) - 1}", note))
     return [{"title": title, "value": value, "note": note} for title, value, note in found]
 
 
 def read_evaluation(paths: ResultPaths, rows: Rows) -> tuple[Mapping[str, Any], dict[str, pd.DataFrame]]:
     """Read the summary and the tables of an evaluation of DT-ED; without one, return cards and no tables."""
-    path = paths.evaluation / "summary.json"
-    if not path.exists():
+    if not (path := paths.evaluation / "summary.json").exists():
         return NOT_TRAINED | {"cards": cards(rows)}, {}
     summary = json.loads(path.read_text(encoding="utf-8"))
-    return summary, {table: read_csv(paths.evaluation / f"{table}.csv") for table in TABLES}
+    return summary, {path.stem: read_csv(path) for path in paths.evaluation.glob("*.csv")}
 
 
 def read_csv(path: Path) -> pd.DataFrame:
     """Read a table that a stage wrote. A person may be called NA; missing values are empty."""
     return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
+
+
+def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """Read a workload's run logs, if any; return its summary, and the tables `training` and `scores` (`compare`)."""
+    run, confidence, curves = config.run, config.evaluate.confidence, []
+    runs = [(tier, seed) for tier in run.tiers for seed in run.seeds] + [(c, run.seeds[0]) for c in run.controls]
+    for tier, seed in runs:
+        values = read_run(log).values if (log := paths.run_log(tier, seed)).exists() else ()
+        curves += [(tier, seed, value.step, value.value) for value in values if value.metric == SCORE]
+    summary = NOT_TRAINED | {"about": describe(config.workload), "cards": cards(rows), "runs": []}
+    if not curves:
+        return summary, {}
+    training = pd.DataFrame(curves, columns=["tier", "seed", "samples", "score"])
+    final = training.groupby(["tier", "seed"], sort=False)["score"].last()
+    scores = compare(final, confidence)
+    summary["cards"].append(score_card(scores, summary["about"], run.controls))
+    summary |= {name: list(getattr(run, name)) for name in ("tiers", "seeds", "controls")}
+    return summary | {"confidence": confidence, "runs": metrics(final, rows)}, {"training": training, "scores": scores}
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Describe a class of the user's, MODULE:CLASS: its attributes ABOUT, and the first sentence of its docstring."""
+    sys.path[:0] = [str(Path.cwd()), str(code_hash.ROOT)]
+    module, _, kind = name.partition(":")
+    workload = getattr(importlib.import_module(module), kind)
+    sentence = (inspect.getdoc(workload) or "").split("\n")[0].partition(". ")[0].rstrip(".") + "."
+    return {"path": name, "summary": sentence} | {attribute: getattr(workload, attribute) for attribute in ABOUT}
+
+
+def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
+    """Return means of scores and of changes from the first tier with the same seed, with t intervals over seeds."""
+    first = final.index[0][0]
+    values = pd.DataFrame({"score": final, "change": final.sub(final[first], level="seed")})
+    values.loc[[first], "change"] = np.nan
+    tiers = values.groupby("tier", sort=False)
+    count, mean = tiers.count(), tiers.mean()
+    half = (stats.t.ppf((1 + confidence) / 2, count - 1) * tiers.sem()).where(count >= SEEDS_FOR_A_TIER)
+    parts = {"mean": mean, "low": mean - half, "high": mean + half}
+    return pd.concat([part.add_suffix(f"_{name}") for name, part in parts.items()], axis=1)
+
+
+def score_card(scores: pd.DataFrame, about: Mapping[str, Any], controls: Sequence[str]) -> dict[str, str]:
+    """Return a card with the baseline's score and the noise."""
+    notes = [f"{about['score']}, {'higher' if about['higher_is_better'] else 'lower'} is better"]
+    notes += [f"noise alone changes it by {signed(scores['change_mean'][name])} ({name})" for name in controls]
+    value = f"{scores['score_mean'].iloc[0]:.2f}"
+    return {"title": f"Score of {scores.index[0]}", "value": value, "note": "; ".join(notes)}
+
+
+def metrics(final: pd.Series, rows: Rows) -> list[dict[str, Any]]:
+    """Return the metrics of each run for MLflow; noise controls have no benchmark."""
+    measured, runs = {row["tier"]: row for row in rows}, []
+    for (tier, seed), score in final.items():
+        found = {"score/final": score}
+        if row := measured.get(tier):
+            found |= {"speed/step_ms": row["step_ms"], "speed/speedup": row["speed_ratio"]}
+            found |= {"memory/peak_gib": row["peak_gib"], "proof/same": float(row["same"])}
+        runs.append({"tier": tier, "seed": seed, "metrics": found, "curves": {}})
+    return runs

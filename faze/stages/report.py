@@ -12,9 +12,8 @@ from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
-from faze.report import figures, page, workload
-from faze.report.results import TALK, Results, read_csv, read_evaluation, tier_rows
-from faze.report.tables import tiers_in_full
+from faze.report import figures, page
+from faze.report.results import TALK, Results, read_csv, read_evaluation, read_trainings, tier_rows
 
 
 def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None = None) -> None:
@@ -32,14 +31,16 @@ def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None 
     if config.workload == DTED:
         summary, tables = read_evaluation(paths, rows)
     else:
-        summary, tables = workload.summarize(paths, config, rows)
-        title, published = config.name, workload.published(summary["about"])
+        summary, tables = read_trainings(paths, config, rows)
+        ratios = {name: summary["about"][f"published_{name}"] for name in ("speed", "memory")}
+        title, published = config.name, {"name": "published"} | ratios if any(ratios.values()) else {}
     if evaluation:
         with whole_folder(evaluation) as folder:
             (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     with whole_folder(out) as folder:
-        found = Results(rows, benchmark, summary, tables, published)
-        tiers_in_full(found).to_csv(folder / "tiers.csv", float_format="%.6g")
+        shown = summary["tiers"], list(summary["pixel_sources"])
+        found = Results(rows, benchmark, summary, tables, published, *shown)
+        page.tiers_in_full(found).to_csv(folder / "tiers.csv", float_format="%.6g")
         drawn = page.save_figures(draw(found, paths), folder / "figures")
         text = page.render(found, paths, title, config.report.note, drawn)
         (folder / "index.html").write_text(text, encoding="utf-8")
