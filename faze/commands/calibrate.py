@@ -8,11 +8,10 @@ From a manifest (docs/how-to/own-frames.md), a third of the targets is held out 
 target, or k frames spread over these, are used for calibration. If the error on held-out targets does not decrease,
 nothing is written. The default network is that of the package, with its learner `bayes`.
 
-From codes, the person's first k entries are used for calibration, all others for measurement. Without a learner file,
-the simplest learner, `offset`, is used. For maml and none, k must be one of their training.
+From codes, the person's first k entries are used for calibration, all others for measurement; the default learner is
+`offset`. For maml and none, k must be one of their training.
 
-torch.load(..., weights_only=True) reads the output, a dict of the fields of
-`faze.fewshot.personal_estimator.PersonalEstimator`.
+torch.load(..., weights_only=True) reads the output, a dict of the fields of `faze.fewshot`'s `PersonalEstimator`.
 """
 
 import dataclasses

@@ -2,8 +2,7 @@
 
     faze weights --results results/default --tier recompute --seed 0 --learners bayes --out recompute_weights
 
-`dted.pt` contains the weights without the state for resuming training; learners' files are unchanged. `errors.csv`
-contains the error of each test person, whose means are in the card.
+`dted.pt` contains the weights only; learners' files are unchanged. `errors.csv` has the error of each test person.
 """
 
 import json
@@ -19,7 +18,6 @@ from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
 from faze.data.strips import RENDERED, UNKNOWN_SOURCE, read_store
-from faze.evaluation.redirected_angles import REDIRECTED, by_variant
 from faze.evaluation.runs import Ablation, read_errors
 from faze.evaluation.wording import join, markdown_table, title_of
 from faze.model.weights import load_model, save_weights
@@ -32,8 +30,7 @@ ERRORS = "errors.csv"
 SECTIONS = ("model", "loss", "train", "augment", "data", "preprocess", "engine")  # of the configuration, in the card
 LICENCES = {"GazeCapture": "GazeCapture is for research only"}
 LICENCES |= {name: f"{name} is CC BY-NC-SA" for name in ("MPIIFaceGaze", "MPIIGaze")}
-PIXELS = {RENDERED: "rendered by faze; the images do not depict real people (docs/explanation/people.md)."}
-PIXELS |= {UNKNOWN_SOURCE: "images of unknown origin. The licence of their owner also applies to derived works."}
+PIXELS = {RENDERED: "rendered by faze; the images do not depict real people.", UNKNOWN_SOURCE: "of unknown origin."}
 OTHER = "photographs from {}. Its licence also applies to derived works."
 COLUMNS = ["dataset", "person", "learner", "k", "error_deg"]  # of ERRORS
 
@@ -43,8 +40,7 @@ This network estimates the gaze direction from an image of both eyes (a strip) a
 and head pose. Few-shot learners adapt it to a person. {origin} It follows FAZE (Park et al., ICCV 2019,
 arXiv:1905.01941).
 
-- `dted.pt`: the network, for `--checkpoint` of encode, walk, redirect and export, for `--model` of `faze gaze` and
-  `faze calibrate`, and for `train.start`.
+- `dted.pt`: the network, for `--model` of `faze gaze`, `--checkpoint` of stages, and `train.start`.
 - {files}: trained few-shot learners, for `--learner-file` of `faze calibrate`.
 
 ## Data
@@ -59,16 +55,9 @@ Mean angle between estimated and true gaze over people, in degrees. k is the num
 
 {errors}
 
-{real_people}## Redirected strips of test people
+{real_people}## Limits
 
-Each strip is redirected to the gaze and head pose of another strip of the same person. L1 is the mean absolute
-difference from that strip, with pixels in [-1, 1].
-
-{similarity}
-
-## Limits
-
-{unmeasured}- Strips must be normalised with the camera of the recipe and scaled to {size}.
+- Errors for other people, cameras and lighting are likely to be far larger.
 - This is a single training run. Another seed changes the error of a person by tenths of a degree.
 - It is intended for research, not for decisions about people.
 - {licence}
@@ -116,16 +105,8 @@ def main(
         pixel_sources[dataset] = store.pixel_source
         people.append(count_people(store))
     errors = read_errors(ablation)
-    redirected = by_variant(pd.read_parquet(paths.redirected_pairs(*run)))
-    card = write_card(
-        start,
-        pixel_sources,
-        pd.concat(people),
-        errors,
-        redirected[redirected["variant"] == REDIRECTED],
-        list(copies),
-        real_people.read_text(encoding="utf-8").strip() if real_people else "",
-    )
+    real = real_people.read_text(encoding="utf-8").strip() if real_people else ""
+    card = write_card(start, pixel_sources, pd.concat(people), errors, list(copies), real)
     with whole_folder(out) as folder:
         for name, source in copies.items():
             shutil.copyfile(source, folder / name)
@@ -140,11 +121,10 @@ def write_card(
     pixel_sources: Mapping[str, str],
     people: pd.DataFrame,
     errors: pd.DataFrame,
-    redirected: pd.DataFrame,
     files: Sequence[str],
     real_people: str,
 ) -> str:
-    """Return the model card, given the training's start event, its data, and errors and similarities of test people."""
+    """Return the model card, given the training's start event, its data, and errors of test people."""
     config, machine, begun = start["config"], start["machine"], start["config"].get("train.start")
     commit = f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
     origin = f"It was trained with faze {commit}" + (f", starting from `{begun}`." if begun else ".")
@@ -156,26 +136,15 @@ def write_card(
     data = [f"- {title_of(name)}: {PIXELS.get(source, OTHER).format(source)}" for name, source in pixel_sources.items()]
     counts = people.assign(dataset=people["dataset"].map(title_of), strips=people["strips"].map("{:,}".format))
     means = errors.groupby(["learner", "k", "dataset"], sort=False)["error_deg"].mean().unstack("dataset", sort=False)
-    similarity = redirected.groupby("dataset", sort=False)[["l1", "psnr", "ssim"]].mean().reset_index().to_numpy()
-    rows = [(title_of(name), f"{l1:.3f}", f"{psnr:.1f} dB", f"{ssim:.3f}") for name, l1, psnr, ssim in similarity]
-    unmeasured = "- Errors for people, cameras and lighting that are not in the data sets have not been measured.\n"
-    if set(pixel_sources.values()) == {RENDERED}:
-        unmeasured = (
-            "- Errors on photographs of real people have not been measured. They are likely to be far larger.\n"
-        )
+    cells = means.map("{:.2f}".format).reset_index().to_numpy()
     recipe = [f"    {key}: {json.dumps(value)}" for key, value in config.items() if key.split(".")[0] in SECTIONS]
     return CARD_TEXT.format(
         **start | {"origin": origin, "licence": licence},
         files=join([f"`{file}`" for file in files]),
         real_people=f"### Real people\n\n{real_people}\n\n" if real_people else "",
-        unmeasured="" if real_people else unmeasured,
         data="\n".join(data),
         people=markdown_table(("data set", "split", "people", "strips"), counts.to_numpy()),
-        errors=markdown_table(
-            ("learner", "k", *map(title_of, means)), means.map("{:.2f}".format).reset_index().to_numpy()
-        ),
-        similarity=markdown_table(("data set", "L1", "PSNR", "SSIM"), rows),
-        size=f"{config['model.image_height_px']} × {config['model.image_width_px']} px",
+        errors=markdown_table(("learner", "k", *map(title_of, means)), cells),
         recipe="\n".join(recipe),
     )
 

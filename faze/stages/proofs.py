@@ -7,14 +7,7 @@ from faze.base.files import whole_file
 
 
 def main(*, proofs: list[Path] = (), out: Path) -> None:
-    """Write proofs.json and list the results.
-
-    Args:
-        proofs: the stage prove's TIER.json
-        out: proofs.json to write
-    """
+    """Write proofs.json from the stage prove's TIER.json."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in proofs}
     with whole_file(out) as temporary:
         temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    for tier, proof in found.items():
-        print(f"{tier}: {'another experiment: ' + proof['failed'] if 'failed' in proof else 'the same experiment'}")

@@ -347,7 +347,8 @@ def test_a_workload_without_training_has_its_speed(tmp_path):
     ("degrees", (4.207,), "4.21°"), ("degrees", (float("nan"),), "–"), ("digits", (26.24,), "26.2"),
     ("change", (-0.0834,), "−0.083°"), ("signed_interval", (-0.031, 0.19), "−0.031 to +0.190"),
     ("interval", (None, 1.0), "–"), ("interval", (0.001, 2e7), "0.00 to >999"), ("distance", (3.1e-5,), "0.0031 %"),
-    ("percent", (0.512,), "−51 %"), ("percent", (-0.05,), "+5 %"), ("share", (-0.001,), "0 %"), ("share", (-0.03,), "−3 %"),
+    ("percent", (0.512,), "−51 %"), ("percent", (-0.05,), "+5 %"), ("share", (-0.001,), "0 %"),
+    ("share", (-0.03,), "−3 %"),
     ("p_value", (0.0004,), "p < 0.001"), ("milliseconds", (99.04,), "99.0 ms"), ("milliseconds", (1000.0,), "1.00 s"),
     ("elapsed", (99.0,), "99.0 s"), ("elapsed", (3599.0,), "3599 s"), ("elapsed", (7500.0,), "2 h 05 min"),
 ])  # fmt: skip

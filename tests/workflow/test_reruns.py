@@ -46,7 +46,8 @@ CHANGES = {
     ),
     "tier": Change(
         SMOKE, "name: smoke\n", "name: smoke\n\ntiers:\n  amp:\n    tf32: true\n",
-        OF_AMP | PAGE | {"prove": 2, "proofs": 1, "benchmark": 1}, "train", "before: 'engine.tf32: false' now: 'engine.tf32: true'",
+        OF_AMP | PAGE | {"prove": 2, "proofs": 1, "benchmark": 1}, "train",
+        "before: 'engine.tf32: false' now: 'engine.tf32: true'",
     ),
     "seed": Change(
         SMOKE, "  controls:", "  seeds: [0, 1]\n  controls:", dict.fromkeys((*PER_RUN, "walk"), len(TIERS)) | PAGE,
