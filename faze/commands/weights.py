@@ -27,7 +27,6 @@ from faze.weights import SHIPPED
 CARD = "model_card.md"
 NETWORK = "dted.pt"
 ERRORS = "errors.csv"
-SECTIONS = ("model", "loss", "train", "augment", "data", "preprocess", "engine")  # of the configuration, in the card
 LICENCES = {"GazeCapture": "GazeCapture is for research only"}
 LICENCES |= {name: f"{name} is CC BY-NC-SA" for name in ("MPIIFaceGaze", "MPIIGaze")}
 PIXELS = {RENDERED: "rendered by faze; the images do not depict real people.", UNKNOWN_SOURCE: "of unknown origin."}
@@ -98,13 +97,12 @@ def main(
     if "fold.folds" in start["config"]:
         raise UserError(f"{results}: has a network for each fold of the people: train one with a JSON file of splits")
     datasets = list(dict.fromkeys(pd.read_parquet(inputs[-1], columns=["dataset"])["dataset"]))
-    ablation = Ablation(paths, [tier], [seed], learners, datasets)
     pixel_sources, people = {}, []
     for dataset in datasets:
         store = read_store(paths.store(dataset))
         pixel_sources[dataset] = store.pixel_source
         people.append(count_people(store))
-    errors = read_errors(ablation)
+    errors = read_errors(Ablation(paths, [tier], [seed], learners, datasets))
     real = real_people.read_text(encoding="utf-8").strip() if real_people else ""
     card = write_card(start, pixel_sources, pd.concat(people), errors, list(copies), real)
     with whole_folder(out) as folder:
@@ -137,7 +135,7 @@ def write_card(
     counts = people.assign(dataset=people["dataset"].map(title_of), strips=people["strips"].map("{:,}".format))
     means = errors.groupby(["learner", "k", "dataset"], sort=False)["error_deg"].mean().unstack("dataset", sort=False)
     cells = means.map("{:.2f}".format).reset_index().to_numpy()
-    recipe = [f"    {key}: {json.dumps(value)}" for key, value in config.items() if key.split(".")[0] in SECTIONS]
+    recipe = [f"    {key}: {json.dumps(value)}" for key, value in config.items()]
     return CARD_TEXT.format(
         **start | {"origin": origin, "licence": licence},
         files=join([f"`{file}`" for file in files]),
