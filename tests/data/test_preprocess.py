@@ -25,11 +25,11 @@ from faze.data.worker_processes import worker_processes
 
 
 def run(
-    folder: Path, dataset: str = "mpiigaze", threads: int = 1, raw: str = "raw", entry: dict | None = None, **changes
+    folder: Path, dataset: str = "laptop", threads: int = 1, raw: str = "raw", entry: dict | None = None, **changes
 ) -> int:
     """Run the stage on FOLDER/RAW and return the exit code; `entry` contains changes of the data set's entry."""
     overrides = {"preprocess": {"datasets": entries(**{dataset: entry or {}}), **changes}}
-    supplementary = folder / "supplementary.h5" if dataset == "gazecapture" and not (entry or {}).get("path") else None
+    supplementary = folder / "supplementary.h5" if dataset == "phone" and not (entry or {}).get("path") else None
     outputs = {"out": folder / "out" / "strips.h5", "rejects": folder / "out" / "rejects.csv"}
     given = {"raw": folder / raw, "supplementary": supplementary, "threads": threads}
     return call_stage("preprocess", folder, overrides, config=defaults(), dataset=dataset, **given, **outputs)
@@ -61,10 +61,10 @@ def test_gazecapture_and_its_strips_keep_their_splits(tmp_path: Path, listed: di
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
     (tmp_path / "splits.json").write_text(json.dumps(listed))
     entry = {"splits": str(tmp_path / "splits.json")} if listed else {}
-    assert run(tmp_path, "gazecapture", 2, entry=entry) == 0 and rejects(tmp_path) == []
+    assert run(tmp_path, "phone", 2, entry=entry) == 0 and rejects(tmp_path) == []
     found = read_store(tmp_path)
     ours = (tmp_path / "out/strips.h5").rename(tmp_path / "ours.h5").read_bytes()
-    assert run(tmp_path, "gazecapture", raw="ours.h5", entry={"layout": "strips", "path": str(tmp_path)}) == 0
+    assert run(tmp_path, "phone", raw="ours.h5", entry={"layout": "strips", "path": str(tmp_path)}) == 0
     assert (tmp_path / "out/strips.h5").read_bytes() == ours
     assert list(found) == ["00002", "00003", "00004"] and [person["split"] for person in found.values()] == splits
     for name, person in found.items():
@@ -116,8 +116,8 @@ def test_people_without_strips_are_listed(tmp_path: Path, capsys: pytest.Capture
     with h5py.File(tmp_path / "supplementary.h5", "r+") as file:
         for name, array in file["00004"].items():
             file[f"00006/{name}"] = array[:0]
-    assert run(tmp_path, "gazecapture") == 0
-    assert "gazecapture: 3 strips of 1 people; 4 rejects" in capsys.readouterr().out
+    assert run(tmp_path, "phone") == 0
+    assert "phone: 3 strips of 1 people; 4 rejects" in capsys.readouterr().out
     found = {person: reason for person, file, reason in rejects(tmp_path) if not file}
     assert "appleFace.json" in found["00002"] and "info.json" in found["00005"]
     assert "00003" in found and found["00006"] == "no annotated frame" and list(read_store(tmp_path)) == ["00004"]
@@ -180,7 +180,7 @@ def copy(folder: Path, raw: str = "released.h5", splits: str = "test", **changes
 def test_strips_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write_released(tmp_path / "released.h5", split="val")
     assert copy(tmp_path) == 0 and rejects(tmp_path) == []
-    assert "mpiigaze: 33 strips of 2 people; 0 rejects" in capsys.readouterr().out
+    assert "laptop: 33 strips of 2 people; 0 rejects" in capsys.readouterr().out
     for name, person in read_store(tmp_path).items():
         np.testing.assert_array_equal(person["pixels"], PIXELS[name])
         np.testing.assert_array_equal(person["labels"], LABELS[name].astype(np.float32))

@@ -12,7 +12,6 @@ import pytest
 import torch
 from exact_faces import picture
 from fake_mediapipe import project
-from faze.data.readers.manifest_table import POSE
 from numpy.typing import NDArray
 from stage_runs import call_faze
 
@@ -23,6 +22,7 @@ from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.normalization.warp import make_strip
 from faze.data.readers.camera import assumed_camera
+from faze.data.readers.manifest import POSE
 from faze.fewshot.learner_file import save_fields
 from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze.estimator import FaceGaze, GazeEstimator
@@ -38,7 +38,7 @@ BLACK = np.zeros((480, 640, 3), np.uint8)
 NUMBERS = ("gaze_x", "gaze_y", "gaze_z", "gaze_angle_x", "gaze_angle_y", "pose_Rx", "pose_Ry", "pose_Rz")
 MANIFEST = "image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm\n"
 SCREEN = "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, {}]\n"
-SIZED = "image_width: {}\nimage_height: 480\ncamera_matrix: {}\ndistortion_coefficients: [0, 0, 0, 0, 0]\n"
+SIZED = "image_width: {}\nimage_height: 480\ncamera_matrix: {{data: {}}}\ndistortion_coefficients: {{data: [0, 0, 0, 0, 0]}}\n"
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_a_manifest_states_the_lenses_and_head_poses_of_its_frames(run, capsys) 
 
 def test_a_calibrated_lens_belongs_to_frames_of_its_size(run) -> None:
     for width, reason in ((644, "the lens was calibrated with 644 x 480 px, but the frame has 640 x 480"), (640, "")):
-        Path("lens.yaml").write_text(SIZED.format(width, LENS[0].tolist()))
+        Path("lens.yaml").write_text(SIZED.format(width, LENS[0].ravel().tolist()))
         assert run("a.png", "--lens", "lens.yaml") == 0 and reason in read_table()[0]["reason"]
     assert float(read_table()[0]["pose_Tz"]) == pytest.approx(500, abs=0.1)
 

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from data_sets import DATASETS
-from fabricated import SHOTS, Fabricated
+from fabricated import DATASETS, SHOTS, Fabricated
 from PIL import Image
 
 from faze.base.run_log import SCORE, RunLog

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from data_sets import DATASETS
 from PIL import Image, ImageDraw
 from stores import PersonStrips, write_strips
 
@@ -20,6 +19,7 @@ from faze.config.stage_config import Resolved, resolve
 from faze.config.validation import merge, read_config
 from faze.data.codes import write_codes
 
+DATASETS = ("mpiigaze", "gazecapture")
 SOURCES = dict(zip(DATASETS, ("MPIIFaceGaze", "GazeCapture"), strict=True))
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
 KEPT = {"maml": (0.80, 0.62, 0.55, 0.49), "offset": (1.05, 0.75, 0.66, 0.60)}  # share of the unadapted error at k
