@@ -9,7 +9,7 @@ class ResultPaths:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.estimator_errors = root / "estimator/errors.json"
-        self.benchmark = root / "benchmark/benchmark.json"
+        self.benchmark, self.proofs = root / "benchmark/benchmark.json", root / "benchmark/proofs.json"
         self.evaluation, self.report = root / "evaluation", root / "report"
 
     def store(self, dataset: str) -> Path:

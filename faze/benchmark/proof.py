@@ -40,8 +40,8 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
     """Compare the first steps of a tier with those of the baseline. All processes of the tier call this.
 
     Returns:
-        `number`, a row of `formats` for each number format and, if it is another experiment, `failed`; a number format
-        that cannot be compared is in `not_compared`. The first process's is complete.
+        In the first process: `number`, a row of `formats` for each number format, `failed` if it is another experiment,
+        and in `not_compared` why a number format is left out.
     """
     workload, engine = load_workload(config, data, world.processes_here), config.engine
     settling = SETTLING if engine.graphs else 0
@@ -55,14 +55,14 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
                 raise
             missing.append(f"float64: {first_line(error)}")
             continue
-        if world.rank == 0:
-            alone = World(0, 1, world.device)
-            repeats = [take_steps(workload, config.baseline, alone, settling, name, seed) for seed in (0, *SEEDS)]
-            rows += [compare(found, repeats, name)]
-    if world.rank:
-        return {}
-    missing += [f"{row['format']}: rounding alone exceeds the tolerance" for row in rows if not row["steps"]]
-    rows = [row for row in rows if row["steps"]]
+        if world.rank:
+            continue
+        alone = World(0, 1, world.device)
+        repeats = [take_steps(workload, config.baseline, alone, settling, name, seed) for seed in (0, *SEEDS)]
+        if row := compare(found, repeats, name):
+            rows.append(row)
+        else:
+            missing.append(f"{name}: rounding alone exceeds the tolerance")
     proof = {"number": max((row["number"] for row in rows), default=None), "formats": rows}
     proof |= {"not_compared": "; ".join(missing)} if missing else {}
     if rows and proof["number"] <= 1:
@@ -120,16 +120,12 @@ def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Ch
     return {part: torch.cat(moved) for part, moved in parts.items()}
 
 
-def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]], name: str) -> dict[str, Any]:
-    """Compare a tier's changes with the baseline's, after as many steps as rounding leaves comparable.
-
-    Args:
-        found: the tier's changes.
-        repeats: the baseline's, then those from nudged weights.
-        name: number format.
+def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]], name: str) -> dict[str, Any] | None:
+    """Compare a tier's changes with the baseline's (first of `repeats`), whose repetitions from nudged weights follow.
 
     Returns:
-        `format`, `steps` (0: none), the worst `part`, its `distance` and `tolerance`, and `number`, their ratio.
+        `format`, the most comparable `steps`, the worst `part`, its `distance` and `tolerance`, and `number`, their
+        ratio; None if rounding hides any difference.
     """
     for steps in STEPS:
         wanted, *nudged = (changes[steps] for changes in repeats)
@@ -138,12 +134,12 @@ def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]]
         tolerance = {part: FACTOR * max(least, *(parts[part] for parts, _ in noise)) for part in wanted}
         if max(tolerance.values()) < MOST:
             break
-    else:
-        steps = min(tolerance.values()) < MOST
-    gaps, _ = distances(found[steps or 1], wanted)
+    if min(tolerance.values()) >= MOST:
+        return None
+    gaps, _ = distances(found[steps], wanted)
     worst = max(gaps, key=lambda part: gaps[part] / min(tolerance[part], MOST))
     allowed = min(tolerance[worst], MOST)
-    row = {"format": name, "steps": int(steps), "part": worst, "distance": gaps[worst], "tolerance": allowed}
+    row = {"format": name, "steps": steps, "part": worst, "distance": gaps[worst], "tolerance": allowed}
     return row | {"number": gaps[worst] / allowed}
 
 

@@ -6,7 +6,6 @@ continues with the next one. See docs/explanation/measurement.md.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 from collections import defaultdict
@@ -16,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from faze.base import code_hash
 from faze.base.errors import UserError
 from faze.benchmark.tier_process import TierProcesses
 from faze.config.parameters import Benchmark
 from faze.config.stage_config import Resolved
-from faze.engine import machine
 
 STEADY_SHARE = 0.1  # the slowest of three blocks over their fastest, minus 1
 
@@ -52,15 +49,6 @@ def measure_rounds(config: Resolved, start: Start, kept: Path, identity: str, on
             yield
     if failed:
         raise UserError("; ".join(sorted(set(failed.values()))))
-
-
-def identify(config: Resolved, data: Path | None) -> str:
-    """Hash what the results depend on: code, configuration, data and machine."""
-    module = config.workload.partition(":")[0]
-    code = [*code_hash.sources("faze.stages.benchmark"), *code_hash.sources(module, Path.cwd())]
-    stored = [data.stat().st_size, data.stat().st_mtime_ns] if data else []
-    facts = {name: fact for name, fact in machine.describe().items() if name != "commit"}
-    return hashlib.sha256(repr([config.hash, code, stored, facts]).encode()).hexdigest()[:12]
 
 
 def read_rounds(kept: Path, identity: str) -> dict[int, Round]:

@@ -77,15 +77,16 @@ def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], co
     """Return the geometric mean of the ratios of paired rounds, and a t interval on logarithms: ratio, low, high.
 
     A round counts as the ratio of its medians. With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks and
-    excludes differences between processes; it is None if a round has one block.
+    excludes differences between processes; it is None if each round has one block.
     """
-    medians = [math.log(np.median(a) / np.median(b)) for a, b in zip(above, below, strict=True)]
+    medians = np.log([np.median(a) / np.median(b) for a, b in zip(above, below, strict=True)])
     blocks = [np.log(a) - np.log(b) for a, b in zip(above, below, strict=True)]
-    values = medians if len(medians) >= ENOUGH_ROUNDS else np.concatenate([each - each.mean() for each in blocks])
-    mean = float(np.mean(medians))
-    if len(values) <= len(medians) < ENOUGH_ROUNDS:  # one block in each round
+    samples = [medians] if len(medians) >= ENOUGH_ROUNDS else blocks
+    residuals, mean = np.concatenate([each - each.mean() for each in samples]), medians.mean()
+    if not (freedom := len(residuals) - len(samples)):
         return {"ratio": math.exp(mean), "low": None, "high": None}
-    reach = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
+    error = math.sqrt(residuals @ residuals / freedom / len(residuals))
+    reach = stats.t.ppf((1 + confidence) / 2, freedom) * error
     return {"ratio": math.exp(mean), "low": math.exp(mean - reach), "high": math.exp(mean + reach)}
 
 
@@ -119,12 +120,3 @@ def describe_disturbance(rounds: Sequence[Mapping[str, Any]], tiers: Mapping[str
         f"Other programs kept {busy:.1f} cores busy while the steps were timed, and the quartiles of {widest} are "
         f"{100 * apart[widest]:.0f} % apart: repeat the benchmark on an idle machine."
     )
-
-
-def format_table(result: Mapping[str, Any]) -> str:
-    """Return the tiers as lines for the log."""
-    lines = [f"{'tier':20} {'ms/step':>8} {'speed':>6} {'interval':>13} {'peak GiB':>9} {'memory':>6}"]
-    for tier, row in result["tiers"].items():
-        speed = "{ratio:6.2f} {low:5.2f} to {high:5.2f}".format(**row["speedup"])
-        lines.append(f"{tier:20} {row['step_ms']:8.4g} {speed} {row['peak_gib']:9.3f} {row['memory_ratio']:6.2f}")
-    return "\n".join([*lines, f"{result['rounds']} rounds. {result['disturbed'] or ''}"])

@@ -31,7 +31,9 @@ def summarize(
     baseline, first = ablation.tiers[0], next(iter(trainings.values())).start
     changes, errors, learners = tables["changes"], tables["tiers"], read_about_learners(ablation)
     deciding = changes[changes["decides"] & changes["tier"].isin(ablation.tiers)]
-    shown = speed_and_memory(tables["performance"])
+    proofs, measured = json.loads(ablation.paths.proofs.read_text(encoding="utf-8")), tables["performance"]
+    other = [tier for tier, proof in proofs.items() if "failed" in proof]  # experiments, whose speed is not compared
+    shown = speed_and_memory(measured[~measured["tier"].isin(other)])
     shown.append(error(deciding, baseline, config.evaluate))
     shown.append(best_learner(errors[errors["tier"] == baseline], learners["recommended_learners"]))
     people = tables["persons"].groupby("dataset")["person"].agg(set)
@@ -46,7 +48,7 @@ def summarize(
         **learners,
         "left_out": {name: sorted(set(store.persons("test")) - people[name]) for name, store in codes.items()},
         "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
-        "switches": {tier: measured["switches"] for tier, measured in benchmark["tiers"].items()},
+        "switches": {tier: row["switches"] for tier, row in benchmark["tiers"].items()},
         "machine": benchmark["machine"],
         "roof": benchmark["roof"],
         "training_machine": first["machine"],
@@ -103,8 +105,11 @@ def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]])
     k, learner = recommended[-1]["k"], recommended[-1]["learner"]
     means, parts = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
     for dataset in errors["dataset"].unique():
-        parts.append(f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}° on {title_of(dataset)}")
-    return f"Best learner: {learner}", parts[0], "; ".join([*parts[1:], f"k = {k}, chosen on val people"])
+        change = f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}°"
+        parts.append((change, f"on {title_of(dataset)}"))
+    (value, where), *others = parts
+    note = [where, *map(" ".join, others), f"k = {k}, chosen on val people"]
+    return f"Best learner: {learner}", value, "; ".join(note)
 
 
 def run_metrics(ablation: Ablation, tables: Tables) -> list[dict[str, Any]]:

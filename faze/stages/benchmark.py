@@ -3,15 +3,19 @@
 No training or other benchmark of any checkout runs on the machine meanwhile.
 """
 
+import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from faze.base import code_hash
 from faze.base.files import whole_file
 from faze.base.machine import machine_lock
 from faze.benchmark.roofline import measure_roofline
-from faze.benchmark.rounds import identify, measure_rounds, read_rounds
-from faze.benchmark.table import format_table, peak_shares, tabulate
+from faze.benchmark.rounds import measure_rounds, read_rounds
+from faze.benchmark.table import peak_shares, tabulate
 from faze.benchmark.tier_process import TierProcesses, measure_tier
 from faze.config.stage_config import Resolved
 from faze.engine import machine
@@ -75,3 +79,21 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
         row |= peak_shares(row, **found)
     write(found | result)
     kept.unlink()
+
+
+def identify(config: Resolved, data: Path | None) -> str:
+    """Hash what the results depend on: code, configuration, data and machine."""
+    module = config.workload.partition(":")[0]
+    code = [*code_hash.sources("faze.stages.benchmark"), *code_hash.sources(module, Path.cwd())]
+    stored = [data.stat().st_size, data.stat().st_mtime_ns] if data else []
+    facts = {name: fact for name, fact in machine.describe().items() if name != "commit"}
+    return hashlib.sha256(repr([config.hash, code, stored, facts]).encode()).hexdigest()[:12]
+
+
+def format_table(result: Mapping[str, Any]) -> str:
+    """Return the tiers as lines for the log."""
+    lines = [f"{'tier':20} {'ms/step':>8} {'speed':>6} {'interval':>13} {'peak GiB':>9} {'memory':>6}"]
+    for tier, row in result["tiers"].items():
+        speed = "{ratio:6.2f} {low:5.2f} to {high:5.2f}".format(**row["speedup"])
+        lines.append(f"{tier:20} {row['step_ms']:8.4g} {speed} {row['peak_gib']:9.3f} {row['memory_ratio']:6.2f}")
+    return "\n".join([*lines, f"{result['rounds']} rounds. {result['disturbed'] or ''}"])

@@ -25,8 +25,8 @@ def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None 
     """
     paths = ResultPaths(results)
     benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
-    proofs = paths.benchmark.with_name("proofs.json")
-    rows = tier_rows(benchmark, json.loads(proofs.read_text(encoding="utf-8")) if proofs.exists() else {})
+    proofs = json.loads(paths.proofs.read_text(encoding="utf-8")) if paths.proofs.exists() else {}
+    rows = tier_rows(benchmark, proofs)
     title, published = config.report.title, TALK
     if config.workload == DTED:
         summary, tables = read_evaluation(paths, rows)

@@ -150,6 +150,7 @@ class Fabricated:
         whole = {"rounds": 1 if self.one_round else 5, "speed_interval": over, "machine": MACHINE, "roof": ROOF}
         paths.benchmark.parent.mkdir(parents=True, exist_ok=True)
         paths.benchmark.write_text(json.dumps(whole | {"tiers": tiers}))
+        paths.proofs.write_text("{}")
 
     def _write_store(self, paths: ResultPaths, dataset: str, count: int) -> None:
         splits = {"test": count} if dataset == "mpiigaze" else {"train": 3, "val": 2, "test": count}
