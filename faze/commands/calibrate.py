@@ -61,8 +61,6 @@ def main(
         raise UserError("pass either --codes or --manifest")
     if codes and shots is None:
         raise UserError("--codes needs --shots, the number of calibration entries")
-    if out.resolve() in [path.resolve() for path in (codes, manifest, model, learner_file) if path]:
-        raise UserError(f"--out {out}: is also an input: choose another path")
     if manifest:
         if learner_file is None and network_path(model).resolve() == network_path(SHIPPED):
             of_package = FOLDER / f"{learner or SHIPPED_LEARNER}.pt"

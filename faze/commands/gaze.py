@@ -1,7 +1,6 @@
 """`faze gaze`: images and videos of faces -> a table of the gaze in each frame.
 
     faze gaze me.mp4 --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
-    faze gaze photos/ --lens lens.yaml --person me.pt --table gaze.csv
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
 Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.

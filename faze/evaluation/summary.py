@@ -24,9 +24,7 @@ MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/re
 MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 
 
-def summarize(
-    ablation: Ablation, config: Resolved, tables: Tables, trainings: Trainings, benchmark: Mapping[str, Any]
-) -> dict[str, Any]:
+def summarize(ablation: Ablation, config: Resolved, tables: Tables, trainings: Trainings) -> dict[str, Any]:
     """Return the settings, cards, verdicts, facts and metrics that the page and MLflow show."""
     baseline, first = ablation.tiers[0], next(iter(trainings.values())).start
     changes, errors, learners = tables["changes"], tables["tiers"], read_about_learners(ablation)
@@ -48,10 +46,6 @@ def summarize(
         **learners,
         "left_out": {name: sorted(set(store.persons("test")) - people[name]) for name, store in codes.items()},
         "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
-        "switches": {tier: row["switches"] for tier, row in benchmark["tiers"].items()},
-        "machine": benchmark["machine"],
-        "roof": benchmark["roof"],
-        "training_machine": first["machine"],
         "folds": first["config"].get("fold.folds", 0),
         "began": min(training.start["time"] for training in trainings.values()),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),

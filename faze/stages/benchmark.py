@@ -6,9 +6,7 @@ No training or other benchmark of any checkout runs on the machine meanwhile.
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from faze.base import code_hash
 from faze.base.files import whole_file
@@ -38,8 +36,7 @@ def main(
         data: store of normalised strips; workloads other than DT-ED make their own data
         threads: CPU threads for each tier
         out: benchmark.json to write, after each round
-        tier: measure only this tier, on behalf of a benchmark
-        roofline: measure the roofline with these number formats, on behalf of a benchmark
+        tier, roofline: measure only this tier, or the roofline with these number formats, on behalf of a benchmark
     """
     machine.check_torch()
     if tier:
@@ -66,7 +63,9 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
     def write(result: dict) -> None:
         with whole_file(out) as temporary:
             temporary.write_text(json.dumps(about | result, indent=1), encoding="utf-8")
-        print(format_table(result), flush=True)
+        for tier, row in result["tiers"].items():
+            speed = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row["speedup"])
+            print(f"{tier}: {row['step_ms']:.4g} ms, speed {speed}, {row['peak_gib']:.3f} GiB", flush=True)
 
     for _ in measure_rounds(config, start, kept, identity, one_at_a_time=not is_cpu):
         write(tabulate(list(read_rounds(kept, identity).values()), engines, is_cpu))
@@ -88,12 +87,3 @@ def identify(config: Resolved, data: Path | None) -> str:
     stored = [data.stat().st_size, data.stat().st_mtime_ns] if data else []
     facts = {name: fact for name, fact in machine.describe().items() if name != "commit"}
     return hashlib.sha256(repr([config.hash, code, stored, facts]).encode()).hexdigest()[:12]
-
-
-def format_table(result: Mapping[str, Any]) -> str:
-    """Return the tiers as lines for the log."""
-    lines = [f"{'tier':20} {'ms/step':>8} {'speed':>6} {'interval':>13} {'peak GiB':>9} {'memory':>6}"]
-    for tier, row in result["tiers"].items():
-        speed = "{ratio:6.2f} {low:5.2f} to {high:5.2f}".format(**row["speedup"])
-        lines.append(f"{tier:20} {row['step_ms']:8.4g} {speed} {row['peak_gib']:9.3f} {row['memory_ratio']:6.2f}")
-    return "\n".join([*lines, f"{result['rounds']} rounds. {result['disturbed'] or ''}"])

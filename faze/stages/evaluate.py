@@ -43,11 +43,9 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
         "training": curves,
         "convergence": diagnostics.times_to_error(curves, run.tiers[0], settings.margin_deg),
     }
-    summary = summarize(ablation, config, found, trainings, benchmark)
+    summary = summarize(ablation, config, found, trainings)
     with whole_folder(out) as folder:
         for name, table in found.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         text = json.dumps(finite(summary), allow_nan=False, default=operator.methodcaller("item"))
         (folder / "summary.json").write_text(text, encoding="utf-8")
-    for card in summary["cards"]:
-        print(f"{card['title']}: {card['value']} ({card['note']})")

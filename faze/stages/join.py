@@ -4,7 +4,6 @@ Each person's codes and errors come from the network and the learners that have 
 the run log are those of the first fold.
 """
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,13 +24,11 @@ def main(*, run: Path, num_folds: int, files: list[str]) -> None:
     joined = {".h5": join_codes, ".parquet": join_tables}
     for name in files:
         out, parts = run / name, [run / f"fold{number}" / name for number in range(num_folds)]
-        joined.get(out.suffix, copy_first)(parts, out)
-
-
-def copy_first(parts: Sequence[Path], out: Path) -> None:
-    """Copy the first fold's file."""
-    with whole_file(out) as temporary:
-        shutil.copyfile(parts[0], temporary)
+        if out.suffix in joined:
+            joined[out.suffix](parts, out)
+        else:  # of the first fold
+            with whole_file(out) as temporary:
+                shutil.copyfile(parts[0], temporary)
 
 
 def join_codes(parts: Sequence[Path], out: Path) -> None:
@@ -56,7 +53,6 @@ def combine(about: Sequence[dict[bytes, Any]]) -> dict[str, Any]:
     """Combine metadata: reasons are listed together, errors of val people are averaged, and durations are summed."""
     found = {key.decode(): [reason for each in about for reason in each.get(key, [])] for key in LEFT_OUT}
     for key, mean in ((VAL, np.mean), (SECONDS, np.sum)):
-        names = about[0].get(key, {})
-        if names:
+        if names := about[0].get(key, {}):
             found[key.decode()] = {name: float(mean([each[key][name] for each in about])) for name in names}
-    return json.loads(json.dumps(found))
+    return found

@@ -42,5 +42,4 @@ def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
     if os.environ.get("RANK", "0") == "0":
         with whole_file(out) as temporary:
             temporary.write_text(json.dumps(proof), encoding="utf-8")
-        rows = [f"{row['number']:.2g} after {row['steps']} steps in {row['format']}" for row in proof["formats"]]
-        print(f"{config.tier}: {proof.get('failed') or 'the same experiment'}; {'; '.join(rows)}")
+        print(f"{config.tier}: {proof.get('failed') or 'the same experiment'} ({proof['number']})")

@@ -72,7 +72,7 @@ def test_the_best_learner_is_chosen_on_val_people():
     errors = pd.DataFrame(rows, columns=["dataset", "learner", "k", "mean_deg"])
     chosen = [{"k": 1, "learner": "maml"}, {"k": 9, "learner": "bayes"}]
     title, value, note = summary.best_learner(errors, chosen)
-    assert (title, value) == ("Best learner: bayes", "5.00° → 3.50° on phone")
-    assert "6.00° → 4.50° on MPIIGaze" in note and "val people" in note
+    assert (title, value) == ("Best learner: bayes", "5.00° → 3.50°")
+    assert "on phone; 6.00° → 4.50° on MPIIGaze" in note and "val people" in note
     for none in ([], [{"k": 9, "learner": "unadapted"}]):
         assert summary.best_learner(errors, none)[:2] == ("Best learner", "none shown")

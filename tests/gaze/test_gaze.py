@@ -38,7 +38,9 @@ BLACK = np.zeros((480, 640, 3), np.uint8)
 NUMBERS = ("gaze_x", "gaze_y", "gaze_z", "gaze_angle_x", "gaze_angle_y", "pose_Rx", "pose_Ry", "pose_Rz")
 MANIFEST = "image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm\n"
 SCREEN = "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, {}]\n"
-SIZED = "image_width: {}\nimage_height: 480\ncamera_matrix: {{data: {}}}\ndistortion_coefficients: {{data: [0, 0, 0, 0, 0]}}\n"
+SIZED = (
+    "image_width: {}\nimage_height: 480\ncamera_matrix: {{data: {}}}\ndistortion_coefficients: {{data: [0, 0, 0, 0]}}\n"
+)
 
 
 @pytest.fixture(scope="module")
