@@ -1,7 +1,6 @@
 """The whole ablation of your own training: proofs, trainings, benchmark, page and MLflow.
 
-Writes NAME.yaml in the working directory, where you can then change tiers and seeds, and runs it with Snakemake. The
-same command resumes, and re-runs what has changed.
+Writes NAME.yaml in the working directory, where you can change tiers and seeds, and runs it with Snakemake, or resumes.
 """
 
 import subprocess

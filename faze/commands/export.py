@@ -30,7 +30,7 @@ from faze.model.dted import DTED
 from faze.model.weights import load_model
 from faze.weights import network_path
 
-OLDEST_OPSET = 18  # of torch's exporter; its converter can raise it up to 23
+OLDEST_OPSET = 18  # of torch's exporter
 LARGEST_DIFFERENCE = 1e-4  # absolute, in any output
 
 

@@ -21,8 +21,8 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
 | pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad: R_x R_y R_z is its rotation |
 
-The overlay is the video with an arrow from the origin of the gaze, the strip and the angles, or the reason. A stopped
-run leaves its rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
+The overlay is the video with an arrow for the gaze, the strip and the angles, or the reason. A stopped run leaves its
+rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib

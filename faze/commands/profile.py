@@ -23,7 +23,6 @@ from faze.engine.parallel import join, launch, share
 from faze.training.train import build, load_workload
 
 WARMUP_STEPS = 3  # at least; a graph is captured in the last one
-LISTED = 15  # operations
 
 
 def main(
@@ -41,8 +40,7 @@ def main(
         tier: name of a tier
         configfile: files that override the defaults
         data: store of normalised strips for DT-ED (default: random strips)
-        steps: number of steps
-        threads: CPU threads in total
+        steps, threads: numbers of steps, and of CPU threads in total
         out: folder to write (default: results/NAME/profile/TIER)
     """
     config, engine = tier_config(configfile, tier)
@@ -62,7 +60,7 @@ def main(
         world.wait()
         if world.rank == 0:
             device = "cuda" if world.device.type == "cuda" else "cpu"
-            table = profiler.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=LISTED)
+            table = profiler.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=15)
             out.mkdir(parents=True, exist_ok=True)
             (out / "operations.txt").write_text(table, encoding="utf-8")
             profiler.export_chrome_trace(str(out / "trace.json.gz"))

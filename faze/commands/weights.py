@@ -30,7 +30,6 @@ ERRORS = "errors.csv"
 LICENCES = {"GazeCapture": "GazeCapture is for research only"}
 LICENCES |= {name: f"{name} is CC BY-NC-SA" for name in ("MPIIFaceGaze", "MPIIGaze")}
 PIXELS = {RENDERED: "rendered by faze; the images do not depict real people.", UNKNOWN_SOURCE: "of unknown origin."}
-OTHER = "photographs from {}. Its licence also applies to derived works."
 COLUMNS = ["dataset", "person", "learner", "k", "error_deg"]  # of ERRORS
 
 CARD_TEXT = """# Model card: DT-ED of `{name}`, tier `{tier}`, seed {seed}
@@ -131,7 +130,7 @@ def write_card(
     trained_on = people.loc[people["split"] != "test", "dataset"]  # by the learners, and presumably by the network
     of_network = UNKNOWN_SOURCE if begun not in (None, SHIPPED) else start.get("pixel_source", UNKNOWN_SOURCE)
     licence = describe_licence({of_network, *(pixel_sources[name] for name in trained_on)})
-    data = [f"- {title_of(name)}: {PIXELS.get(source, OTHER).format(source)}" for name, source in pixel_sources.items()]
+    data = [f"- {title_of(name)}: {PIXELS.get(of, f'photographs from {of}.')}" for name, of in pixel_sources.items()]
     counts = people.assign(dataset=people["dataset"].map(title_of), strips=people["strips"].map("{:,}".format))
     means = errors.groupby(["learner", "k", "dataset"], sort=False)["error_deg"].mean().unstack("dataset", sort=False)
     cells = means.map("{:.2f}".format).reset_index().to_numpy()
