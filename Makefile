@@ -7,7 +7,8 @@
 # make oldest     tests of the training with the oldest supported versions of torch and others
 # make cluster    a test on a SLURM cluster of one node on this machine; needs root and Debian's slurm-wlm and munge
 # make docs       the documentation: docs/_build/index.html
-# make gpu        proofs, speed and memory of every tier on one GPU; GPU=smoke: a small run, also on a CPU
+# make gpu        proofs, speed and memory of every tier on one GPU, and their page; GPU=smoke: a small run, also on a CPU
+# make gpu_page   the page of what a `make gpu` that was stopped has measured
 # make ui         MLflow's page for the results
 # Each creates .venv first if it is missing or outdated. Requires python3 (3.11-3.13, with venv) and a C and a C++ compiler, for
 # the kernels of faze and for torch.compile.
@@ -24,7 +25,7 @@ LANDMARKER_URL := https://storage.googleapis.com/mediapipe-models/face_landmarke
 LANDMARKER_SHA256 := 64184e229b263107bc2b804c6625db1341ff2bb731874b0bcc2fe6544e0bc9ff
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo landmarker test lint unit kills compiled oldest workflow cluster docs gpu ui
+.PHONY: ablation demo landmarker test lint unit kills compiled oldest workflow cluster docs gpu gpu_page ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -90,6 +91,10 @@ docs: $(INSTALLED)
 # continues: proofs with the next tier, rounds with the next tier on a GPU.
 gpu: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --keep-incomplete results/$(GPU)/benchmark/benchmark.json --configfile config/sizes/$(GPU).yaml
+	$(MAKE) gpu_page
+
+gpu_page:
+	$(BIN)/faze report --config results/$(GPU)/configs/report.yaml --results results/$(GPU) --out results/$(GPU)/report
 
 ui: $(INSTALLED)
 	$(BIN)/python -m faze ui

@@ -1,7 +1,7 @@
 """The work of a step, and the roofline of its device: the rates of a copy and of a matrix product.
 
-It is measured after the rounds, in its own process. Its arrays take a gigabyte of the memory that a virtual machine has
-at hand; between the rounds, tiers that return memory to the system would wait for fresh pages, up to 1.5 times as long.
+It is measured after the rounds, in its own process. Between them, it made tiers that return memory to the system up to
+1.5 times as slow, probably because its arrays took the pages that a virtual machine had at hand.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -118,11 +118,11 @@ def cores_of_training(wildcards):
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
         print(f"usable cores (affinity, CPU quota): {CORES}; all jobs together use no more", file=sys.stderr)
-    for job in workflow.dag.needrun_jobs():
-        if job.rule.name in STAGES:
-            path = Path(file_of(job.rule.name, job.wildcards_dict, "configs", "yaml"))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(own_config(job.rule.name, **job.wildcards_dict)) + "\n", encoding="utf-8")
+    needed = [(job.rule.name, job.wildcards_dict) for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
+    for stage, wildcards in [*needed, ("report", {})]:  # a page is possible as soon as a tier is measured
+        path = Path(file_of(stage, wildcards, "configs", "yaml"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(own_config(stage, **wildcards)) + "\n", encoding="utf-8")
 
 
 onsuccess:
