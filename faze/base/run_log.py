@@ -4,7 +4,7 @@ Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict), pixel_source
     switch    switch, wanted, acted, reason ("" = active)
     metrics   step (samples seen), values {name: number}
-    resume    step; moved: how this machine differs from the one on which training began, or ""
+    resume    step; machine (dict)
     note      text
     end       seconds
 """
