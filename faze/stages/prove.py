@@ -42,4 +42,5 @@ def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
     if os.environ.get("RANK", "0") == "0":
         with whole_file(out) as temporary:
             temporary.write_text(json.dumps(proof), encoding="utf-8")
-        print(f"{config.tier}: {'another experiment: ' + proof['failed'] if 'failed' in proof else 'the same experiment'}")
+        said = f"another experiment: {proof['failed']}" if "failed" in proof else "the same experiment"
+        print(f"{config.tier}: {said}")
