@@ -52,7 +52,7 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
 def test_every_tier_is_compared_with_the_first(measured) -> None:
     result, printed = measured
     tiers = result["tiers"]
-    assert list(tiers) == TIERS and all(f"\n{tier} " in printed for tier in TIERS)
+    assert list(tiers) == TIERS and all(f"\n{tier}: " in printed for tier in TIERS)
     assert tiers["baseline"]["speedup"] == {"ratio": 1.0, "low": 1.0, "high": 1.0}
     assert "cuDNN" in tiers["autotune"]["same_as_baseline"] and tiers["recompute"]["same_as_baseline"] is None
     for tier in tiers.values():
