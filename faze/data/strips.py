@@ -49,10 +49,7 @@ class StripStore:
 
 
 def read_store(path: Path, fold: Fold | None = None) -> StripStore:
-    """Read the content of a store; a fold replaces its splits: people are in the folds in turn, sorted by name.
-
-    Fewer people than folds are a UserError.
-    """
+    """Read a store; a fold replaces its splits: people are in the folds in turn. Too few people are a UserError."""
     people = []
     with reading(path), h5py.File(path, locking=False) as file:
         for name, group in sorted(file.items()):

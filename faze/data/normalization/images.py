@@ -16,8 +16,7 @@ _ORIENTATION = 0x0112  # EXIF tag; 5 to 8 exchange width and height
 def read_image(path: Path) -> NDArray[np.uint8]:
     """Read a frame as (H, W, 3) uint8 BGR, rotated according to its EXIF orientation.
 
-    Raises:
-        UnusableFrame: The file is missing, empty, truncated, or not an image.
+    If the file is missing, empty, truncated, or not an image, raise UnusableFrame.
     """
     try:
         data = path.read_bytes()

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from faze.base.files import whole_file
 from faze.config.parameters import Preprocess
 from faze.data.normalization.images import read_image
-from faze.data.normalization.pose import UnusableFrame, normalize_poses
+from faze.data.normalization.pose import NormalizedPose, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import make_strip, make_strip_in_two_steps
 from faze.data.readers.person import Person
 
@@ -24,12 +25,7 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
         if reason:  # found in the annotation: the image need not be read
             continue
         try:
-            image = read_image(person.folder / person.files[row])
-            frame = image, person.cameras[row], person.distortions[row], poses[row], settings
-            if settings.compatibility == "two_step":
-                strips[len(rows)] = make_strip_in_two_steps(*frame, recentred=layout.startswith("mpii"))
-            else:
-                strips[len(rows)] = make_strip(*frame)
+            strips[len(rows)] = _make_strip(person, row, poses[row], settings, layout)
             rows.append(row)
         except UnusableFrame as unusable:
             reasons[row] = str(unusable)
@@ -43,3 +39,11 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
             about=np.array([person.split, person.device, person.source]),
             rejects=np.array([pair for pair in zip(person.files, reasons, strict=True) if pair[1]]).reshape(-1, 2),
         )
+
+
+def _make_strip(person: Person, row: int, pose: NormalizedPose, settings: Preprocess, layout: str) -> NDArray[np.uint8]:
+    image = read_image(person.folder / person.files[row])
+    frame = image, person.cameras[row], person.distortions[row], pose, settings
+    if settings.compatibility == "two_step":
+        return make_strip_in_two_steps(*frame, recentred=layout.startswith("mpii"))
+    return make_strip(*frame)
