@@ -28,7 +28,7 @@ class Change(NamedTuple):
 CHANGES = {
     "comment": Change("faze/engine/step.py", END, "# a thought\n", {}),
     "repeated default": Change(SMOKE, END, "\nencode:\n  batch: 64\n", {}),
-    "engine": Change("faze/engine/step.py", END, "\nANOTHER = 1\n", OF_ENGINE, "train", "faze/engine/step.py@"),
+    "engine": Change("faze/engine/step.py", END, "\nANOTHER = 1\n", OF_ENGINE, "prove", "faze/engine/step.py@"),
     "walk": Change(
         "faze/redirection/walk.py",
         END,
@@ -46,7 +46,7 @@ CHANGES = {
     ),
     "tier": Change(
         SMOKE, "name: smoke\n", "name: smoke\n\ntiers:\n  amp:\n    tf32: true\n",
-        OF_AMP | PAGE | {"prove": 2, "proofs": 1, "benchmark": 1}, "train",
+        OF_AMP | PAGE | {"prove": 2, "proofs": 1, "benchmark": 1}, "prove",
         "before: 'engine.tf32: false' now: 'engine.tf32: true'",
     ),
     "seed": Change(

@@ -66,7 +66,7 @@ def do(kind: str, block: str, folder: Path) -> str | None:
 def test_own_tier(folder: Path) -> None:
     dry_run, run, switches = follow("own-tier.md", folder)
     jobs = Answer(0, dry_run).jobs
-    stages = ("train", "encode", "meta_train", "adapt", "redirect")
+    stages = ("prove", "train", "encode", "meta_train", "adapt", "redirect")
     assert jobs == dict.fromkeys((*stages, "tier_checkpointed"), 1)
     assert "steps (100%) done" in run
     assert '"switch": "checkpointing", "wanted": "true", "acted": "true"' in switches
