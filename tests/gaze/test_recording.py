@@ -95,7 +95,6 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
         (*own, "--person", "ben"): "posed.csv: contains no person ben, only anna",
         (*own, "--learner", "bayes"): "--learner bayes needs --learner-file",
         (*own, "--learner-file", FOLDER / "bayes.pt"): "does not belong to the network",
-        ("--manifest", "posed.csv", "--learner", "maml"): "maml was trained for k = 1, 3, 5, 9",
         ("--manifest", "dark.csv"): "no frame of anna can be used; the first: 3.png: no face found",
     }
     for words, sentence in cases.items():
