@@ -11,11 +11,11 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.config.parameters import Fewshot
-from faze.fewshot.mlp import Activation, InitialNetworks, Weights
+from faze.fewshot.mlp import Activation, Weights
 from faze.model.torch_file import read_mapping, write_mapping
 
 T = TypeVar("T")
-MOST_HIDDEN = 4096  # the compiled kernel has networks on its stack
+MOST_HIDDEN = 4096  # kernel.c has a network on its stack
 
 # Shapes of the state of each learner: K is the number of shots, a letter the same number everywhere, a digit itself.
 _NETWORKS = {"hidden_weight": "KFH", "hidden_bias": "K1H", "output_weight": "KH3", "output_bias": "K13"}
@@ -36,7 +36,7 @@ class Learned:
     shots: list[int]
     settings: dict[str, object]
     state: dict[str, Tensor] = field(default_factory=dict)  # of networks, each (number of shots, ...)
-    history: list[dict[str, object]] = field(default_factory=list)  # of meta_training.OuterState
+    history: list[dict[str, object]] = field(default_factory=list)  # of meta_training.Trained
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were selected
     val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
@@ -45,9 +45,9 @@ class Learned:
     checkpoint: str = ""  # CodeStore.checkpoint of the training codes; "" if unknown
 
     @property
-    def networks(self) -> InitialNetworks:
-        """The initial networks for adaptation."""
-        return InitialNetworks(self.shots, Weights(*(self.state[name] for name in Weights._fields)), self.activation)
+    def weights(self) -> Weights:
+        """The network of each k, from which calibrations start."""
+        return Weights(**self.state)
 
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
         """Check that codes come from the same checkpoint as the training codes, if both checkpoints are known.

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.data.codes import CodeStore
-from faze.fewshot.mlp import ModelSamples, SampleSets
+from faze.fewshot.kernel import Samples
 
 
 class Seen(NamedTuple):
@@ -148,50 +148,46 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
     return drawn
 
 
-def support_of(calibrations: Sequence[Calibration]) -> SampleSets:
-    """Stack the samples of calibrations with the same k."""
-    return _sample_sets([(calibration.person, calibration.support) for calibration in calibrations])
+class Entries:
+    """The entries of several people in one tensor, on one device."""
 
+    def __init__(self, people: Iterable[PersonCodes], device: torch.device) -> None:
+        """Copy the people's codes and gaze."""
+        self.people = list(dict.fromkeys(people))
+        ends = np.cumsum([len(person.code) for person in self.people])
+        self.end = dict(zip(self.people, ends.tolist(), strict=True))  # row after each person's last entry
+        self._code = torch.from_numpy(np.concatenate([person.code for person in self.people])).to(device)
+        self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in self.people])).float().to(device)
 
-def query_of(calibrations: Sequence[Calibration], query_entries: int) -> ModelSamples:
-    """Return the query (the last entries) of each calibration's person; each person is stored only once."""
-    row = {person: position for position, person in enumerate(dict.fromkeys(c.person for c in calibrations))}
-    sets = _sample_sets([(person, slice(-query_entries, None)) for person in row])
-    return sets.for_models(torch.tensor([row[calibration.person] for calibration in calibrations]), query_entries)
+    def samples(self, rows: NDArray[np.int64], count: NDArray[np.int64] | int) -> Samples:
+        """Return the first `count` samples of each network's rows (M, n), whose count is (M,) or the same number."""
+        rows, counts = np.ascontiguousarray(rows), np.full(len(rows), count)
+        return Samples(self._code, self._gaze, *(torch.from_numpy(x).to(self._code.device) for x in (rows, counts)))
 
+    def support(self, calibrations: Sequence[Calibration]) -> Samples:
+        """Return the samples of each calibration, which may differ in k."""
+        counts = np.array([calibration.shots for calibration in calibrations])
+        rows = np.zeros((len(counts), counts.max()), np.int64)
+        for row, calibration in zip(rows, calibrations, strict=True):
+            person = calibration.person
+            row[: calibration.shots] = self.end[person] - len(person.code) + calibration.support
+        return self.samples(rows, counts)
 
-def _sample_sets(samples: Sequence[tuple[PersonCodes, NDArray[np.int64] | slice]]) -> SampleSets:
-    code = np.stack([person.code[entries] for person, entries in samples])
-    gaze = np.stack([person.gaze[entries] for person, entries in samples])
-    return SampleSets(torch.from_numpy(code), torch.from_numpy(gaze).to(torch.float32))
+    def query(self, calibrations: Sequence[Calibration], query_entries: int) -> Samples:
+        """Return the query, the last entries, of each calibration's person."""
+        ends = np.array([self.end[calibration.person] for calibration in calibrations])
+        return self.samples(ends[:, None] - query_entries + np.arange(query_entries), query_entries)
 
+    def draw_tasks(self, settings: Fewshot, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw settings.tasks people, and for each of them disjoint rows of support (T, largest k) and query (T, n).
 
-class TaskDraws:
-    """An endless sequence of tasks: each call draws people, and disjoint support and query samples for each of them.
-
-    The query and the order of the support do not depend on the size of the support: its first k samples are the support
-    for k, so all k are trained on the same tasks.
-    """
-
-    def __init__(self, people: Sequence[PersonCodes], settings: Fewshot, *, seed: int) -> None:
-        """Prepare to draw settings.tasks people per call, with settings.meta_query query samples each."""
-        self._tasks, self._query = settings.tasks, settings.meta_query
-        self._size = settings.meta_query + max(settings.shots)
-        self.rng = np.random.default_rng(seed)  # its state determines the next draws
-        self._counts = [len(person.code) for person in people]
-        self._first = np.cumsum([0, *self._counts])
-        self._code = torch.from_numpy(np.concatenate([person.code for person in people]))
-        self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in people])).to(self._code.dtype)
-
-    def __call__(self) -> tuple[SampleSets, SampleSets]:
-        """Return the support (tasks, support, ...) and the query (tasks, query, ...)."""
-        entries = [
-            self._first[person] + self.rng.permutation(self._counts[person])[: self._size]
-            for person in self.rng.permutation(len(self._counts))[: self._tasks]
-        ]
-        query, support = np.split(np.stack(entries), [self._query], axis=1)
-        return self._take(support), self._take(query)
-
-    def _take(self, entries: NDArray[np.int64]) -> SampleSets:
-        index = torch.from_numpy(np.ascontiguousarray(entries))
-        return SampleSets(self._code[index], self._gaze[index])
+        The query and the order of the support do not depend on the size of the support: its first k samples are the
+        support for k, so all k are trained on the same tasks.
+        """
+        rows = []
+        for number in rng.permutation(len(self.people))[: settings.tasks]:
+            person = self.people[number]
+            drawn = rng.permutation(len(person.code))[: settings.meta_query + max(settings.shots)]
+            rows.append(self.end[person] - len(person.code) + drawn)
+        query, support = np.split(np.stack(rows), [settings.meta_query], axis=1)
+        return support, query

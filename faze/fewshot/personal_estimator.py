@@ -17,11 +17,11 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
 from faze.fewshot.interface import ClosedForm
-from faze.fewshot.kernel import adapt
+from faze.fewshot.kernel import kernel_for
 from faze.fewshot.learner_file import Learned, load_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.mlp import Weights, gaze_of
-from faze.fewshot.person_codes import Calibration, PersonCodes, Seen, support_of
+from faze.fewshot.mlp import Weights
+from faze.fewshot.person_codes import Entries, PersonCodes, Seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,11 @@ class PersonalEstimator:
         """Estimate calibrated gaze directions as unit vectors (n, 3)."""
         if not self.activation:
             return LEARNERS[self.learner].estimate(self.state, seen)
-        weights = Weights(*(self.state[name].reshape(1, -1, self.state[name].shape[-1]) for name in Weights._fields))
-        return gaze_of(weights, torch.from_numpy(seen.code)[None], self.activation)[0]
+        x, state = torch.from_numpy(seen.code), self.state
+        hidden = x @ state["hidden_weight"] + state["hidden_bias"]
+        hidden = torch.selu(hidden) if self.activation == "selu" else torch.relu(hidden)
+        vector = (hidden @ state["output_weight"] + state["output_bias"]).double().numpy()
+        return vector / np.linalg.norm(vector, axis=-1, keepdims=True)
 
 
 def load_personal_estimator(path: Path, checkpoint: str, code_size: int) -> PersonalEstimator:
@@ -111,21 +114,22 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> 
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
     if isinstance(learner, ClosedForm):
         return PersonalEstimator(*about, {}, learner.fit(person, entries, learned))
-    initial, samples = learned.networks.of_k(len(entries)), support_of([Calibration(person, 0, entries)])
-    if (inputs := initial.hidden_weight.shape[1]) != (found := person.code.shape[1]):
+    weights = learned.weights
+    if (inputs := weights.hidden_weight.shape[1]) != (found := person.code.shape[1]):
         raise UserError(
             f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
         )
-    steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
-    how = {"steps": steps, "rate": rate, "threads": 1}
-    [(_, adapted, _)] = adapt(initial, learned.activation, samples, samples.one_per_model(), **how)
-    state = {name: value[0] for name, value in adapted._asdict().items()}
-    state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
-    if not all(value.isfinite().all() for value in state.values()):
+    kernel, samples = kernel_for(weights, learned.activation), Entries([person], torch.device("cpu"))
+    initial = weights.pack()[[learned.shots.index(len(entries))]]
+    settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
+    adapted = kernel.sgd(
+        initial, samples.samples(entries[None], len(entries)), steps=settings["steps"], rate=settings["lr"]
+    )
+    if not adapted.isfinite().all():
         raise UserError(
             f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr and run meta_train again"
         )
-    settings = {"steps": steps, "lr": rate}
+    state = {name: value[0].squeeze(0) for name, value in Weights.unpack(adapted, inputs).as_state().items()}
     return PersonalEstimator(*about, settings, state, learned.activation)
 
 
