@@ -1,4 +1,4 @@
-/* Few-shot gaze networks on a CPU: SGD, gradient and Hessian product of the mean angle, network by network.
+/* Few-shot gaze networks on a CPU: SGD, gradients and Hessian products of the mean angle, network by network.
  *
  * A network: code (F) -> hidden (H), SELU or ReLU -> vector (3), of any length. Its H (F + 4) + 3 parameters are a row
  * of faze.fewshot.mlp.Weights.pack: hidden_weight (F, H), hidden_bias (H), output_weight (3, H), output_bias (3).
@@ -48,6 +48,32 @@ INLINED float bend(sizes s, float z) { return s.relu || z > 0 ? 0 : z + SCALE * 
 
 INLINED float dot(const float *a, const float *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
+/* Return the angle in degrees between u, of any length, and g. */
+static float angle(const float *u, const float *g)
+{
+    float cross[3] = {u[1] * g[2] - u[2] * g[1], u[2] * g[0] - u[0] * g[2], u[0] * g[1] - u[1] * g[0]};
+    return DEGREES * atan2f(sqrtf(dot(cross, cross)), dot(u, g));
+}
+
+/* Compute the derivative p of the angle by u: away from g along the sphere, over the length of u; 0 if both coincide.
+ * Compute in p_moves its change as u moves by u_moves. */
+INLINED void angle_derivatives(const float *u, const float *g, const float *u_moves, float *p, float *p_moves)
+{
+    float q = dot(u, u), along = dot(u, g) / q, q_moves = 2 * dot(u, u_moves), away[3], away_moves[3];
+    float along_moves = dot(u_moves, g) / q - along * q_moves / q;
+    EACH_AXIS {
+        away[j] = along * u[j] - g[j];
+        away_moves[j] = along_moves * u[j] + along * u_moves[j];
+    }
+    float squared = dot(away, away) * q, squared_moves = 2 * dot(away, away_moves) * q + dot(away, away) * q_moves;
+    float factor = squared == 0 ? 0 : DEGREES / sqrtf(squared);
+    float factor_moves = squared == 0 ? 0 : -0.5f * factor * squared_moves / squared;
+    EACH_AXIS {
+        p[j] = factor * away[j];
+        p_moves[j] = factor_moves * away[j] + factor * away_moves[j];
+    }
+}
+
 /* Compute the inputs of hidden units, a (H). */
 INLINED void hidden_inputs(sizes s, const float *restrict w, const float *restrict x, float *restrict a)
 {
@@ -58,98 +84,42 @@ INLINED void hidden_inputs(sizes s, const float *restrict w, const float *restri
     }
 }
 
-/* Compute the values of hidden units, z (H), and the vector u (3). */
-INLINED void forward(sizes s, const float *restrict w, const float *restrict x, float *restrict z, float *u)
+/* Add a sample's part, `share`, of the gradient to `sum`. If `second`, add that of the product of the Hessian and v, by
+ * Pearlmutter's R operator: the name_moves of each value is its change along v. */
+INLINED void add_sample(sizes s, int second, const float *restrict w, const float *restrict v, const float *restrict x,
+    const float *g, float share, float *restrict sum, float *u)
 {
+    float z[s.H], a_moves[s.H], d[s.H], u_moves[3] = {0}, p[3], p_moves[3];
+    const float *restrict out = w + OUTPUT, *restrict out_moves = v + OUTPUT;
+    float *restrict out_sum = sum + OUTPUT, vector[3] = {0};
     hidden_inputs(s, w, x, z);
     if (s.relu)
         EACH_UNIT z[h] = z[h] < 0 ? 0 : z[h];
     else
         EACH_UNIT z[h] = selu(z[h]);
-    float sum[3] = {0};
     EACH_UNIT
-        EACH_AXIS sum[j] += z[h] * w[OUTPUT + j * s.H + h];
-    EACH_AXIS u[j] = sum[j] + w[OUTPUT_BIAS + j];
-}
-
-/* Return the angle in degrees between u, of any length, and g. */
-static float angle(const float *u, const float *g)
-{
-    float cross[3] = {u[1] * g[2] - u[2] * g[1], u[2] * g[0] - u[0] * g[2], u[0] * g[1] - u[1] * g[0]};
-    return DEGREES * atan2f(sqrtf(dot(cross, cross)), dot(u, g));
-}
-
-/* Compute the derivative p of the angle by u: away from g along the sphere, over the length of u; 0 if both coincide.
- * Compute in p_moves its change as u moves by u_moves. */
-INLINED void angle_derivatives(const float *u, const float *g, const float *u_moves, float share, float *p,
-    float *p_moves)
-{
-    float q = dot(u, u), along = dot(u, g) / q, q_moves = 2 * dot(u, u_moves), away[3], away_moves[3];
-    float along_moves = dot(u_moves, g) / q - along * q_moves / q;
-    EACH_AXIS {
-        away[j] = along * u[j] - g[j];
-        away_moves[j] = along_moves * u[j] + along * u_moves[j];
+        EACH_AXIS vector[j] += z[h] * out[j * s.H + h];
+    EACH_AXIS u[j] = vector[j] + w[OUTPUT_BIAS + j];
+    if (second) {
+        hidden_inputs(s, v, x, a_moves);
+        EACH_UNIT
+            EACH_AXIS u_moves[j] += slope(s, z[h]) * a_moves[h] * out[j * s.H + h] + z[h] * out_moves[j * s.H + h];
+        EACH_AXIS u_moves[j] += v[OUTPUT_BIAS + j];
     }
-    float squared = dot(away, away) * q, squared_moves = 2 * dot(away, away_moves) * q + dot(away, away) * q_moves;
-    float factor = squared == 0 ? 0 : share * DEGREES / sqrtf(squared);
-    float factor_moves = squared == 0 ? 0 : -0.5f * factor * squared_moves / squared;
-    EACH_AXIS {
-        p[j] = factor * away[j];
-        p_moves[j] = factor_moves * away[j] + factor * away_moves[j];
-    }
-}
-
-/* Add the gradient of the first layer, given that of hidden inputs, d (H). */
-INLINED void add_hidden(sizes s, const float *restrict x, const float *restrict d, float *restrict sum)
-{
-    EACH_INPUT EACH_UNIT sum[f * s.H + h] += x[f] * d[h];
-    EACH_UNIT sum[BIAS + h] += d[h];
-}
-
-/* Add a sample's part of the gradient; return its part of the mean angle, if wanted. */
-INLINED float add_gradient(sizes s, const float *restrict w, const float *restrict x, const float *g, float share,
-    int with_angle, float *restrict sum)
-{
-    float z[s.H], d[s.H], u[3], p[3], unused[3];
-    const float still[3] = {0}, *restrict out = w + OUTPUT;
-    float *restrict out_sum = sum + OUTPUT;
-    forward(s, w, x, z, u);
-    angle_derivatives(u, g, still, share, p, unused);
+    angle_derivatives(u, g, u_moves, p, p_moves);
+    EACH_AXIS p[j] *= share, p_moves[j] *= share;
     EACH_UNIT {
-        d[h] = slope(s, z[h]) * (p[0] * out[h] + p[1] * out[s.H + h] + p[2] * out[2 * s.H + h]);
-        EACH_AXIS out_sum[j * s.H + h] += p[j] * z[h];
-    }
-    add_hidden(s, x, d, sum);
-    EACH_AXIS sum[OUTPUT_BIAS + j] += p[j];
-    return with_angle ? share * angle(u, g) : 0;
-}
-
-/* Add a sample's part of the product of the Hessian and v, by Pearlmutter's R operator: the gradient's change along v. */
-INLINED void add_hessian_product(sizes s, const float *restrict w, const float *restrict v, const float *restrict x,
-    const float *g, float share, float *restrict sum)
-{
-    float z[s.H], a_moves[s.H], d[s.H], u[3], u_moves[3], p[3], p_moves[3];
-    const float *restrict out = w + OUTPUT, *restrict out_moves = v + OUTPUT;
-    float *restrict out_sum = sum + OUTPUT;
-    forward(s, w, x, z, u);
-    hidden_inputs(s, v, x, a_moves);
-    EACH_AXIS {
-        float moves = v[OUTPUT_BIAS + j];
-        EACH_UNIT moves += slope(s, z[h]) * a_moves[h] * out[j * s.H + h] + z[h] * out_moves[j * s.H + h];
-        u_moves[j] = moves;
-    }
-    angle_derivatives(u, g, u_moves, share, p, p_moves);
-    EACH_UNIT {
-        float e = 0, e_moves = 0, z_moves = slope(s, z[h]) * a_moves[h];
+        float e = 0, e_moves = 0;
         EACH_AXIS {
             e += p[j] * out[j * s.H + h];
-            e_moves += p_moves[j] * out[j * s.H + h] + p[j] * out_moves[j * s.H + h];
-            out_sum[j * s.H + h] += z_moves * p[j] + z[h] * p_moves[j];
+            if (second) e_moves += p_moves[j] * out[j * s.H + h] + p[j] * out_moves[j * s.H + h];
+            out_sum[j * s.H + h] += second ? slope(s, z[h]) * a_moves[h] * p[j] + z[h] * p_moves[j] : z[h] * p[j];
         }
-        d[h] = bend(s, z[h]) * a_moves[h] * e + slope(s, z[h]) * e_moves;
+        d[h] = second ? bend(s, z[h]) * a_moves[h] * e + slope(s, z[h]) * e_moves : slope(s, z[h]) * e;
     }
-    add_hidden(s, x, d, sum);
-    EACH_AXIS sum[OUTPUT_BIAS + j] += p_moves[j];
+    EACH_INPUT EACH_UNIT sum[f * s.H + h] += x[f] * d[h];
+    EACH_UNIT sum[BIAS + h] += d[h];
+    EACH_AXIS sum[OUTPUT_BIAS + j] += second ? p_moves[j] : p[j];
 }
 
 #define EACH_SAMPLE \
@@ -160,49 +130,50 @@ INLINED void add_hessian_product(sizes s, const float *restrict w, const float *
 
 INLINED void each_sgd(sizes s, const samples *b, float *networks, float rate, int64_t steps)
 {
-    float sum[PARAMETERS];
+    float sum[PARAMETERS], u[3];
     for (int64_t m = 0; m < b->M; m++) {
         float *restrict w = networks + m * PARAMETERS;
         for (int64_t step = 0; step < steps; step++) {
             memset(sum, 0, sizeof sum);
-            EACH_SAMPLE add_gradient(s, w, X, G, share, 0, sum);
+            EACH_SAMPLE add_sample(s, 0, w, w, X, G, share, sum, u);
             for (int64_t i = 0; i < PARAMETERS; i++) w[i] -= rate * sum[i];
         }
     }
 }
 
-INLINED void each_gradient(sizes s, const samples *b, const float *networks, float *out, float *degrees)
+INLINED void each_gradient(sizes s, int second, const samples *b, const float *networks, const float *directions,
+    float *out, float *degrees)
 {
     for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS) {
-        EACH_SAMPLE degrees[m] += add_gradient(s, networks + at, X, G, share, 1, out + at);
+        EACH_SAMPLE {
+            float u[3];
+            add_sample(s, second, networks + at, directions + at, X, G, share, out + at, u);
+            if (!second) degrees[m] += share * angle(u, G);
+        }
     }
 }
 
-INLINED void each_hessian_product(sizes s, const samples *b, const float *networks, const float *directions, float *out)
-{
-    for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS) {
-        EACH_SAMPLE add_hessian_product(s, networks + at, directions + at, X, G, share, out + at);
-    }
-}
-
-/* Call a function with the default F as a constant, or with another. */
-#define WITH_SIZES(function, ...) \
-    if (b->size.F == 6) \
-        function((sizes){6, b->size.H, b->size.relu}, b, __VA_ARGS__); \
-    else \
-        function(b->size, b, __VA_ARGS__)
+/* The sizes, with the default F as a constant in one of two calls of a function. */
+#define WITH_SIZES(call) \
+    do { \
+        if (b->size.F == 6) { const sizes s = {6, b->size.H, b->size.relu}; call; } \
+        else { const sizes s = b->size; call; } \
+    } while (0)
 
 /* Move each network by `steps` full-batch steps of SGD. */
-void sgd(const samples *b, float *networks, float rate, int64_t steps) { WITH_SIZES(each_sgd, networks, rate, steps); }
-
-/* Add the gradient of each network's mean angle to `out`, and the angle itself, in degrees. */
-void gradient(const samples *b, const float *networks, float *out, float *degrees)
+void sgd(const samples *b, float *networks, float rate, int64_t steps)
 {
-    WITH_SIZES(each_gradient, networks, out, degrees);
+    WITH_SIZES(each_sgd(s, b, networks, rate, steps));
 }
 
-/* Add the product of each Hessian of the mean angle and a direction to `out`. */
+/* Add the mean angle of each network, in degrees, and its gradient. */
+void gradient(const samples *b, const float *networks, float *out, float *degrees)
+{
+    WITH_SIZES(each_gradient(s, 0, b, networks, networks, out, degrees));
+}
+
+/* Add the product of the Hessian of each mean angle and a direction. */
 void hessian_product(const samples *b, const float *networks, const float *directions, float *out)
 {
-    WITH_SIZES(each_hessian_product, networks, directions, out);
+    WITH_SIZES(each_gradient(s, 1, b, networks, directions, out, NULL));
 }

@@ -1,4 +1,4 @@
-"""The mean angle of many gaze networks, each with its own samples, its derivatives, and SGD on it. Paper section 3.2.
+"""The mean angle of many gaze networks, each with its own samples: its derivatives, and SGD. Paper section 3.2.
 
 Networks are rows of parameters, as Weights.pack writes them. There are two implementations: kernel.c, which processes
 one network after the other on a CPU, and autograd of the sum of all mean angles, which gives each network its own
@@ -50,18 +50,15 @@ class AutogradKernel:
 
     def gradient(self, networks: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
         """Compute the gradient of each mean angle (M, S), and the mean angles (M,) in degrees."""
-        with torch.enable_grad():
-            networks = networks.detach().requires_grad_()
-            degrees = self.mean_angle_deg(networks, samples)
-            return torch.autograd.grad(degrees.sum(), networks)[0], degrees.detach()
+        networks = networks.detach().requires_grad_()
+        degrees = self.mean_angle_deg(networks, samples)
+        return torch.autograd.grad(degrees.sum(), networks)[0], degrees.detach()
 
     def hessian_product(self, networks: Tensor, samples: Samples, direction: Tensor) -> Tensor:
         """Multiply the Hessian of each mean angle by a direction (M, S): (M, S)."""
-        with torch.enable_grad():
-            networks = networks.detach().requires_grad_()
-            degrees = self.mean_angle_deg(networks, samples)
-            [gradient] = torch.autograd.grad(degrees.sum(), networks, create_graph=True)
-            return torch.autograd.grad(gradient, networks, direction)[0]
+        networks = networks.detach().requires_grad_()
+        total = self.mean_angle_deg(networks, samples).sum()
+        return torch.autograd.grad(torch.autograd.grad(total, networks, create_graph=True), networks, direction)[0]
 
     def sgd(self, networks: Tensor, samples: Samples, *, steps: int, rate: float) -> Tensor:
         """Take full-batch steps of SGD on each mean angle; `rate` is per degree."""
@@ -70,12 +67,9 @@ class AutogradKernel:
         return networks
 
 
-class _Batch(ctypes.Structure):
-    """`samples` of kernel.c."""
-
-    _fields_ = [(name, ctypes.c_void_p) for name in Samples._fields] + [
-        (name, ctypes.c_int64) for name in ("networks", "n", "inputs", "hidden", "relu")
-    ]
+class _Batch(ctypes.Structure):  # `samples` of kernel.c
+    _fields_ = [(name, ctypes.c_void_p) for name in Samples._fields]
+    _fields_ += [(name, ctypes.c_int64) for name in ("M", "n", "inputs", "hidden", "relu")]
 
 
 class CompiledKernel(AutogradKernel):
@@ -105,14 +99,12 @@ class CompiledKernel(AutogradKernel):
         self._call("sgd", samples, out, ctypes.c_float(rate), ctypes.c_int64(steps))
         return out
 
-    def _call(
-        self, function: str, samples: Samples, networks: Tensor, *arguments: Tensor | ctypes._SimpleCData
-    ) -> None:
+    def _call(self, function: str, samples: Samples, networks: Tensor, *more: Tensor | ctypes._SimpleCData) -> None:
         parameters = self._hidden * (self._inputs + 4) + 3
         assert networks.shape == (len(samples.rows), parameters) and samples.code.shape[1] == self._inputs
         sizes = (*samples.rows.shape, self._inputs, self._hidden, self._activation == "relu")
         batch = _Batch(*map(_pointer, samples), *sizes)
-        passed = [_pointer(a) if isinstance(a, Tensor) else a for a in (networks, *arguments)]
+        passed = [_pointer(one) if isinstance(one, Tensor) else one for one in (networks, *more)]
         getattr(self._code, function)(ctypes.byref(batch), *passed)
 
 

@@ -108,7 +108,6 @@ GRADIENTS = {
 }
 
 
-@torch.no_grad()
 def meta_train(
     rule: Rule,
     kernel: AutogradKernel,
