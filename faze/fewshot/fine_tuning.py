@@ -3,7 +3,7 @@
 Shapes: M calibrations, K values of k, S parameters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -29,9 +29,8 @@ class FineTuned:
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Fine-tune the network for each k on every calibration with that k, and measure the errors."""
-        kernel, networks = kernel_for(learned.weights, learned.activation), learned.weights.pack()
-        progress = Progress(f"adapt {self.name}", len(adaptation.calibrations), "models")
-        start, adapted = fine_tuned_errors_deg(kernel, networks, learned.shots, adaptation, progress).T
+        kernel = kernel_for(learned.weights, learned.activation)
+        start, adapted = fine_tuned_errors_deg(kernel, learned.weights.pack(), learned.shots, adaptation).T
         return Errors(adapted, start, adaptation.settings.adapt_steps)
 
 
@@ -44,27 +43,25 @@ class MetaLearner(FineTuned):
     def meta_train(self, training: MetaTraining) -> Learned:
         """Train the initial weights; validate by adapting to one calibration per k and val person."""
         settings, shots, val = training.settings, list(training.settings.shots), training.val
+        inputs = training.train[0].code.shape[1]
         if settings.init == "gaze_head":
             use = "meta-training starts from: run encode again, or set fewshot.init: random"
             initial, activation = repeat_gaze_head(training, use), "relu"
         else:
-            inputs = training.train[0].code.shape[1]
-            initial = random_weights(len(shots), inputs, settings.hidden, training.seed)
-            activation = "selu"
-        validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
+            initial, activation = random_weights(len(shots), inputs, settings.hidden, training.seed), "selu"
         kernel = kernel_for(initial, activation)
+        validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
 
         def validate(networks: Tensor) -> list[float] | None:
             if not val:
                 return None
-            errors = fine_tuned_errors_deg(kernel, networks, shots, validation)
-            return errors[:, 1].reshape(len(shots), len(val)).mean(axis=1).tolist()
+            adapted = fine_tuned_errors_deg(kernel, networks, shots, validation)[:, 1]
+            return adapted.reshape(len(shots), len(val)).mean(axis=1).tolist()
 
         people, networks = Entries(training.train, kernel.device), initial.pack().to(kernel.device)
         trained = meta_train(self._rule, kernel, networks, people, settings, training.seed, validate)
-        weights = Weights.unpack(trained.networks.cpu(), initial.hidden_weight.shape[1])
-        about = {"activation": activation, "history": trained.history, "outer_steps": trained.steps}
-        return Learned(self.name, shots, plain(settings), weights.as_state(), **about)
+        state = Weights.unpack(trained.networks.cpu(), inputs).as_state()
+        return Learned(self.name, shots, plain(settings), state, trained.history, activation, trained.steps)
 
 
 class GazeHead(FineTuned):
@@ -81,22 +78,14 @@ class GazeHead(FineTuned):
 
 
 def repeat_gaze_head(training: MetaTraining, use: str) -> Weights:
-    """Return the trained gaze head for every k; `use` is part of the error message.
-
-    Raises:
-        UserError: the store of codes does not contain the gaze head.
-    """
+    """Return the trained gaze head for every k; raise a UserError with its `use` if the store of codes has none."""
     if training.gaze_head is None:
         raise UserError(f"the store of codes does not contain the trained gaze head, which {use}")
     return Weights(*(parameter.repeat(len(training.settings.shots), 1, 1) for parameter in training.gaze_head))
 
 
 def fine_tuned_errors_deg(
-    kernel: AutogradKernel,
-    networks: Tensor,
-    shots: Sequence[int],
-    adaptation: Adaptation,
-    progress: Callable[[int], None] = lambda done: None,
+    kernel: AutogradKernel, networks: Tensor, shots: Sequence[int], adaptation: Adaptation
 ) -> NDArray[np.float64]:
     """Fine-tune a network on the samples of each calibration, and measure the error on its person's query.
 
@@ -105,7 +94,6 @@ def fine_tuned_errors_deg(
         networks: the initial network for each of shots (K, S).
         shots: values of k.
         adaptation: M calibrations, and the settings adapt_steps, adapt_lr and query_entries.
-        progress: called with the number of calibrations done.
 
     Returns:
         (M, 2) mean angles, in degrees, before and after the adaptation.
@@ -117,23 +105,22 @@ def fine_tuned_errors_deg(
     people = Entries((calibration.person for calibration in calibrations), kernel.device)
     support, query = people.support(calibrations), people.query(calibrations, settings.query_entries)
     initial = networks[[shots.index(calibration.shots) for calibration in calibrations]].to(kernel.device)
+    progress, errors = Progress("adapt", len(calibrations), "calibrations"), []
 
     def adapt(first: int) -> Tensor:
-        chunk = slice(first, first + kernel.networks_per_call)
-        own, rest = initial[chunk], query.of_networks(chunk)
-        before = kernel.mean_angle_deg(own, rest)
-        own = kernel.sgd(own, support.of_networks(chunk), steps=settings.adapt_steps, rate=settings.adapt_lr)
-        return torch.stack([before, kernel.mean_angle_deg(own, rest)], dim=1)
+        some = slice(first, first + kernel.networks_per_call)
+        adapted = kernel.sgd(
+            initial[some], support.of_networks(some), steps=settings.adapt_steps, rate=settings.adapt_lr
+        )
+        return torch.stack([kernel.mean_angle_deg(n, query.of_networks(some)) for n in (initial[some], adapted)], dim=1)
 
-    errors = []
     # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
     with ThreadPoolExecutor(adaptation.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for chunk in pool.map(adapt, range(0, len(calibrations), kernel.networks_per_call)):
-            errors.append(chunk.double().cpu().numpy())
-            progress(sum(map(len, errors)))
-    found = np.concatenate(errors)
-    is_finite = np.isfinite(found).all(axis=1)
-    if not is_finite.all():
-        lost = calibrations[int(np.argmin(is_finite))]
-        raise UserError(f"adaptation of {lost.person} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
-    return found
+        for found in pool.map(adapt, range(0, len(calibrations), kernel.networks_per_call)):
+            errors += found.double().tolist()
+            progress(len(errors))
+    for calibration, found in zip(calibrations, errors, strict=True):
+        if not np.isfinite(found).all():
+            about = f"{calibration.person} with k = {calibration.shots}"
+            raise UserError(f"adaptation of {about} diverged: lower fewshot.adapt_lr")
+    return np.array(errors)

@@ -18,11 +18,11 @@ T = TypeVar("T")
 MOST_HIDDEN = 4096  # kernel.c has a network on its stack
 
 # Shapes of the state of each learner: K is the number of shots, a letter the same number everywhere, a digit itself.
-_NETWORKS = {"hidden_weight": "KFH", "hidden_bias": "K1H", "output_weight": "KH3", "output_bias": "K13"}
-_LINEAR = {"mean": "2D", "covariance": "2DD", "noise": "2", "dof": "1", "center": "2D", "scale": "2D"}
-_STATES: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("maml", "fomaml", "reference", "none"), _NETWORKS),
-    **{"offset": {}, "affine": _LINEAR, "bayes": _LINEAR},
+NETWORKS = {"hidden_weight": "KFH", "hidden_bias": "K1H", "output_weight": "KH3", "output_bias": "K13"}
+LINEAR = {"mean": "2D", "covariance": "2DD", "noise": "2", "dof": "1", "center": "2D", "scale": "2D"}
+STATES: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(("maml", "fomaml", "reference", "none"), NETWORKS),
+    **{"offset": {}, "affine": LINEAR, "bayes": LINEAR},
 }
 
 
@@ -50,11 +50,7 @@ class Learned:
         return Weights(**self.state)
 
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
-        """Check that codes come from the same checkpoint as the training codes, if both checkpoints are known.
-
-        Raises:
-            UserError: they come from another checkpoint. Learners without training, such as `offset`, match any.
-        """
+        """Raise a UserError if codes come from another checkpoint than the training codes. Without state, any do."""
         if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
             raise UserError(
                 f"{path}: does not belong to the network whose codes trained the learner {self.learner}: pass the "
@@ -63,11 +59,7 @@ class Learned:
 
 
 def load_learned(path: Path | str) -> Learned:
-    """Read a learner's file and check it, because compiled code does not check shapes.
-
-    Raises:
-        UserError: the file is invalid.
-    """
+    """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
     learned = load_fields(Learned, path, "a learner file: run meta_train again")
     if fault := _fault(learned):
         raise UserError(f"{path}: not a learner file ({fault}): run meta_train again")
@@ -75,11 +67,7 @@ def load_learned(path: Path | str) -> Learned:
 
 
 def load_fields(kind: type[T], path: Path | str, what: str) -> T:
-    """Read a file that save_fields wrote; `what` describes the expected content and the remedy.
-
-    Raises:
-        UserError: the file is invalid.
-    """
+    """Read a file of save_fields; raise a UserError with `what`, the expected content and the remedy, if it is none."""
     try:
         return TypeAdapter(kind).validate_python(dict(read_mapping(path)))
     except ValidationError as error:
@@ -98,19 +86,15 @@ def plain(settings: Fewshot) -> dict[str, object]:
 
 def _fault(learned: Learned) -> str:
     """Describe what is wrong with a learner's state; return "" if nothing is wrong or the learner is unknown."""
-    shapes = _STATES.get(learned.learner)
-    if shapes is None:
-        return ""
+    shapes = STATES.get(learned.learner, {name: "" for name in learned.state})
     if learned.state.keys() != shapes.keys():
         return f"its state is not {', '.join(shapes) or 'empty'}"
-    if shapes is _NETWORKS and not {"adapt_steps", "adapt_lr"} <= learned.settings.keys():
+    if shapes is NETWORKS and not {"adapt_steps", "adapt_lr"} <= learned.settings.keys():
         return "its settings lack adapt_steps or adapt_lr"
-    sizes = {"K": len(learned.shots)}
+    sizes = {"K": len(learned.shots), "1": 1, "2": 2, "3": 3}
     for name, letters in shapes.items():
-        shape = list(learned.state[name].shape)
-        wanted = [int(x) if x.isdecimal() else sizes.setdefault(x, n) for x, n in zip(letters, shape, strict=False)]
-        if len(shape) != len(letters) or shape != wanted or 0 in shape:
-            return f"{name} has shape {tuple(shape)}"
-    if sizes.get("H", 1) > MOST_HIDDEN:
-        return f"{sizes['H']} hidden units are more than {MOST_HIDDEN}"
-    return ""
+        shape = tuple(learned.state[name].shape)
+        expected = tuple(sizes.setdefault(letter, n) for letter, n in zip(letters, shape, strict=False))
+        if letters and (len(shape) != len(letters) or shape != expected or 0 in shape):
+            return f"{name} has shape {shape}"
+    return f"{sizes['H']} hidden units are more than {MOST_HIDDEN}" if sizes.get("H", 1) > MOST_HIDDEN else ""

@@ -5,13 +5,11 @@ MAML moves initial weights w so that one small step on a person's support reduce
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
 Its gradient is v - inner_lr * H v, where v is the query gradient after the step and H is the Hessian of the support
-loss before it. `maml` uses this gradient, `fomaml` omits H, and `reference` uses the gradient of the released code
-(reference_gradient).
+loss before it. `maml` uses this gradient, `fomaml` omits H, and `reference` uses the gradient of the released code.
 
 Shapes: K values of k, T tasks per outer step, K * T networks: network k * T + t belongs to task t; S parameters.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -30,57 +28,38 @@ Rule = Literal["maml", "fomaml", "reference"]
 
 
 def outer_gradient(
-    kernel: AutogradKernel,
-    networks: Tensor,
-    rate: float,
-    support: Samples,
-    query: Samples,
-    *,
-    second_order: bool = True,
+    rule: Rule, kernel: AutogradKernel, networks: Tensor, inner_lr: float, support: Samples, query: Samples
 ) -> tuple[Tensor, Tensor]:
     """Compute the gradient of the query loss after the inner step, averaged over tasks.
 
+    `reference` sums over tasks instead, and uses the query of the last task only. With g and H the gradient and Hessian
+    of each task's support loss at w, and q the last task's query loss, it is
+    sum of g + (1 - inner_lr * sum of H) * gradient of q at (w - inner_lr * sum of g).
+
     Args:
+        rule: maml, fomaml or reference.
         kernel: computes the loss and its derivatives.
-        networks: K networks (K, S).
-        rate: learning rate of the inner step, per degree.
-        support: samples of K * T networks.
-        query: samples of K * T networks.
-        second_order: whether to differentiate the inner gradient with respect to the weights.
+        networks: w of each k (K, S).
+        inner_lr: learning rate of the inner step, per degree.
+        support, query: samples of K * T networks.
 
     Returns:
-        The gradient (K, S), and the loss (K,) in degrees.
+        The gradient (K, S), and the query loss (K,) in degrees.
     """
-    before = networks.repeat_interleave(len(support.rows) // len(networks), dim=0)
-    by_support, _ = kernel.gradient(before, support)
-    gradient, loss = kernel.gradient(before - rate * by_support, query)
-    if second_order:
-        gradient = gradient - kernel.hessian_product(before, support, rate * gradient)
-    return gradient.unflatten(0, (len(networks), -1)).mean(1), loss.unflatten(0, (len(networks), -1)).mean(1)
-
-
-def reference_gradient(
-    kernel: AutogradKernel, networks: Tensor, rate: float, support: Samples, query: Samples
-) -> tuple[Tensor, Tensor]:
-    """Compute the gradient of the released code: a sum over all tasks, with the query of the last task only.
-
-    With g and H the gradient and Hessian of each task's support loss at the weights, and q the last task's query loss:
-    sum of g + (1 - inner_lr * sum of H) * gradient of q at (weights - inner_lr * sum of g). Arguments and results are
-    those of outer_gradient; the loss is that of the last task.
-    """
-    num_tasks = len(support.rows) // len(networks)
-
-    def for_each_task(values: Tensor) -> Tensor:
-        return values.repeat_interleave(num_tasks, dim=0)
-
-    def total(values: Tensor) -> Tensor:
-        return values.unflatten(0, (-1, num_tasks)).sum(1)
-
-    by_support = total(kernel.gradient(for_each_task(networks), support)[0])
+    num_k, num_tasks = len(networks), len(support.rows) // len(networks)
+    repeated = networks.repeat_interleave(num_tasks, dim=0)
+    by_support, _ = kernel.gradient(repeated, support)
+    if rule != "reference":
+        gradient, loss = kernel.gradient(repeated - inner_lr * by_support, query)
+        if rule == "maml":
+            gradient = gradient - kernel.hessian_product(repeated, support, inner_lr * gradient)
+        return gradient.view(num_k, num_tasks, -1).mean(1), loss.view(num_k, num_tasks).mean(1)
+    by_support = by_support.view(num_k, num_tasks, -1).sum(1)
     last = query.of_networks(slice(num_tasks - 1, None, num_tasks))
-    by_query, loss = kernel.gradient(networks - rate * by_support, last)
-    turned = kernel.hessian_product(for_each_task(networks), support, for_each_task(rate * by_query))
-    return by_support + by_query - total(turned), loss
+    gradient, loss = kernel.gradient(networks - inner_lr * by_support, last)
+    direction = (inner_lr * gradient).repeat_interleave(num_tasks, dim=0)
+    turned = kernel.hessian_product(repeated, support, direction).view(num_k, num_tasks, -1).sum(1)
+    return by_support + gradient - turned, loss
 
 
 @dataclass
@@ -94,55 +73,42 @@ class Trained:
     history: list[dict[str, object]] = field(default_factory=list)
 
     def record(self, step: int, networks: Tensor, train_deg: list[float], val_deg: list[float] | None) -> None:
-        """Record the errors of a step; for each k, keep the network if no earlier one had a lower or the same error."""
+        """Record the errors of a step; for each k, keep the network if its val error is the lowest so far."""
         for k in range(len(networks)):
             if val_deg is None or all(val_deg[k] < record["val_deg"][k] for record in self.history):
                 self.networks[k], self.steps[k] = networks[k], step
         self.history.append({"step": step, "train_deg": train_deg, "val_deg": val_deg})
 
 
-GRADIENTS = {
-    "maml": outer_gradient,
-    "fomaml": functools.partial(outer_gradient, second_order=False),
-    "reference": reference_gradient,
-}
-
-
 def meta_train(
     rule: Rule,
     kernel: AutogradKernel,
     networks: Tensor,
-    train: Entries,
+    people: Entries,
     settings: Fewshot,
     seed: int,
     validate: Callable[[Tensor], list[float] | None],
 ) -> Trained:
-    """Train the initial networks (K, S) of all settings.shots in one loop.
+    """Train the initial networks (K, S) of all settings.shots on tasks drawn from people.
 
-    Tasks are drawn from the people in `train`. `validate` maps networks to their errors on val people.
-
-    Raises:
-        UserError: the loss is no longer finite.
+    `validate` maps networks to their errors on val people. Raises a UserError if the loss is no longer finite.
     """
-    rng, networks, recent = np.random.default_rng(seed), networks.clone(), []
+    rng, networks, losses = np.random.default_rng(seed), networks.clone(), []
     trained = Trained(networks.clone(), [0] * len(networks))
     progress = Progress(f"meta_train {rule}", settings.outer_steps, "steps")
     mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
-    counts = np.repeat(settings.shots, settings.tasks)
     for step in range(1, settings.outer_steps + 1):
-        support, query = (np.tile(rows, (len(networks), 1)) for rows in train.draw_tasks(settings, rng))
-        samples = train.samples(support, counts), train.samples(query, settings.meta_query)
-        gradient, loss = GRADIENTS[rule](kernel, networks, settings.inner_lr, *samples)
+        gradient, loss = outer_gradient(rule, kernel, networks, settings.inner_lr, *people.draw_tasks(settings, rng))
         # Adam with torch's default settings. The constructor of torch's own takes longer than a short meta-training.
         mean.lerp_(gradient, 1 - 0.9)
         square.lerp_(gradient.square(), 1 - 0.999)
         networks -= settings.outer_lr * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
-        recent.append(loss)
+        losses.append(loss)
         if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
-            train_deg = torch.stack(recent).mean(0)
+            train_deg = torch.stack(losses).mean(0)
             if not train_deg.isfinite().all():
                 raise UserError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or inner_lr")
             trained.record(step, networks, train_deg.tolist(), validate(networks))
-            recent.clear()
+            losses.clear()
         progress(step)
     return trained

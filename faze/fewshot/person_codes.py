@@ -47,19 +47,10 @@ class PersonCodes:
 
 
 def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tuple[list[PersonCodes], list[str]]:
-    """Read the people of one split who have enough entries.
-
-    Args:
-        codes: an open store of codes.
-        split: train, val or test.
-        needed: number of entries that a person must have.
-        reason: the config key that requires that many entries.
+    """Read the people of one split who have as many entries as needed by a config key, the reason.
 
     Returns:
         These people, and a sentence about each person who is left out.
-
-    Raises:
-        UserError: a value is not finite; the sentence names the person.
     """
     everyone = [read_person(codes, name) for name in codes.persons(split)]
     left_out = [
@@ -70,44 +61,30 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
     return [person for person in everyone if len(person.code) >= needed], left_out
 
 
-def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
-    """Return the named person of a file, or the only person if none is named.
-
-    Raises:
-        UserError: the file does not contain the person, or contains none or several and none is named.
-    """
-    if not names:
-        raise UserError(f"{path}: contains no people")
-    if name is None and len(names) > 1:
-        raise UserError(f"{path}: contains {len(names)} people, {names[0]} to {names[-1]}: choose one with --person")
-    if name is not None and name not in names:
-        others = f" to {names[-1]}" if names[1:] else ""
-        raise UserError(f"{path}: contains no person {name}, only {names[0]}{others}")
-    return name or names[0]
-
-
 def read_person(codes: CodeStore, name: str) -> PersonCodes:
-    """Read one person.
-
-    Raises:
-        UserError: a value is not finite; the sentence names the person.
-    """
+    """Read one person; raise a UserError if a value is not finite."""
     arrays = codes[name]
     for key in ("z_gaze", "gaze", "gaze_hat", "head"):
-        if key not in arrays:
-            raise UserError(f"person {name} of {codes.dataset}: the store of codes has no {key}: run encode again")
-        bad = ~np.isfinite(arrays[key]).all(axis=tuple(range(1, arrays[key].ndim)))
-        if bad.any():
+        if not np.isfinite(arrays[key]).all():
             raise UserError(
-                f"person {name} of {codes.dataset}: {key} of {bad.sum()} of {len(bad)} entries is not finite "
-                f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr and train "
-                "again"
+                f"person {name} of {codes.dataset}: {key} is not finite, since the training of the network diverged: "
+                "lower train.base_lr and train again"
             )
-    z_gaze = arrays["z_gaze"]
+    z_gaze, gaze, gaze_hat, head = (arrays[key] for key in ("z_gaze", "gaze", "gaze_hat", "head"))
     code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 would fail without an entry
-    gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
-    gaze_hat, head = (arrays[key].astype(np.float64) for key in ("gaze_hat", "head"))
+    gaze, gaze_hat, head = vector_from_pitchyaw(gaze.astype(float)), gaze_hat.astype(float), head.astype(float)
     return PersonCodes(name, codes.dataset, codes.splits[name], code, gaze, gaze_hat, head)
+
+
+def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
+    """Return the named person of a file, or its only person; raise a UserError if there is no such person."""
+    if name is None and len(names) != 1:
+        raise UserError(
+            f"{path}: contains {len(names)} people, {' to '.join(names[:: max(1, len(names) - 1)])}: choose one with --person"
+        )
+    if name is not None and name not in names:
+        raise UserError(f"{path}: contains no person {name}, only {', '.join(names)}")
+    return name or names[0]
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
@@ -130,13 +107,7 @@ class Calibration:
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
-    """Draw calibrations for every k and person from the pool, without replacement, and sort them by k.
-
-    Args:
-        people: people with at least settings.query_entries + the largest k entries each.
-        settings: shots, query_entries, and the seed of the draws.
-        repeats: draws per person and k.
-    """
+    """Draw `repeats` calibrations for every k and person, sorted by k, without replacement and without the query."""
     drawn = []
     for k in settings.shots:
         for person in people:
@@ -153,41 +124,43 @@ class Entries:
 
     def __init__(self, people: Iterable[PersonCodes], device: torch.device) -> None:
         """Copy the people's codes and gaze."""
-        self.people = list(dict.fromkeys(people))
-        ends = np.cumsum([len(person.code) for person in self.people])
-        self.end = dict(zip(self.people, ends.tolist(), strict=True))  # row after each person's last entry
-        self._code = torch.from_numpy(np.concatenate([person.code for person in self.people])).to(device)
-        self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in self.people])).float().to(device)
-
-    def samples(self, rows: NDArray[np.int64], count: NDArray[np.int64] | int) -> Samples:
-        """Return the first `count` samples of each network's rows (M, n), whose count is (M,) or the same number."""
-        rows, counts = np.ascontiguousarray(rows), np.full(len(rows), count)
-        return Samples(self._code, self._gaze, *(torch.from_numpy(x).to(self._code.device) for x in (rows, counts)))
+        self._people = list(dict.fromkeys(people))
+        ends = np.cumsum([len(person.code) for person in self._people])
+        self._end = dict(zip(self._people, ends, strict=True))  # row after each person's last entry
+        self._code = torch.from_numpy(np.concatenate([person.code for person in self._people])).to(device)
+        self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in self._people])).float().to(device)
 
     def support(self, calibrations: Sequence[Calibration]) -> Samples:
-        """Return the samples of each calibration, which may differ in k."""
+        """Return the samples of each calibration; k may differ."""
         counts = np.array([calibration.shots for calibration in calibrations])
         rows = np.zeros((len(counts), counts.max()), np.int64)
         for row, calibration in zip(rows, calibrations, strict=True):
-            person = calibration.person
-            row[: calibration.shots] = self.end[person] - len(person.code) + calibration.support
-        return self.samples(rows, counts)
+            row[: calibration.shots] = self._rows(calibration.person, calibration.support)
+        return self._samples(rows, counts)
 
     def query(self, calibrations: Sequence[Calibration], query_entries: int) -> Samples:
         """Return the query, the last entries, of each calibration's person."""
-        ends = np.array([self.end[calibration.person] for calibration in calibrations])
-        return self.samples(ends[:, None] - query_entries + np.arange(query_entries), query_entries)
+        ends = np.array([self._end[calibration.person] for calibration in calibrations])
+        return self._samples(ends[:, None] - query_entries + np.arange(query_entries), query_entries)
 
-    def draw_tasks(self, settings: Fewshot, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw settings.tasks people, and for each of them disjoint rows of support (T, largest k) and query (T, n).
+    def draw_tasks(self, settings: Fewshot, rng: np.random.Generator) -> tuple[Samples, Samples]:
+        """Draw T people, and for each of them disjoint support and query samples, for K * T networks.
 
         The query and the order of the support do not depend on the size of the support: its first k samples are the
         support for k, so all k are trained on the same tasks.
         """
-        rows = []
-        for number in rng.permutation(len(self.people))[: settings.tasks]:
-            person = self.people[number]
+        rows, num_k = [], len(settings.shots)
+        for number in rng.permutation(len(self._people))[: settings.tasks]:
+            person = self._people[number]
             drawn = rng.permutation(len(person.code))[: settings.meta_query + max(settings.shots)]
-            rows.append(self.end[person] - len(person.code) + drawn)
-        query, support = np.split(np.stack(rows), [settings.meta_query], axis=1)
-        return support, query
+            rows.append(self._rows(person, drawn))
+        query, support = np.split(np.tile(rows, (num_k, 1)), [settings.meta_query], axis=1)
+        counts = np.repeat(settings.shots, settings.tasks)
+        return self._samples(support, counts), self._samples(query, settings.meta_query)
+
+    def _rows(self, person: PersonCodes, entries: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._end[person] - len(person.code) + entries
+
+    def _samples(self, rows: NDArray[np.int64], counts: NDArray[np.int64] | int) -> Samples:
+        tensors = (np.ascontiguousarray(rows), np.full(len(rows), counts))
+        return Samples(self._code, self._gaze, *(torch.from_numpy(t).to(self._code.device) for t in tensors))

@@ -21,7 +21,7 @@ from faze.fewshot.kernel import kernel_for
 from faze.fewshot.learner_file import Learned, load_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import Weights
-from faze.fewshot.person_codes import Entries, PersonCodes, Seen
+from faze.fewshot.person_codes import Calibration, Entries, PersonCodes, Seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +119,11 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> 
         raise UserError(
             f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
         )
-    kernel, samples = kernel_for(weights, learned.activation), Entries([person], torch.device("cpu"))
+    kernel = kernel_for(weights, learned.activation)
+    samples = Entries([person], kernel.device).support([Calibration(person, 0, entries)])
     initial = weights.pack()[[learned.shots.index(len(entries))]]
     settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
-    adapted = kernel.sgd(
-        initial, samples.samples(entries[None], len(entries)), steps=settings["steps"], rate=settings["lr"]
-    )
+    adapted = kernel.sgd(initial.to(kernel.device), samples, steps=settings["steps"], rate=settings["lr"]).cpu()
     if not adapted.isfinite().all():
         raise UserError(
             f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr and run meta_train again"
