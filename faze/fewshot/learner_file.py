@@ -1,7 +1,6 @@
 """Files of trained learners and of people's calibrations. Files of strangers are checked once, when they are read."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,14 +15,6 @@ from faze.model.torch_file import read_mapping, write_mapping
 
 T = TypeVar("T")
 MOST_HIDDEN = 4096  # kernel.c has a network on its stack
-
-# Shapes of the state of each learner: K is the number of shots, a letter the same number everywhere, a digit itself.
-NETWORKS = {"hidden_weight": "KFH", "hidden_bias": "K1H", "output_weight": "KH3", "output_bias": "K13"}
-LINEAR = {"mean": "2D", "covariance": "2DD", "noise": "2", "dof": "1", "center": "2D", "scale": "2D"}
-STATES: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("maml", "fomaml", "reference", "none"), NETWORKS),
-    **{"offset": {}, "affine": LINEAR, "bayes": LINEAR},
-}
 
 
 @dataclass(frozen=True)
@@ -61,8 +52,12 @@ class Learned:
 def load_learned(path: Path | str) -> Learned:
     """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
     learned = load_fields(Learned, path, "a learner file: run meta_train again")
-    if fault := _fault(learned):
-        raise UserError(f"{path}: not a learner file ({fault}): run meta_train again")
+    if learned.learner in ("maml", "fomaml", "reference", "none"):
+        shapes = {name: tuple(value.shape) for name, value in learned.state.items()}
+        k, inputs, hidden = len(learned.shots), *shapes.get("hidden_weight", (0, 0, 0))[1:3]
+        expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
+        if shapes != dict(zip(Weights._fields, expected, strict=True)) or not 1 <= hidden <= MOST_HIDDEN:
+            raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
     return learned
 
 
@@ -82,19 +77,3 @@ def save_fields(content: Any, path: Path | str) -> None:
 def plain(settings: Fewshot) -> dict[str, object]:
     """Convert settings to plain values, which can be stored in a file."""
     return settings.model_dump(mode="json")
-
-
-def _fault(learned: Learned) -> str:
-    """Describe what is wrong with a learner's state; return "" if nothing is wrong or the learner is unknown."""
-    shapes = STATES.get(learned.learner, {name: "" for name in learned.state})
-    if learned.state.keys() != shapes.keys():
-        return f"its state is not {', '.join(shapes) or 'empty'}"
-    if shapes is NETWORKS and not {"adapt_steps", "adapt_lr"} <= learned.settings.keys():
-        return "its settings lack adapt_steps or adapt_lr"
-    sizes = {"K": len(learned.shots), "1": 1, "2": 2, "3": 3}
-    for name, letters in shapes.items():
-        shape = tuple(learned.state[name].shape)
-        expected = tuple(sizes.setdefault(letter, n) for letter, n in zip(letters, shape, strict=False))
-        if letters and (len(shape) != len(letters) or shape != expected or 0 in shape):
-            return f"{name} has shape {shape}"
-    return f"{sizes['H']} hidden units are more than {MOST_HIDDEN}" if sizes.get("H", 1) > MOST_HIDDEN else ""

@@ -1,13 +1,11 @@
 """Learners that correct gaze_hat with a linear model of the person's residual, label - gaze_hat.
 
-Pitch and yaw are modelled independently, in degrees: residual = weights * features of the entry + noise. The weights are
-normally distributed over people. Train people give this prior, by expectation maximisation, and the k samples of a
+Pitch and yaw are modelled independently, in degrees: residual = weights * features of the entry + noise. The weights
+are normally distributed over people. Train people give this prior by expectation maximisation, and the k samples of a
 person give the posterior in closed form (Bishop, Pattern Recognition and Machine Learning, sections 9.3 and 3.3). The
 network was trained on the train people, so they differ less from one another than other people do. Therefore three
-factors (for the variances of the constant, of the other weights, and of the noise) are fitted to val people.
-
-The noise has Student's t distribution with `dof` degrees of freedom. Its tails are heavier than those of a normal
-distribution, so a sample that differs from the others has less weight.
+factors (for the variances of the constant, of the other weights, and of the noise) are fitted to val people. The noise
+has Student's t distribution with `dof` degrees of freedom, so a sample that differs from the others has less weight.
 
 Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features.
 """
@@ -27,13 +25,9 @@ from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.person_codes import PersonCodes, Seen
 
 LEAST = 1e-8  # variance
-LIKELIHOOD_ENTRIES = 60  # of each person
-MAX_LOG_FACTOR = 12.0  # so that covariances stay definite in double precision
 DOF = np.geomspace(2.5, 1000, 100)  # candidates; the noise has a variance only above 2, and is normal in the limit
 Array = NDArray[np.float64]
-Prior = Mapping[
-    str, Array
-]  # mean (2, d), covariance (2, d, d), noise (2,), dof (1,); center and scale of features (2, d)
+Prior = Mapping[str, Array]  # mean (2, d), covariance (2, d, d), noise (2,), dof (1,); center, scale of features (2, d)
 
 
 def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> Array:
@@ -52,75 +46,67 @@ class LinearResidual(ClosedForm):
     def features(self, seen: Seen) -> Array:
         """Compute the features (2, n, d) for each axis; the first is the constant 1."""
 
+    def design(self, prior: Prior, seen: Seen) -> Array:
+        """Standardise the features (2, n, d)."""
+        return (self.features(seen) - prior["center"][:, None]) / prior["scale"][:, None]
+
     def meta_train(self, training: MetaTraining) -> Learned:
         """Estimate the prior from train people, the factors from val people, and the tails of the noise from both."""
-        prior = self.learn_prior(training.train)
+        raw = np.concatenate([self.features(person.seen(slice(None))) for person in training.train], axis=1)
+        prior = {"center": raw.mean(axis=1), "scale": raw.std(axis=1)}
+        prior["center"][:, 0], prior["scale"][prior["scale"] < 1e-9] = 0.0, 1.0
+        designs = [self.design(prior, person.seen(slice(None))) for person in training.train]
+        residuals = [residual_deg(person, slice(None)) for person in training.train]
+        axes = [learn_weights([x[i] for x in designs], [r[i] for r in residuals], self.around_identity) for i in (0, 1)]
+        prior |= zip(("mean", "covariance", "noise"), map(np.stack, zip(*axes, strict=True)), strict=True)
         surprise = [left_out_residuals(prior, *self._some_samples(prior, training.train))]
         if training.val:
-            of_val = self._some_samples(prior, training.val)
-            prior = stretch(prior, likely_factors(prior, *of_val))
-            surprise.append(left_out_residuals(prior, *of_val))
-        prior = prior | {"dof": np.array([likely_dof(np.concatenate(surprise))])}
+            samples = self._some_samples(prior, training.val)
+            prior = stretch(prior, likely_factors(prior, *samples))
+            surprise.append(left_out_residuals(prior, *samples))
+        prior["dof"] = np.array([likely_dof(np.concatenate(surprise))])
         state = {name: torch.from_numpy(value) for name, value in prior.items()}
         return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Compute the person's posterior."""
         prior = {name: value.numpy() for name, value in learned.state.items()}
-        mean, covariance = posterior(prior, self._design(prior, person.seen(support)), residual_deg(person, support))
+        mean, covariance = posterior(prior, self.design(prior, person.seen(support)), residual_deg(person, support))
         return learned.state | {"mean": torch.from_numpy(mean), "covariance": torch.from_numpy(covariance)}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
         """Add the posterior mean of the residual to gaze_hat."""
         own = {name: value.numpy() for name, value in correction.items()}
-        residual = predict(self._design(own, seen), own["mean"])
+        residual = times(self.design(own, seen), own["mean"])
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + np.radians(residual.T))
-
-    def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, Array]:
-        """Estimate the distribution of weights, for standardised features."""
-        raw = [self.features(person.seen(slice(None))) for person in people]
-        everybody = np.concatenate(raw, axis=1)
-        center, scale = everybody.mean(axis=1), everybody.std(axis=1)
-        center[:, 0], scale[scale < 1e-9] = 0.0, 1.0
-        designs = [(features - center[:, None]) / scale[:, None] for features in raw]
-        residuals = [residual_deg(person, slice(None)) for person in people]
-        axes = [
-            learn_weights([design[axis] for design in designs], [r[axis] for r in residuals], self.around_identity)
-            for axis in range(2)
-        ]
-        mean, covariance, noise = (np.stack(parts) for parts in zip(*axes, strict=True))
-        return {"mean": mean, "covariance": covariance, "noise": noise, "center": center, "scale": scale}
-
-    def _design(self, prior: Prior, seen: Seen) -> Array:
-        return (self.features(seen) - prior["center"][:, None]) / prior["scale"][:, None]
 
     def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
         """Return features (P, 2, n, d) and residuals (P, 2, n) of evenly spaced entries, as many for each person."""
-        count = min(LIKELIHOOD_ENTRIES, *(len(person.code) for person in people))
-        entries = [np.linspace(0, len(person.code) - 1, count).astype(int) for person in people]
-        both = list(zip(people, entries, strict=True))
-        designs = [self._design(prior, person.seen(some)) for person, some in both]
-        return np.stack(designs), np.stack([residual_deg(person, some) for person, some in both])
+        count, designs, residuals = min(60, *(len(person.code) for person in people)), [], []
+        for person in people:
+            entries = np.linspace(0, len(person.code) - 1, count).astype(int)
+            designs.append(self.design(prior, person.seen(entries)))
+            residuals.append(residual_deg(person, entries))
+        return np.stack(designs), np.stack(residuals)
 
 
-def predict(design: Array, mean: Array) -> Array:
-    """Compute residuals (..., n) from features (..., n, d) and mean weights (..., d)."""
-    return (design @ mean[..., None])[..., 0]
+def times(matrix: Array, vector: Array) -> Array:
+    """Multiply (..., n, d) by (..., d): (..., n)."""
+    return (matrix @ vector[..., None])[..., 0]
 
 
 def posterior(prior: Prior, design: Array, residual: Array) -> tuple[Array, Array]:
     """Compute mean and covariance of weights, given features (2, k, d) and residuals (2, k), whose noise has tails.
 
-    A t distribution is a mixture of normal ones, so every sample has its own variance, a common factor for both axes. It
-    is large for samples that the others do not explain (Lange, Little and Taylor, Robust Statistical Modeling Using the
-    t Distribution, J. Am. Stat. Assoc. 84, 1989).
+    A t distribution is a mixture of normal ones. A sample that the others do not explain has a larger variance, by a
+    factor for both axes (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
     """
     noise, dof = prior["noise"][:, None], prior["dof"][0]
     factor = np.ones(design.shape[1])
     for _ in range(30):
         mean, covariance = condition(prior, design, residual, noise * factor)
         variance = np.sum(design @ covariance * design, axis=-1) + noise
-        square = np.sum(((residual - predict(design, mean)) ** 2 + variance) / noise - 1, axis=0)
+        square = np.sum(((residual - times(design, mean)) ** 2 + variance) / noise - 1, axis=0)
         before, factor = factor, (dof - 2 + square) / (dof + 2)
         if np.allclose(factor, before, rtol=1e-3, atol=0):
             break
@@ -132,20 +118,20 @@ def condition(prior: Prior, design: Array, residual: Array, noise: Array) -> tup
     shared = prior["covariance"] @ design.mT  # (2, d, k)
     spread = design @ shared + noise[..., None] * np.eye(design.shape[1])
     gain = np.linalg.solve(spread, shared.mT).mT  # (2, d, k)
-    surprise = residual - predict(design, prior["mean"])
-    return prior["mean"] + predict(gain, surprise), prior["covariance"] - gain @ shared.mT
+    surprise = residual - times(design, prior["mean"])
+    return prior["mean"] + times(gain, surprise), prior["covariance"] - gain @ shared.mT
 
 
 def stretch(prior: Prior, factors: Array) -> dict[str, Array]:
     """Multiply the variances of the constant, of the other weights, and of the noise by factors (3,)."""
-    by = np.sqrt([factors[0], *[factors[1]] * (prior["mean"].shape[1] - 1)])
+    by = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
+    by[0] = factors[0] ** 0.5
     return dict(prior) | {"covariance": prior["covariance"] * by[:, None] * by, "noise": factors[2] * prior["noise"]}
 
 
 def covariance_of(prior: Prior, design: Array) -> Array:
     """Compute the covariance (P, 2, n, n) of residuals, given features (P, 2, n, d)."""
-    noise = prior["noise"][:, None, None] * np.eye(design.shape[-2])
-    return design @ prior["covariance"] @ design.mT + noise
+    return design @ prior["covariance"] @ design.mT + prior["noise"][:, None, None] * np.eye(design.shape[-2])
 
 
 def left_out_residuals(prior: Prior, design: Array, residual: Array) -> Array:
@@ -154,24 +140,24 @@ def left_out_residuals(prior: Prior, design: Array, residual: Array) -> Array:
     For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
     """
     precision = np.linalg.inv(covariance_of(prior, design))
-    surprise = residual - predict(design, prior["mean"])
-    found = predict(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
-    return np.moveaxis(found / np.sqrt(np.mean(found**2, axis=(0, 2), keepdims=True) + LEAST**2), 1, 2).reshape(-1, 2)
+    surprise = times(precision, residual - times(design, prior["mean"]))
+    found = (surprise / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))).swapaxes(1, 2).reshape(-1, 2)
+    return found / np.maximum(np.sqrt(np.mean(found**2, axis=0)), LEAST)
 
 
 def likely_factors(prior: Prior, design: Array, residual: Array) -> Array:
-    """Find the factors for `stretch` that are likeliest, given a log-normal prior around 1 whose logarithm has width 2."""
-    surprise = residual - predict(design, prior["mean"])
+    """Find the likeliest factors for `stretch`; their prior is log-normal around 1, and the logarithm has width 2."""
+    surprise = (residual - times(design, prior["mean"]))[..., None]
 
     def unlikelihood(logs: Array) -> float:
         root = np.linalg.cholesky(
-            covariance_of(stretch(prior, np.exp(logs)), design) + LEAST * np.eye(design.shape[-2])
+            covariance_of(stretch(prior, np.exp(logs)), design) + LEAST * np.eye(surprise.shape[2])
         )
-        whitened = np.linalg.solve(root, surprise[..., None])
         determinant = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum()
-        return float(np.sum(whitened**2) / 2 + determinant + np.sum((logs / 2) ** 2) / 2)
+        return np.sum(np.linalg.solve(root, surprise) ** 2) / 2 + determinant + np.sum(logs**2) / 8
 
-    return np.exp(minimize(unlikelihood, np.zeros(3), bounds=[(-MAX_LOG_FACTOR, MAX_LOG_FACTOR)] * 3, tol=1e-12).x)
+    bounds = [(-12, 12)] * 3  # so that covariances stay definite in double precision
+    return np.exp(minimize(unlikelihood, np.zeros(3), bounds=bounds, tol=1e-12).x)
 
 
 def likely_dof(standard: Array) -> float:
@@ -184,35 +170,30 @@ def likely_dof(standard: Array) -> float:
 def learn_weights(
     designs: Sequence[Array], residuals: Sequence[Array], around_identity: bool
 ) -> tuple[Array, Array, float]:
-    """Estimate the distribution of one axis's weights over people, by expectation maximisation.
+    """Estimate mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
 
-    Args:
-        designs: (n, d) for each person.
-        residuals: (n,) for each person, in degrees.
-        around_identity: keep the mean at zero and the covariance diagonal.
-
-    Returns:
-        Mean (d,), covariance (d, d) and the variance of the noise.
+    Each person has features (n, d) and residuals (n,) in degrees. `around_identity` keeps the mean at zero and the
+    covariance diagonal.
     """
-    gram = np.stack([design.T @ design for design in designs])  # (P, d, d)
-    moment = np.stack([design.T @ r for design, r in zip(designs, residuals, strict=True)])  # (P, d)
+    gram = np.stack([x.T @ x for x in designs])  # (P, d, d)
+    moment = np.stack([x.T @ r for x, r in zip(designs, residuals, strict=True)])  # (P, d)
     square, entries, d = sum(r @ r for r in residuals), sum(map(len, residuals)), gram.shape[-1]
     mean, noise = np.zeros(d), max(square / entries, LEAST)
     covariance = np.eye(d) * noise / d
     for _ in range(500):
         precision = np.linalg.inv(covariance)
         own = np.linalg.inv(precision + gram / noise)  # (P, d, d) posterior covariance
-        weights = predict(own, precision @ mean + moment / noise)  # (P, d)
+        weights = times(own, precision @ mean + moment / noise)  # (P, d)
         mean = np.zeros(d) if around_identity else weights.mean(axis=0)
         aside = weights - mean
         covariance = (own + aside[:, :, None] * aside[:, None, :]).mean(axis=0)
         covariance = (np.diag(np.diag(covariance)) if around_identity else covariance) + LEAST * np.eye(d)
-        fitted = np.einsum("pi,pij,pj->", weights, gram, weights) - 2 * np.sum(weights * moment)
-        before, noise = noise, max((square + fitted + np.einsum("pij,pji->", own, gram)) / entries, LEAST)
+        fitted = np.sum(weights * (times(gram, weights) - 2 * moment)) + np.sum(own * gram)
+        before, noise = noise, max((square + fitted) / entries, LEAST)
         if abs(before - noise) < 1e-9 * before:
             break
     kept = kept_share(mean, covariance, len(gram))
-    return kept * mean, covariance + (1 - kept) ** 2 * np.outer(mean, mean), float(noise)
+    return kept * mean, covariance + (1 - kept) ** 2 * np.outer(mean, mean), noise
 
 
 def kept_share(mean: Array, covariance: Array, people: int) -> float:
@@ -220,11 +201,8 @@ def kept_share(mean: Array, covariance: Array, people: int) -> float:
 
     Few people say little about the mean of many weights, and with d people or fewer the factor is 0.
     """
-    d = len(mean)
-    if people <= d:
-        return 0.0
-    distance = max(mean @ np.linalg.solve(covariance, mean), LEAST)
-    return max(0.0, 1 - (d - 2) / ((people - d + 2) * distance))
+    d, distance = len(mean), max(mean @ np.linalg.solve(covariance, mean), LEAST)
+    return max(0.0, 1 - (d - 2) / ((people - d + 2) * distance)) if people > d else 0.0
 
 
 class Affine(LinearResidual):
@@ -234,8 +212,8 @@ class Affine(LinearResidual):
 
     def features(self, seen: Seen) -> Array:
         """Return 1 and the angle of the axis."""
-        hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat))
-        return np.stack([np.column_stack([np.ones(len(hat)), hat[:, axis]]) for axis in range(2)])
+        hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat)).T
+        return np.stack([np.ones_like(hat), hat], axis=-1)
 
 
 class Bayes(LinearResidual):

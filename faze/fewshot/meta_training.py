@@ -32,19 +32,12 @@ def outer_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Compute the gradient of the query loss after the inner step, averaged over tasks.
 
-    `reference` sums over tasks instead, and uses the query of the last task only. With g and H the gradient and Hessian
-    of each task's support loss at w, and q the last task's query loss, it is
+    `reference` sums over tasks, and uses the query of the last task only. With g and H the gradient and Hessian of each
+    task's support loss at w, and q the last task's query loss, it is
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (w - inner_lr * sum of g).
 
-    Args:
-        rule: maml, fomaml or reference.
-        kernel: computes the loss and its derivatives.
-        networks: w of each k (K, S).
-        inner_lr: learning rate of the inner step, per degree.
-        support, query: samples of K * T networks.
-
-    Returns:
-        The gradient (K, S), and the query loss (K,) in degrees.
+    The arguments are the networks w (K, S), the rate of the inner step per degree, and the samples of K * T networks.
+    The results are the gradient (K, S) and the query loss (K,) in degrees.
     """
     num_k, num_tasks = len(networks), len(support.rows) // len(networks)
     repeated = networks.repeat_interleave(num_tasks, dim=0)

@@ -79,9 +79,8 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
 def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
     """Return the named person of a file, or its only person; raise a UserError if there is no such person."""
     if name is None and len(names) != 1:
-        raise UserError(
-            f"{path}: contains {len(names)} people, {' to '.join(names[:: max(1, len(names) - 1)])}: choose one with --person"
-        )
+        some = f", {names[0]} to {names[-1]}: choose one with --person" if names else ""
+        raise UserError(f"{path}: contains {len(names)} people{some}")
     if name is not None and name not in names:
         raise UserError(f"{path}: contains no person {name}, only {', '.join(names)}")
     return name or names[0]

@@ -17,27 +17,23 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
     """Build a table with one row per person for k = 0, then one per calibration."""
     rows = [*(Calibration(person, 0, np.empty(0, np.int64)) for person in people), *adaptation.calibrations]
     unadapted = [unadapted_error_deg(person, adaptation.settings.query_entries) for person in people]
-    about = [
-        (
-            row.person.name,
-            row.person.dataset,
-            row.person.split,
-            learner,
-            row.shots,
-            row.repeat,
-            row.shots and errors.steps,
-        )
-        for row in rows
-    ]
-    names = ("person", "dataset", "split", "learner", "k", "repeat", "steps")
-    columns = dict(zip(names, zip(*about, strict=True), strict=True))
-    columns["error_deg"] = np.concatenate([unadapted, errors.adapted_deg])
-    columns["start_error_deg"] = np.concatenate([np.full(len(people), np.nan), errors.start_deg])
-    return pa.table(columns)
+    return pa.table(
+        {
+            "person": [row.person.name for row in rows],
+            "dataset": [row.person.dataset for row in rows],
+            "split": [row.person.split for row in rows],
+            "learner": [learner] * len(rows),
+            "k": [row.shots for row in rows],
+            "repeat": [row.repeat for row in rows],
+            "steps": [errors.steps if row.shots else 0 for row in rows],
+            "error_deg": np.concatenate([unadapted, errors.adapted_deg]),
+            "start_error_deg": np.concatenate([np.full(len(people), np.nan), errors.start_deg]),
+        }
+    )
 
 
 def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:
     """Write the parts of a table to one file atomically; the metadata has one JSON value per key."""
     table = pa.concat_tables(tables).replace_schema_metadata({key: json.dumps(value) for key, value in about.items()})
-    with whole_file(path) as temporary, temporary.open("wb") as file:  # since pyarrow takes only names in UTF-8
+    with whole_file(path) as temporary, temporary.open("wb") as file:  # pyarrow itself takes only names in UTF-8
         pq.write_table(table, file, write_page_checksum=True)

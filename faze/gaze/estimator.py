@@ -93,7 +93,7 @@ class GazeEstimator:
             UserError: a file cannot be used, the person's file was made with another network, or MediaPipe is missing.
         """
         dted = load_model(network_path(model))
-        known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
+        known = load_personal_estimator(Path(person), network_hash(dted)) if person else None
         no_faces = contextlib.nullcontext(lambda image: [])
         with open_faces(Path(landmarker), faces) if faces else no_faces as detect:
             camera = dted.camera or read_config().preprocess.camera()
