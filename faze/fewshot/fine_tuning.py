@@ -18,7 +18,7 @@ from faze.fewshot.kernel import AutogradKernel, kernel_for
 from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.meta_training import Rule, meta_train
 from faze.fewshot.mlp import Weights, random_weights
-from faze.fewshot.person_codes import Entries, draw_calibrations
+from faze.fewshot.person_codes import draw_calibrations, samples_of
 
 
 class FineTuned:
@@ -58,8 +58,8 @@ class MetaLearner(FineTuned):
             adapted = fine_tuned_errors_deg(kernel, networks, shots, validation)[:, 1]
             return adapted.reshape(len(shots), len(val)).mean(axis=1).tolist()
 
-        people, networks = Entries(training.train, kernel.device), initial.pack().to(kernel.device)
-        trained = meta_train(self._rule, kernel, networks, people, settings, training.seed, validate)
+        networks = initial.pack().to(kernel.device)
+        trained = meta_train(self._rule, kernel, networks, training.train, settings, training.seed, validate)
         state = Weights.unpack(trained.networks.cpu(), inputs).as_state()
         return Learned(self.name, shots, plain(settings), state, trained.history, activation, trained.steps)
 
@@ -102,21 +102,21 @@ def fine_tuned_errors_deg(
         UserError: the adaptation diverged.
     """
     calibrations, settings = adaptation.calibrations, adaptation.settings
-    people = Entries((calibration.person for calibration in calibrations), kernel.device)
-    support, query = people.support(calibrations), people.query(calibrations, settings.query_entries)
     initial = networks[[shots.index(calibration.shots) for calibration in calibrations]].to(kernel.device)
+    query_entries, size = np.arange(-settings.query_entries, 0), kernel.networks_per_call
     progress, errors = Progress("adapt", len(calibrations), "calibrations"), []
 
     def adapt(first: int) -> Tensor:
-        some = slice(first, first + kernel.networks_per_call)
-        adapted = kernel.sgd(
-            initial[some], support.of_networks(some), steps=settings.adapt_steps, rate=settings.adapt_lr
-        )
-        return torch.stack([kernel.mean_angle_deg(n, query.of_networks(some)) for n in (initial[some], adapted)], dim=1)
+        some, before = calibrations[first : first + size], initial[first : first + size]
+        people = [calibration.person for calibration in some]
+        support = samples_of(people, [calibration.support for calibration in some], kernel.device)
+        query = samples_of(people, [query_entries] * len(some), kernel.device)
+        after = kernel.sgd(before, support, steps=settings.adapt_steps, rate=settings.adapt_lr)
+        return torch.stack([kernel.mean_angle_deg(before, query), kernel.mean_angle_deg(after, query)], dim=1)
 
     # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
     with ThreadPoolExecutor(adaptation.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for found in pool.map(adapt, range(0, len(calibrations), kernel.networks_per_call)):
+        for found in pool.map(adapt, range(0, len(calibrations), size)):
             errors += found.double().tolist()
             progress(len(errors))
     for calibration, found in zip(calibrations, errors, strict=True):

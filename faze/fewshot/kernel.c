@@ -23,8 +23,8 @@
 
 typedef struct { int64_t F, H, relu; } sizes;
 typedef struct {
-    const float *code, *gaze; /* (N, F) and (N, 3), unit vectors */
-    const int64_t *rows, *count; /* network m sees the first count[m] of the samples rows[m], of (M, n) */
+    const float *code, *gaze; /* (M, n, F) and (M, n, 3), unit vectors */
+    const int64_t *count; /* (M): network m has count[m] samples, and the others are not read */
     int64_t M, n;
     sizes size;
 } samples;
@@ -123,10 +123,8 @@ INLINED void add_sample(sizes s, int second, const float *restrict w, const floa
 }
 
 #define EACH_SAMPLE \
-    const float share = 1.0f / b->count[m]; \
-    for (const int64_t *row = b->rows + m * b->n, *end = row + b->count[m]; row < end; row++)
-#define X (b->code + *row * s.F)
-#define G (b->gaze + *row * 3)
+    const float share = 1.0f / b->count[m], *x = b->code + m * b->n * s.F, *g = b->gaze + m * b->n * 3; \
+    for (const float *end = g + b->count[m] * 3; g < end; x += s.F, g += 3)
 
 INLINED void each_sgd(sizes s, const samples *b, float *networks, float rate, int64_t steps)
 {
@@ -135,7 +133,7 @@ INLINED void each_sgd(sizes s, const samples *b, float *networks, float rate, in
         float *restrict w = networks + m * PARAMETERS;
         for (int64_t step = 0; step < steps; step++) {
             memset(sum, 0, sizeof sum);
-            EACH_SAMPLE add_sample(s, 0, w, w, X, G, share, sum, u);
+            EACH_SAMPLE add_sample(s, 0, w, w, x, g, share, sum, u);
             for (int64_t i = 0; i < PARAMETERS; i++) w[i] -= rate * sum[i];
         }
     }
@@ -147,8 +145,8 @@ INLINED void each_gradient(sizes s, int second, const samples *b, const float *n
     for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS) {
         EACH_SAMPLE {
             float u[3];
-            add_sample(s, second, networks + at, directions + at, X, G, share, out + at, u);
-            if (!second) degrees[m] += share * angle(u, G);
+            add_sample(s, second, networks + at, directions + at, x, g, share, out + at, u);
+            if (!second) degrees[m] += share * angle(u, g);
         }
     }
 }

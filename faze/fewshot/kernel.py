@@ -4,7 +4,7 @@ Networks are rows of parameters, as Weights.pack writes them. There are two impl
 one network after the other on a CPU, and autograd of the sum of all mean angles, which gives each network its own
 gradient. Their results are the same up to rounding, and kernel.c is several times as fast on a CPU.
 
-Shapes: M networks, N entries of people, n samples of a network, F inputs, S parameters.
+Shapes: M networks, n samples of a network, F inputs, S parameters.
 """
 
 import ctypes
@@ -19,17 +19,11 @@ from faze.native.compiled import library
 
 
 class Samples(NamedTuple):
-    """The samples of M networks: the first count[m] of the entries rows[m], weighted equally in the mean angle."""
+    """The samples of M networks, weighted equally in the mean angle; those beyond count[m] are ignored."""
 
-    code: Tensor  # (N, F)
-    gaze: Tensor  # (N, 3) unit vectors
-    rows: Tensor  # (M, n) int64
+    code: Tensor  # (M, n, F)
+    gaze: Tensor  # (M, n, 3) unit vectors
     count: Tensor  # (M,) int64
-
-    def of_networks(self, networks: slice) -> "Samples":
-        """Select some of the networks."""
-        count = self.count[networks].contiguous()
-        return self._replace(rows=self.rows[networks, : count.max()].contiguous(), count=count)
 
 
 class AutogradKernel:
@@ -43,10 +37,9 @@ class AutogradKernel:
 
     def mean_angle_deg(self, networks: Tensor, samples: Samples) -> Tensor:
         """Compute the mean angle of each network, in degrees: (M, S) -> (M,)."""
-        code, gaze = samples.code[samples.rows], samples.gaze[samples.rows]
-        vector = gaze_vector(Weights.unpack(networks, self._inputs), code, self._activation)
-        is_used = torch.arange(code.shape[1], device=code.device) < samples.count[:, None]
-        return (angle_deg(vector, gaze) * is_used).sum(-1) / samples.count
+        vector = gaze_vector(Weights.unpack(networks, self._inputs), samples.code, self._activation)
+        is_used = torch.arange(vector.shape[1], device=vector.device) < samples.count[:, None]
+        return (angle_deg(vector, samples.gaze) * is_used).sum(-1) / samples.count
 
     def gradient(self, networks: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
         """Compute the gradient of each mean angle (M, S), and the mean angles (M,) in degrees."""
@@ -101,9 +94,9 @@ class CompiledKernel(AutogradKernel):
 
     def _call(self, function: str, samples: Samples, networks: Tensor, *more: Tensor | ctypes._SimpleCData) -> None:
         parameters = self._hidden * (self._inputs + 4) + 3
-        assert networks.shape == (len(samples.rows), parameters) and samples.code.shape[1] == self._inputs
-        sizes = (*samples.rows.shape, self._inputs, self._hidden, self._activation == "relu")
-        batch = _Batch(*map(_pointer, samples), *sizes)
+        models, n, inputs = samples.code.shape
+        assert networks.shape == (models, parameters) and inputs == self._inputs
+        batch = _Batch(*map(_pointer, samples), models, n, inputs, self._hidden, self._activation == "relu")
         passed = [_pointer(one) if isinstance(one, Tensor) else one for one in (networks, *more)]
         getattr(self._code, function)(ctypes.byref(batch), *passed)
 

@@ -10,9 +10,8 @@ loss before it. `maml` uses this gradient, `fomaml` omits H, and `reference` use
 Shapes: K values of k, T tasks per outer step, K * T networks: network k * T + t belongs to task t; S parameters.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
 from faze.fewshot.kernel import AutogradKernel, Samples
-from faze.fewshot.person_codes import Entries
+from faze.fewshot.person_codes import PersonCodes, draw_tasks
 
 Rule = Literal["maml", "fomaml", "reference"]
 
@@ -39,7 +38,7 @@ def outer_gradient(
     The arguments are the networks w (K, S), the rate of the inner step per degree, and the samples of K * T networks.
     The results are the gradient (K, S) and the query loss (K,) in degrees.
     """
-    num_k, num_tasks = len(networks), len(support.rows) // len(networks)
+    num_k, num_tasks = len(networks), len(support.code) // len(networks)
     repeated = networks.repeat_interleave(num_tasks, dim=0)
     by_support, _ = kernel.gradient(repeated, support)
     if rule != "reference":
@@ -48,36 +47,28 @@ def outer_gradient(
             gradient = gradient - kernel.hessian_product(repeated, support, inner_lr * gradient)
         return gradient.view(num_k, num_tasks, -1).mean(1), loss.view(num_k, num_tasks).mean(1)
     by_support = by_support.view(num_k, num_tasks, -1).sum(1)
-    last = query.of_networks(slice(num_tasks - 1, None, num_tasks))
+    last = Samples(*(part[num_tasks - 1 :: num_tasks].contiguous() for part in query))
     gradient, loss = kernel.gradient(networks - inner_lr * by_support, last)
     direction = (inner_lr * gradient).repeat_interleave(num_tasks, dim=0)
     turned = kernel.hessian_product(repeated, support, direction).view(num_k, num_tasks, -1).sum(1)
     return by_support + gradient - turned, loss
 
 
-@dataclass
-class Trained:
-    """The initial networks of each k with the lowest val error; without val people, the last ones."""
+class Trained(NamedTuple):
+    """The initial network of each k with the lowest val error; without val people, the last one."""
 
     networks: Tensor  # (K, S)
     steps: list[int]  # outer step of each k's network
     # Records {"step", "train_deg", "val_deg"}, errors in degrees for each k: the query loss after the inner step, mean
     # over the outer steps since the previous record; after adaptation, mean over val people, or None.
-    history: list[dict[str, object]] = field(default_factory=list)
-
-    def record(self, step: int, networks: Tensor, train_deg: list[float], val_deg: list[float] | None) -> None:
-        """Record the errors of a step; for each k, keep the network if its val error is the lowest so far."""
-        for k in range(len(networks)):
-            if val_deg is None or all(val_deg[k] < record["val_deg"][k] for record in self.history):
-                self.networks[k], self.steps[k] = networks[k], step
-        self.history.append({"step": step, "train_deg": train_deg, "val_deg": val_deg})
+    history: list[dict[str, object]]
 
 
 def meta_train(
     rule: Rule,
     kernel: AutogradKernel,
     networks: Tensor,
-    people: Entries,
+    people: Sequence[PersonCodes],
     settings: Fewshot,
     seed: int,
     validate: Callable[[Tensor], list[float] | None],
@@ -87,11 +78,15 @@ def meta_train(
     `validate` maps networks to their errors on val people. Raises a UserError if the loss is no longer finite.
     """
     rng, networks, losses = np.random.default_rng(seed), networks.clone(), []
-    trained = Trained(networks.clone(), [0] * len(networks))
+    best, best_steps, history, lowest = networks.clone(), [0] * len(networks), [], [np.inf] * len(networks)
     progress = Progress(f"meta_train {rule}", settings.outer_steps, "steps")
     mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
+    counts = torch.tensor(settings.shots, device=kernel.device).repeat_interleave(settings.tasks)
     for step in range(1, settings.outer_steps + 1):
-        gradient, loss = outer_gradient(rule, kernel, networks, settings.inner_lr, *people.draw_tasks(settings, rng))
+        drawn = draw_tasks(people, settings, rng, kernel.device)
+        support, query = (Samples(*(part.repeat(len(networks), *[1] * (part.dim() - 1)) for part in s)) for s in drawn)
+        support = support._replace(count=counts)
+        gradient, loss = outer_gradient(rule, kernel, networks, settings.inner_lr, support, query)
         # Adam with torch's default settings. The constructor of torch's own takes longer than a short meta-training.
         mean.lerp_(gradient, 1 - 0.9)
         square.lerp_(gradient.square(), 1 - 0.999)
@@ -101,7 +96,11 @@ def meta_train(
             train_deg = torch.stack(losses).mean(0)
             if not train_deg.isfinite().all():
                 raise UserError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or inner_lr")
-            trained.record(step, networks, train_deg.tolist(), validate(networks))
+            val_deg = validate(networks)
+            for k in range(len(networks)):
+                if val_deg is None or val_deg[k] < lowest[k]:
+                    best[k], best_steps[k], lowest[k] = networks[k], step, val_deg and val_deg[k]
+            history.append({"step": step, "train_deg": train_deg.tolist(), "val_deg": val_deg})
             losses.clear()
         progress(step)
-    return trained
+    return Trained(best, best_steps, history)

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -118,48 +118,25 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
     return drawn
 
 
-class Entries:
-    """The entries of several people in one tensor, on one device."""
+def samples_of(people: Sequence[PersonCodes], entries: Sequence[NDArray[np.int64]], device: torch.device) -> Samples:
+    """Copy entries[m] of people[m] for each network m; their numbers may differ."""
+    counts = np.array([len(some) for some in entries])
+    code = np.zeros((len(counts), counts.max(), people[0].code.shape[1]), np.float32)
+    gaze = np.zeros((*code.shape[:2], 3), np.float32)
+    for m, (person, some) in enumerate(zip(people, entries, strict=True)):
+        code[m, : len(some)], gaze[m, : len(some)] = person.code[some], person.gaze[some]
+    return Samples(*(torch.from_numpy(array).to(device) for array in (code, gaze, counts)))
 
-    def __init__(self, people: Iterable[PersonCodes], device: torch.device) -> None:
-        """Copy the people's codes and gaze."""
-        self._people = list(dict.fromkeys(people))
-        ends = np.cumsum([len(person.code) for person in self._people])
-        self._end = dict(zip(self._people, ends, strict=True))  # row after each person's last entry
-        self._code = torch.from_numpy(np.concatenate([person.code for person in self._people])).to(device)
-        self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in self._people])).float().to(device)
 
-    def support(self, calibrations: Sequence[Calibration]) -> Samples:
-        """Return the samples of each calibration; k may differ."""
-        counts = np.array([calibration.shots for calibration in calibrations])
-        rows = np.zeros((len(counts), counts.max()), np.int64)
-        for row, calibration in zip(rows, calibrations, strict=True):
-            row[: calibration.shots] = self._rows(calibration.person, calibration.support)
-        return self._samples(rows, counts)
+def draw_tasks(
+    people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator, device: torch.device
+) -> tuple[Samples, Samples]:
+    """Draw settings.tasks people, and for each of them disjoint support and query samples.
 
-    def query(self, calibrations: Sequence[Calibration], query_entries: int) -> Samples:
-        """Return the query, the last entries, of each calibration's person."""
-        ends = np.array([self._end[calibration.person] for calibration in calibrations])
-        return self._samples(ends[:, None] - query_entries + np.arange(query_entries), query_entries)
-
-    def draw_tasks(self, settings: Fewshot, rng: np.random.Generator) -> tuple[Samples, Samples]:
-        """Draw T people, and for each of them disjoint support and query samples, for K * T networks.
-
-        The query and the order of the support do not depend on the size of the support: its first k samples are the
-        support for k, so all k are trained on the same tasks.
-        """
-        rows, num_k = [], len(settings.shots)
-        for number in rng.permutation(len(self._people))[: settings.tasks]:
-            person = self._people[number]
-            drawn = rng.permutation(len(person.code))[: settings.meta_query + max(settings.shots)]
-            rows.append(self._rows(person, drawn))
-        query, support = np.split(np.tile(rows, (num_k, 1)), [settings.meta_query], axis=1)
-        counts = np.repeat(settings.shots, settings.tasks)
-        return self._samples(support, counts), self._samples(query, settings.meta_query)
-
-    def _rows(self, person: PersonCodes, entries: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._end[person] - len(person.code) + entries
-
-    def _samples(self, rows: NDArray[np.int64], counts: NDArray[np.int64] | int) -> Samples:
-        tensors = (np.ascontiguousarray(rows), np.full(len(rows), counts))
-        return Samples(self._code, self._gaze, *(torch.from_numpy(t).to(self._code.device) for t in tensors))
+    The query and the order of the support do not depend on the size of the support: its first k samples are the support
+    for k, so all k are trained on the same tasks.
+    """
+    chosen = [people[number] for number in rng.permutation(len(people))[: settings.tasks]]
+    entries = [rng.permutation(len(person.code))[: settings.meta_query + max(settings.shots)] for person in chosen]
+    support = samples_of(chosen, [some[settings.meta_query :] for some in entries], device)
+    return support, samples_of(chosen, [some[: settings.meta_query] for some in entries], device)

@@ -21,7 +21,7 @@ from faze.fewshot.kernel import kernel_for
 from faze.fewshot.learner_file import Learned, load_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import Weights, gaze_vector
-from faze.fewshot.person_codes import Calibration, Entries, PersonCodes, Seen
+from faze.fewshot.person_codes import PersonCodes, Seen, samples_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> 
             f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
         )
     initial = weights.pack()[[learned.shots.index(len(entries))]].to(kernel.device)
-    samples = Entries([person], kernel.device).support([Calibration(person, 0, entries)])
+    samples = samples_of([person], [entries], kernel.device)
     settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
     adapted = kernel.sgd(initial, samples, steps=settings["steps"], rate=settings["lr"]).cpu()
     if not adapted.isfinite().all():
