@@ -1,22 +1,24 @@
 """Learners that fine-tune a gaze network by gradient steps: the meta-trained ones, and the trained gaze head.
 
-Shapes: M calibrations.
+Shapes: M calibrations, K values of k, S parameters.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.fewshot.interface import Adaptation, Errors, MetaTraining
-from faze.fewshot.kernel import adapt
+from faze.fewshot.kernel import AutogradKernel, kernel_for
 from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.meta_training import Rule, meta_train
-from faze.fewshot.mlp import InitialNetworks, Weights, random_weights
-from faze.fewshot.person_codes import TaskDraws, draw_calibrations, query_of, support_of
+from faze.fewshot.mlp import Weights, random_weights
+from faze.fewshot.person_codes import draw_calibrations, samples_of
 
 
 class FineTuned:
@@ -27,13 +29,9 @@ class FineTuned:
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Fine-tune the network for each k on every calibration with that k, and measure the errors."""
-        progress = Progress(f"adapt {self.name}", len(adaptation.calibrations), "models")
-        start, adapted = fine_tuned_errors_deg(learned.networks, adaptation, progress).T
+        kernel = kernel_for(learned.weights, learned.activation)
+        start, adapted = fine_tuned_errors_deg(kernel, learned.weights.pack(), learned.shots, adaptation).T
         return Errors(adapted, start, adaptation.settings.adapt_steps)
-
-    def _learned(self, networks: InitialNetworks, training: MetaTraining, **about: object) -> Learned:
-        state, settings = networks.weights._asdict(), plain(training.settings)
-        return Learned(self.name, list(networks.shots), settings, state, activation=networks.activation, **about)
 
 
 class MetaLearner(FineTuned):
@@ -45,29 +43,25 @@ class MetaLearner(FineTuned):
     def meta_train(self, training: MetaTraining) -> Learned:
         """Train the initial weights; validate by adapting to one calibration per k and val person."""
         settings, shots, val = training.settings, list(training.settings.shots), training.val
-        initial = self._initial(training)
+        inputs = training.train[0].code.shape[1]
+        if settings.init == "gaze_head":
+            use = "meta-training starts from: run encode again, or set fewshot.init: random"
+            initial, activation = repeat_gaze_head(training, use), "relu"
+        else:
+            initial, activation = random_weights(len(shots), inputs, settings.hidden, training.seed), "selu"
+        kernel = kernel_for(initial, activation)
         validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
 
-        def validate(weights: Weights) -> list[float] | None:
+        def validate(networks: Tensor) -> list[float] | None:
             if not val:
                 return None
-            errors = fine_tuned_errors_deg(InitialNetworks(shots, weights, initial.activation), validation)
-            return errors[:, 1].reshape(len(shots), len(val)).mean(axis=1).tolist()
+            adapted = fine_tuned_errors_deg(kernel, networks, shots, validation)[:, 1]
+            return adapted.reshape(len(shots), len(val)).mean(axis=1).tolist()
 
-        tasks = TaskDraws(training.train, settings, seed=training.seed)
-        state = meta_train(self._rule, initial, tasks, settings, validate)
-        networks = InitialNetworks(shots, state.best, initial.activation)
-        return self._learned(networks, training, history=state.history, outer_steps=state.best_steps)
-
-    def _initial(self, training: MetaTraining) -> InitialNetworks:
-        settings = training.settings
-        if settings.init == "gaze_head":
-            return trained_gaze_head(
-                training, "meta-training starts from: run encode again, or set fewshot.init: random"
-            )
-        inputs = training.train[0].code.shape[1]
-        weights = random_weights(len(settings.shots), inputs, settings.hidden, training.seed)
-        return InitialNetworks(settings.shots, weights)
+        networks = initial.pack().to(kernel.device)
+        trained = meta_train(self._rule, kernel, networks, training.train, settings, training.seed, validate)
+        state = Weights.unpack(trained.networks.cpu(), inputs).as_state()
+        return Learned(self.name, shots, plain(settings), state, trained.history, activation, trained.steps)
 
 
 class GazeHead(FineTuned):
@@ -79,31 +73,27 @@ class GazeHead(FineTuned):
     def meta_train(self, training: MetaTraining) -> Learned:
         """Return the head for every k."""
         use = "the learner `none` fine-tunes: run encode again, or remove `none` from fewshot.learners"
-        return self._learned(trained_gaze_head(training, use), training)
+        state, settings = repeat_gaze_head(training, use).as_state(), training.settings
+        return Learned(self.name, list(settings.shots), plain(settings), state, activation="relu")
 
 
-def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
-    """Return the trained gaze head for every k, with its own activation; `use` is part of the error message.
-
-    Raises:
-        UserError: the store of codes does not contain the gaze head.
-    """
+def repeat_gaze_head(training: MetaTraining, use: str) -> Weights:
+    """Return the trained gaze head for every k; raise a UserError with its `use` if the store of codes has none."""
     if training.gaze_head is None:
         raise UserError(f"the store of codes does not contain the trained gaze head, which {use}")
-    shots = list(training.settings.shots)
-    weights = training.gaze_head.take(torch.zeros(len(shots), dtype=torch.int64))
-    return InitialNetworks(shots, weights, activation="relu")
+    return Weights(*(parameter.repeat(len(training.settings.shots), 1, 1) for parameter in training.gaze_head))
 
 
 def fine_tuned_errors_deg(
-    networks: InitialNetworks, adaptation: Adaptation, progress: Callable[[int], None] = lambda done: None
+    kernel: AutogradKernel, networks: Tensor, shots: Sequence[int], adaptation: Adaptation
 ) -> NDArray[np.float64]:
     """Fine-tune a network on the samples of each calibration, and measure the error on its person's query.
 
     Args:
-        networks: initial networks.
+        kernel: takes the steps.
+        networks: the initial network for each of shots (K, S).
+        shots: values of k.
         adaptation: M calibrations, and the settings adapt_steps, adapt_lr and query_entries.
-        progress: called with the number of calibrations done.
 
     Returns:
         (M, 2) mean angles, in degrees, before and after the adaptation.
@@ -112,18 +102,25 @@ def fine_tuned_errors_deg(
         UserError: the adaptation diverged.
     """
     calibrations, settings = adaptation.calibrations, adaptation.settings
-    errors, done = np.full((len(calibrations), 2), np.nan), 0
-    for k in dict.fromkeys(calibration.shots for calibration in calibrations):
-        positions = np.flatnonzero([calibration.shots == k for calibration in calibrations])
-        of_k = [calibrations[position] for position in positions]
-        support, query = support_of(of_k), query_of(of_k, settings.query_entries)
-        how = {"steps": settings.adapt_steps, "rate": settings.adapt_lr, "threads": adaptation.threads}
-        for chunk, _, found in adapt(networks.of_k(k), networks.activation, support, query, **how):
-            errors[positions[chunk.numpy()]] = found.numpy()
-            done += len(chunk)
-            progress(done)
-    finite = np.isfinite(errors).all(axis=1)
-    if not finite.all():
-        lost = calibrations[int(np.argmin(finite))]
-        raise UserError(f"adaptation of {lost.person} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
-    return errors
+    initial = networks[[shots.index(calibration.shots) for calibration in calibrations]].to(kernel.device)
+    query_entries, size = np.arange(-settings.query_entries, 0), kernel.networks_per_call
+    progress, errors = Progress("adapt", len(calibrations), "calibrations"), []
+
+    def adapt(first: int) -> Tensor:
+        some, before = calibrations[first : first + size], initial[first : first + size]
+        people = [calibration.person for calibration in some]
+        support = samples_of(people, [calibration.support for calibration in some], kernel.device)
+        query = samples_of(people, [query_entries] * len(some), kernel.device)
+        after = kernel.sgd(before, support, steps=settings.adapt_steps, rate=settings.adapt_lr)
+        return torch.stack([kernel.mean_angle_deg(before, query), kernel.mean_angle_deg(after, query)], dim=1)
+
+    # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
+    with ThreadPoolExecutor(adaptation.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for found in pool.map(adapt, range(0, len(calibrations), size)):
+            errors += found.double().tolist()
+            progress(len(errors))
+    for calibration, found in zip(calibrations, errors, strict=True):
+        if not np.isfinite(found).all():
+            about = f"{calibration.person} with k = {calibration.shots}"
+            raise UserError(f"adaptation of {about} diverged: lower fewshot.adapt_lr")
+    return np.array(errors)

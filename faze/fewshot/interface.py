@@ -89,6 +89,6 @@ class ClosedForm(ABC):
         query, adapted = slice(-adaptation.settings.query_entries, None), []
         for calibration in adaptation.calibrations:
             person = calibration.person
-            correction = self.fit(person, calibration.support, learned)
-            adapted.append(mean_angle_deg(self.estimate(correction, person.seen(query)), person.gaze[query]))
+            gaze = self.estimate(self.fit(person, calibration.support, learned), person.seen(query))
+            adapted.append(mean_angle_deg(gaze, person.gaze[query]))
         return Errors(np.array(adapted), np.full(len(adapted), np.nan), 0)

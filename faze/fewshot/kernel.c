@@ -1,12 +1,9 @@
-/* Few-shot gaze networks on a CPU: SGD, gradient, Hessian product and error of the mean angle, network by network.
+/* Few-shot gaze networks on a CPU: SGD, gradients and Hessian products of the mean angle, network by network.
  *
- * A network: code (F) -> hidden (H), SELU or ReLU -> vector (3), of any length. A network's parameters and gradient,
- * 5 kB, stay in a core's first-level cache through all of its steps. Rows of H numbers are padded with zeros to whole
- * vectors; padded units stay 0. faze.fewshot.kernel computes the same in torch.
- *
- * Tensors are contiguous float32, as in faze.fewshot.mlp: hidden_weight (M, F, H), hidden_bias (M, H), output_weight
- * (M, H, 3), output_bias (M, 3); code (D, n, F) and gaze (D, n, 3, unit vectors) of D sets of samples. Model m sees the
- * first count[m] samples of set row[m].
+ * A network: code (F) -> hidden (H), SELU or ReLU -> vector (3), of any length. Its H (F + 4) + 3 parameters are a row
+ * of faze.fewshot.mlp.Weights.pack: hidden_weight (F, H), hidden_bias (H), output_weight (3, H), output_bias (3).
+ * Parameters and gradient, 5 kB, stay in a core's first-level cache through all steps. Compilers turn each loop over h
+ * into vectors. faze.fewshot.kernel computes the same by autograd.
  */
 #include <math.h>
 #include <stdint.h>
@@ -15,57 +12,25 @@
 #define DEGREES 57.29577951308232f
 #define SCALE 1.0507009873554805f
 #define ALPHA 1.6732632423543772f
-
-#if defined(__AVX512F__)
-enum { LANES = 16 };
-#elif defined(__AVX__)
-enum { LANES = 8 };
-#else
-enum { LANES = 4 };
-#endif
-typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t mask __attribute__((vector_size(4 * LANES), aligned(4)));
-
 #define INLINED static inline __attribute__((always_inline)) /* F is a constant where it has the default value */
-#define EACH_INPUT _Pragma("GCC unroll 8") for (int f = 0; f < size.F; f++)
-#define EACH_VECTOR for (int h = 0; h < size.P; h += LANES)
-#define AT(row) (*(vector *)((row) + h))
+#define EACH_UNIT for (int64_t h = 0; h < s.H; h++)
+#define EACH_INPUT _Pragma("GCC unroll 8") for (int64_t f = 0; f < s.F; f++)
+#define EACH_AXIS for (int j = 0; j < 3; j++)
+#define BIAS (s.F * s.H) /* where parts of a network begin */
+#define OUTPUT (BIAS + s.H)
+#define OUTPUT_BIAS (OUTPUT + 3 * s.H)
+#define PARAMETERS (OUTPUT_BIAS + 3)
 
-typedef struct { int64_t F, H, relu, P; } sizes; /* P: H padded to whole vectors */
-typedef struct { float *w1, *b1, *w2, *b2; } net; /* (F, P), (P), (3, P), (3): a network; its gradient */
-typedef struct { float *w1, *b1, *w2, *b2; } tensors; /* of M networks */
-typedef struct { const float *code, *gaze; const int64_t *row, *count; int64_t n; } samples;
+typedef struct { int64_t F, H, relu; } sizes;
+typedef struct {
+    const float *code, *gaze; /* (M, n, F) and (M, n, 3), unit vectors */
+    const int64_t *count; /* (M): network m has count[m] samples, and the others are not read */
+    int64_t M, n;
+    sizes size;
+} samples;
 
-/* Reserve a network on the stack: its four parts in one block. */
-#define PARAMETERS (size.P * (size.F + 4) + 3)
-#define NET(name) \
-    float name##_block[PARAMETERS] __attribute__((aligned(64))); \
-    const net name = {name##_block, name##_block + size.P * size.F, name##_block + size.P * (size.F + 1), \
-                      name##_block + size.P * (size.F + 4)}; \
-    memset(name##_block, 0, sizeof name##_block)
-
-INLINED void load(sizes size, const net *to, const tensors *from, int64_t m)
-{
-    for (int f = 0; f < size.F; f++)
-        memcpy(to->w1 + f * size.P, from->w1 + (m * size.F + f) * size.H, size.H * sizeof(float));
-    memcpy(to->b1, from->b1 + m * size.H, size.H * sizeof(float));
-    for (int h = 0; h < size.H; h++)
-        for (int j = 0; j < 3; j++) to->w2[j * size.P + h] = from->w2[(m * size.H + h) * 3 + j];
-    memcpy(to->b2, from->b2 + m * 3, 3 * sizeof(float));
-}
-
-INLINED void store(sizes size, const tensors *to, int64_t m, const net *from)
-{
-    for (int f = 0; f < size.F; f++)
-        memcpy(to->w1 + (m * size.F + f) * size.H, from->w1 + f * size.P, size.H * sizeof(float));
-    memcpy(to->b1 + m * size.H, from->b1, size.H * sizeof(float));
-    for (int h = 0; h < size.H; h++)
-        for (int j = 0; j < 3; j++) to->w2[(m * size.H + h) * 3 + j] = from->w2[j * size.P + h];
-    memcpy(to->b2 + m * 3, from->b2, 3 * sizeof(float));
-}
-
-/* Comparisons are such that NaN passes through everything here: a network that diverges must be seen. */
-static inline float exp_of_negative(float x)
+/* Comparisons are such that NaN passes through everything here: a network that diverges must be noticed. */
+INLINED float exp_of_negative(float x)
 {
     x = x < -87.0f ? -87.0f : x;
     float n = rintf(x * 1.44269504f), r = x - n * 0.693145752f - n * 1.42860677e-6f; /* |r| <= ln(2) / 2 */
@@ -75,236 +40,138 @@ static inline float exp_of_negative(float x)
     return series * power.value;
 }
 
-static inline float activate(float a)
-{
-    return a > 0 ? SCALE * a : SCALE * ALPHA * (exp_of_negative(a > 0 ? 0 : a) - 1);
-}
-
-INLINED vector choose(mask where, vector a, vector b) { return (vector)(((mask)a & where) | ((mask)b & ~where)); }
+INLINED float selu(float a) { return a > 0 ? SCALE * a : SCALE * ALPHA * (exp_of_negative(a > 0 ? 0 : a) - 1); }
 
 /* Return the first and the second derivative of the activation, from its value. */
-INLINED vector slope(sizes size, vector z)
-{
-    const vector zero = {0};
-    return size.relu ? choose(z > zero, zero + 1, zero) : choose(z > zero, zero + SCALE, z + SCALE * ALPHA);
-}
-INLINED vector bend(sizes size, vector z)
-{
-    const vector zero = {0};
-    return size.relu ? zero : choose(z > zero, zero, z + SCALE * ALPHA);
-}
+INLINED float slope(sizes s, float z) { return s.relu ? z > 0 : z > 0 ? SCALE : z + SCALE * ALPHA; }
+INLINED float bend(sizes s, float z) { return s.relu || z > 0 ? 0 : z + SCALE * ALPHA; }
 
-static inline float sum_of(vector v)
-{
-    float sum[LANES];
-    memcpy(sum, &v, sizeof v);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) sum[i] += sum[i + width];
-    return sum[0];
-}
+INLINED float dot(const float *a, const float *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
-INLINED void forward(sizes size, const net *w, const float *x, float *z, float *u)
-{
-    EACH_VECTOR {
-        vector a = AT(w->b1);
-        EACH_INPUT a += x[f] * AT(w->w1 + f * size.P);
-        AT(z) = a;
-    }
-    if (size.relu)
-        for (int h = 0; h < size.P; h++) z[h] = z[h] < 0 ? 0 : z[h];
-    else
-        for (int h = 0; h < size.P; h++) z[h] = activate(z[h]);
-    vector u0 = {0}, u1 = {0}, u2 = {0};
-    EACH_VECTOR {
-        u0 += AT(z) * AT(w->w2);
-        u1 += AT(z) * AT(w->w2 + size.P);
-        u2 += AT(z) * AT(w->w2 + 2 * size.P);
-    }
-    u[0] = sum_of(u0) + w->b2[0], u[1] = sum_of(u1) + w->b2[1], u[2] = sum_of(u2) + w->b2[2];
-}
-
-static inline float dot(const float *a, const float *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
-
-/* Return the degrees between u, of any length, and g. */
-static inline float angle(const float *u, const float *g)
+/* Return the angle in degrees between u, of any length, and g. */
+static float angle(const float *u, const float *g)
 {
     float cross[3] = {u[1] * g[2] - u[2] * g[1], u[2] * g[0] - u[0] * g[2], u[0] * g[1] - u[1] * g[0]};
     return DEGREES * atan2f(sqrtf(dot(cross, cross)), dot(u, g));
 }
 
-/* Compute the derivative of the angle by u: away from g along the sphere, over the length of u; 0 if both coincide. */
-static inline void angle_gradient(const float *u, const float *g, float share, float *p)
+/* Compute the derivative p of the angle by u: away from g along the sphere, over the length of u; 0 if both coincide.
+ * Compute in p_moves its change as u moves by u_moves. */
+INLINED void angle_derivatives(const float *u, const float *g, const float *u_moves, float *p, float *p_moves)
 {
-    float along = dot(u, g) / dot(u, u), away[3];
-    for (int j = 0; j < 3; j++) away[j] = along * u[j] - g[j];
-    float squared = dot(away, away) * dot(u, u), factor = squared == 0 ? 0 : share * DEGREES / sqrtf(squared);
-    for (int j = 0; j < 3; j++) p[j] = factor * away[j];
-}
-
-/* Compute the same, and in `turned` its change as u moves by `moved`. */
-static inline void angle_curvature(const float *u, const float *g, const float *moved, float share, float *p,
-    float *turned)
-{
-    float q = dot(u, u), d = dot(u, g), q_moves = 2 * dot(u, moved), away[3], away_moves[3];
-    float along = d / q, along_moves = dot(moved, g) / q - along * q_moves / q;
-    for (int j = 0; j < 3; j++) {
+    float q = dot(u, u), along = dot(u, g) / q, q_moves = 2 * dot(u, u_moves), away[3], away_moves[3];
+    float along_moves = dot(u_moves, g) / q - along * q_moves / q;
+    EACH_AXIS {
         away[j] = along * u[j] - g[j];
-        away_moves[j] = along_moves * u[j] + along * moved[j];
+        away_moves[j] = along_moves * u[j] + along * u_moves[j];
     }
     float squared = dot(away, away) * q, squared_moves = 2 * dot(away, away_moves) * q + dot(away, away) * q_moves;
-    float factor = squared == 0 ? 0 : share * DEGREES / sqrtf(squared);
+    float factor = squared == 0 ? 0 : DEGREES / sqrtf(squared);
     float factor_moves = squared == 0 ? 0 : -0.5f * factor * squared_moves / squared;
-    for (int j = 0; j < 3; j++) {
+    EACH_AXIS {
         p[j] = factor * away[j];
-        turned[j] = factor_moves * away[j] + factor * away_moves[j];
+        p_moves[j] = factor_moves * away[j] + factor * away_moves[j];
     }
 }
 
-INLINED float add_gradient(sizes size, const net *sum, const net *w, const float *x, const float *g, float share,
-    int with_angle)
+/* Compute the inputs of hidden units, a (H). */
+INLINED void hidden_inputs(sizes s, const float *restrict w, const float *restrict x, float *restrict a)
 {
-    float z[size.P] __attribute__((aligned(64))), u[3], p[3];
-    forward(size, w, x, z, u);
-    angle_gradient(u, g, share, p);
-    for (int j = 0; j < 3; j++) sum->b2[j] += p[j];
-    EACH_VECTOR {
-        vector d = p[0] * AT(w->w2) + p[1] * AT(w->w2 + size.P) + p[2] * AT(w->w2 + 2 * size.P);
-        d *= slope(size, AT(z));
-        AT(sum->b1) += d;
-        EACH_INPUT AT(sum->w1 + f * size.P) += x[f] * d;
-        for (int j = 0; j < 3; j++) AT(sum->w2 + j * size.P) += AT(z) * p[j];
+    EACH_UNIT {
+        float sum = w[BIAS + h];
+        EACH_INPUT sum += x[f] * w[f * s.H + h];
+        a[h] = sum;
     }
-    return with_angle ? share * angle(u, g) : 0;
 }
 
-/* Add the product of the Hessian and v, by Pearlmutter's R operator: the change of the gradient along v. */
-INLINED void add_hessian_product(sizes size, const net *sum, const net *w, const net *v, const float *x,
-    const float *g, float share)
+/* Add a sample's part, `share`, of the gradient to `sum`. If `second`, add that of the product of the Hessian and v, by
+ * Pearlmutter's R operator: the name_moves of each value is its change along v. */
+INLINED void add_sample(sizes s, int second, const float *restrict w, const float *restrict v, const float *restrict x,
+    const float *g, float share, float *restrict sum, float *u)
 {
-    float a_moves[size.P] __attribute__((aligned(64))), z[size.P] __attribute__((aligned(64)));
-    float u[3], u_moves[3], p[3], p_moves[3];
-    forward(size, w, x, z, u);
-    vector m[3] = {{0}};
-    EACH_VECTOR {
-        vector a = AT(v->b1);
-        EACH_INPUT a += x[f] * AT(v->w1 + f * size.P);
-        AT(a_moves) = a;
-        vector z_moves = slope(size, AT(z)) * a;
-        for (int j = 0; j < 3; j++) m[j] += z_moves * AT(w->w2 + j * size.P) + AT(z) * AT(v->w2 + j * size.P);
+    float z[s.H], a_moves[s.H], d[s.H], u_moves[3] = {0}, p[3], p_moves[3];
+    const float *restrict out = w + OUTPUT, *restrict out_moves = v + OUTPUT;
+    float *restrict out_sum = sum + OUTPUT, vector[3] = {0};
+    hidden_inputs(s, w, x, z);
+    if (s.relu)
+        EACH_UNIT z[h] = z[h] < 0 ? 0 : z[h];
+    else
+        EACH_UNIT z[h] = selu(z[h]);
+    EACH_UNIT
+        EACH_AXIS vector[j] += z[h] * out[j * s.H + h];
+    EACH_AXIS u[j] = vector[j] + w[OUTPUT_BIAS + j];
+    if (second) {
+        hidden_inputs(s, v, x, a_moves);
+        EACH_UNIT
+            EACH_AXIS u_moves[j] += slope(s, z[h]) * a_moves[h] * out[j * s.H + h] + z[h] * out_moves[j * s.H + h];
+        EACH_AXIS u_moves[j] += v[OUTPUT_BIAS + j];
     }
-    for (int j = 0; j < 3; j++) u_moves[j] = sum_of(m[j]) + v->b2[j];
-    angle_curvature(u, g, u_moves, share, p, p_moves);
-    for (int j = 0; j < 3; j++) sum->b2[j] += p_moves[j];
-    EACH_VECTOR {
-        vector e = {0}, e_moves = {0}, z_moves = slope(size, AT(z)) * AT(a_moves);
-        for (int j = 0; j < 3; j++) {
-            e += p[j] * AT(w->w2 + j * size.P);
-            e_moves += p_moves[j] * AT(w->w2 + j * size.P) + p[j] * AT(v->w2 + j * size.P);
-            AT(sum->w2 + j * size.P) += z_moves * p[j] + AT(z) * p_moves[j];
+    angle_derivatives(u, g, u_moves, p, p_moves);
+    EACH_AXIS p[j] *= share, p_moves[j] *= share;
+    EACH_UNIT {
+        float e = 0, e_moves = 0;
+        EACH_AXIS {
+            e += p[j] * out[j * s.H + h];
+            if (second) e_moves += p_moves[j] * out[j * s.H + h] + p[j] * out_moves[j * s.H + h];
+            out_sum[j * s.H + h] += second ? slope(s, z[h]) * a_moves[h] * p[j] + z[h] * p_moves[j] : z[h] * p[j];
         }
-        vector d_moves = bend(size, AT(z)) * AT(a_moves) * e + slope(size, AT(z)) * e_moves;
-        AT(sum->b1) += d_moves;
-        EACH_INPUT AT(sum->w1 + f * size.P) += x[f] * d_moves;
+        d[h] = second ? bend(s, z[h]) * a_moves[h] * e + slope(s, z[h]) * e_moves : slope(s, z[h]) * e;
     }
+    EACH_INPUT EACH_UNIT sum[f * s.H + h] += x[f] * d[h];
+    EACH_UNIT sum[BIAS + h] += d[h];
+    EACH_AXIS sum[OUTPUT_BIAS + j] += second ? p_moves[j] : p[j];
 }
 
-#define EACH_SAMPLE(m) \
-    const float *x = s->code + s->row[m] * s->n * size.F, *g = s->gaze + s->row[m] * s->n * 3; \
-    const float share = 1.0f / s->count[m]; \
-    (void)share; \
-    for (int64_t i = 0; i < s->count[m]; i++, x += size.F, g += 3)
+#define EACH_SAMPLE \
+    const float share = 1.0f / b->count[m], *x = b->code + m * b->n * s.F, *g = b->gaze + m * b->n * 3; \
+    for (const float *end = g + b->count[m] * 3; g < end; x += s.F, g += 3)
 
-INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensors *weights, float rate, int64_t steps)
+INLINED void each_sgd(sizes s, const samples *b, float *networks, float rate, int64_t steps)
 {
-    NET(w);
-    NET(sum);
-    for (int64_t m = 0; m < models; m++) {
-        load(size, &w, weights, m);
+    float sum[PARAMETERS], u[3];
+    for (int64_t m = 0; m < b->M; m++) {
+        float *restrict w = networks + m * PARAMETERS;
         for (int64_t step = 0; step < steps; step++) {
-            memset(sum_block, 0, sizeof sum_block);
-            EACH_SAMPLE(m) add_gradient(size, &sum, &w, x, g, share, 0);
-            for (int i = 0; i < PARAMETERS; i++) w_block[i] -= rate * sum_block[i];
+            memset(sum, 0, sizeof sum);
+            EACH_SAMPLE add_sample(s, 0, w, w, x, g, share, sum, u);
+            for (int64_t i = 0; i < PARAMETERS; i++) w[i] -= rate * sum[i];
         }
-        store(size, weights, m, &w);
     }
 }
 
-INLINED void each_gradient(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *out,
-    float *degrees)
+INLINED void each_gradient(sizes s, int second, const samples *b, const float *networks, const float *directions,
+    float *out, float *degrees)
 {
-    NET(w);
-    NET(sum);
-    for (int64_t m = 0; m < models; m++) {
-        double total = 0;
-        load(size, &w, weights, m);
-        memset(sum_block, 0, sizeof sum_block);
-        EACH_SAMPLE(m) total += add_gradient(size, &sum, &w, x, g, share, 1);
-        store(size, out, m, &sum);
-        degrees[m] = total;
-    }
-}
-
-INLINED void each_hessian_product(sizes size, int64_t models, const samples *s, const tensors *weights,
-    const tensors *directions, const tensors *out)
-{
-    NET(w);
-    NET(v);
-    NET(sum);
-    for (int64_t m = 0; m < models; m++) {
-        load(size, &w, weights, m);
-        load(size, &v, directions, m);
-        memset(sum_block, 0, sizeof sum_block);
-        EACH_SAMPLE(m) add_hessian_product(size, &sum, &w, &v, x, g, share);
-        store(size, out, m, &sum);
-    }
-}
-
-INLINED void each_mean_angle(sizes size, int64_t models, const samples *s, const tensors *weights, double *degrees)
-{
-    float z[size.P] __attribute__((aligned(64)));
-    NET(w);
-    for (int64_t m = 0; m < models; m++) {
-        double total = 0;
-        load(size, &w, weights, m);
-        EACH_SAMPLE(m) {
+    for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS) {
+        EACH_SAMPLE {
             float u[3];
-            forward(size, &w, x, z, u);
-            total += angle(u, g);
+            add_sample(s, second, networks + at, directions + at, x, g, share, out + at, u);
+            if (!second) degrees[m] += share * angle(u, g);
         }
-        degrees[m] = total / s->count[m];
     }
 }
 
-/* Call a function with the default F as a constant, or with another. */
-#define WITH_SIZES(function, ...) \
-    int64_t padded = (size->H + LANES - 1) / LANES * LANES; \
-    if (size->F == 6) \
-        function((sizes){6, size->H, size->relu, padded}, models, s, weights, __VA_ARGS__); \
-    else \
-        function((sizes){size->F, size->H, size->relu, padded}, models, s, weights, __VA_ARGS__)
+/* The sizes, with the default F as a constant in one of two calls of a function. */
+#define WITH_SIZES(call) \
+    do { \
+        if (b->size.F == 6) { const sizes s = {6, b->size.H, b->size.relu}; call; } \
+        else { const sizes s = b->size; call; } \
+    } while (0)
 
-/* Move each of `models` networks by `steps` full-batch steps of SGD. */
-void sgd(const sizes *size, int64_t models, const samples *s, const tensors *weights, float rate, int64_t steps)
+/* Move each network by `steps` full-batch steps of SGD. */
+void sgd(const samples *b, float *networks, float rate, int64_t steps)
 {
-    WITH_SIZES(each_sgd, rate, steps);
+    WITH_SIZES(each_sgd(s, b, networks, rate, steps));
 }
 
-/* Compute the gradient of each model's mean angle, and the angle itself, degrees. */
-void gradient(const sizes *size, int64_t models, const samples *s, const tensors *weights, const tensors *out,
-    float *degrees)
+/* Add the mean angle of each network, in degrees, and its gradient. */
+void gradient(const samples *b, const float *networks, float *out, float *degrees)
 {
-    WITH_SIZES(each_gradient, out, degrees);
+    WITH_SIZES(each_gradient(s, 0, b, networks, networks, out, degrees));
 }
 
-/* Multiply the Hessian of each model's mean angle by a direction. */
-void hessian_product(const sizes *size, int64_t models, const samples *s, const tensors *weights,
-    const tensors *directions, const tensors *out)
+/* Add the product of the Hessian of each mean angle and a direction. */
+void hessian_product(const samples *b, const float *networks, const float *directions, float *out)
 {
-    WITH_SIZES(each_hessian_product, directions, out);
-}
-
-/* Compute the mean angle of each model, degrees. */
-void mean_angle(const sizes *size, int64_t models, const samples *s, const tensors *weights, double *degrees)
-{
-    WITH_SIZES(each_mean_angle, degrees);
+    WITH_SIZES(each_gradient(s, 1, b, networks, directions, out, NULL));
 }

@@ -1,7 +1,6 @@
 """Files of trained learners and of people's calibrations. Files of strangers are checked once, when they are read."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,19 +10,11 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.config.parameters import Fewshot
-from faze.fewshot.mlp import Activation, InitialNetworks, Weights
+from faze.fewshot.mlp import Activation, Weights
 from faze.model.torch_file import read_mapping, write_mapping
 
 T = TypeVar("T")
-MOST_HIDDEN = 4096  # the compiled kernel has networks on its stack
-
-# Shapes of the state of each learner: K is the number of shots, a letter the same number everywhere, a digit itself.
-_NETWORKS = {"hidden_weight": "KFH", "hidden_bias": "K1H", "output_weight": "KH3", "output_bias": "K13"}
-_LINEAR = {"mean": "2D", "covariance": "2DD", "noise": "2", "dof": "1", "center": "2D", "scale": "2D"}
-_STATES: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("maml", "fomaml", "reference", "none"), _NETWORKS),
-    **{"offset": {}, "affine": _LINEAR, "bayes": _LINEAR},
-}
+MOST_HIDDEN = 4096  # kernel.c has a network on its stack
 
 
 @dataclass(frozen=True)
@@ -36,7 +27,7 @@ class Learned:
     shots: list[int]
     settings: dict[str, object]
     state: dict[str, Tensor] = field(default_factory=dict)  # of networks, each (number of shots, ...)
-    history: list[dict[str, object]] = field(default_factory=list)  # of meta_training.OuterState
+    history: list[dict[str, object]] = field(default_factory=list)  # of meta_training.Trained
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were selected
     val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
@@ -45,16 +36,12 @@ class Learned:
     checkpoint: str = ""  # CodeStore.checkpoint of the training codes; "" if unknown
 
     @property
-    def networks(self) -> InitialNetworks:
-        """The initial networks for adaptation."""
-        return InitialNetworks(self.shots, Weights(*(self.state[name] for name in Weights._fields)), self.activation)
+    def weights(self) -> Weights:
+        """The network of each k, from which calibrations start."""
+        return Weights(**self.state)
 
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
-        """Check that codes come from the same checkpoint as the training codes, if both checkpoints are known.
-
-        Raises:
-            UserError: they come from another checkpoint. Learners without training, such as `offset`, match any.
-        """
+        """Raise a UserError if codes come from another checkpoint than the training codes. Without state, any do."""
         if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
             raise UserError(
                 f"{path}: does not belong to the network whose codes trained the learner {self.learner}: pass the "
@@ -63,23 +50,19 @@ class Learned:
 
 
 def load_learned(path: Path | str) -> Learned:
-    """Read a learner's file and check it, because compiled code does not check shapes.
-
-    Raises:
-        UserError: the file is invalid.
-    """
+    """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
     learned = load_fields(Learned, path, "a learner file: run meta_train again")
-    if fault := _fault(learned):
-        raise UserError(f"{path}: not a learner file ({fault}): run meta_train again")
+    if learned.learner in ("maml", "fomaml", "reference", "none"):
+        shapes = {name: tuple(value.shape) for name, value in learned.state.items()}
+        k, inputs, hidden = len(learned.shots), *shapes.get("hidden_weight", (0, 0, 0))[1:3]
+        expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
+        if shapes != dict(zip(Weights._fields, expected, strict=True)) or not 1 <= hidden <= MOST_HIDDEN:
+            raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
     return learned
 
 
 def load_fields(kind: type[T], path: Path | str, what: str) -> T:
-    """Read a file that save_fields wrote; `what` describes the expected content and the remedy.
-
-    Raises:
-        UserError: the file is invalid.
-    """
+    """Read a file of save_fields; raise a UserError with `what`, the expected content and the remedy, if it is none."""
     try:
         return TypeAdapter(kind).validate_python(dict(read_mapping(path)))
     except ValidationError as error:
@@ -94,23 +77,3 @@ def save_fields(content: Any, path: Path | str) -> None:
 def plain(settings: Fewshot) -> dict[str, object]:
     """Convert settings to plain values, which can be stored in a file."""
     return settings.model_dump(mode="json")
-
-
-def _fault(learned: Learned) -> str:
-    """Describe what is wrong with a learner's state; return "" if nothing is wrong or the learner is unknown."""
-    shapes = _STATES.get(learned.learner)
-    if shapes is None:
-        return ""
-    if learned.state.keys() != shapes.keys():
-        return f"its state is not {', '.join(shapes) or 'empty'}"
-    if shapes is _NETWORKS and not {"adapt_steps", "adapt_lr"} <= learned.settings.keys():
-        return "its settings lack adapt_steps or adapt_lr"
-    sizes = {"K": len(learned.shots)}
-    for name, letters in shapes.items():
-        shape = list(learned.state[name].shape)
-        wanted = [int(x) if x.isdecimal() else sizes.setdefault(x, n) for x, n in zip(letters, shape, strict=False)]
-        if len(shape) != len(letters) or shape != wanted or 0 in shape:
-            return f"{name} has shape {tuple(shape)}"
-    if sizes.get("H", 1) > MOST_HIDDEN:
-        return f"{sizes['H']} hidden units are more than {MOST_HIDDEN}"
-    return ""

@@ -1,241 +1,208 @@
 """Learners that correct gaze_hat with a linear model of the person's residual, label - gaze_hat.
 
-Pitch and yaw are modelled independently, in degrees: residual = f(entry) + noise, where f is linear in a few features,
-and its weights are normally distributed over people. The prior of f is estimated from train people, and conditioned on
-the k samples of a person. The network was trained on the train people, so they differ less from one another than other
-people do. Therefore three factors (for the variances of f's constant, of the rest of f, and of the noise) are fitted by
-maximum likelihood on val people.
-
-The noise has Student's t distribution, whose degrees of freedom `dof` are estimated as well. Its tails are heavier than
-those of a normal distribution, so a sample that differs from the others has less weight.
+Pitch and yaw are modelled independently, in degrees: residual = weights * features of the entry + noise. The weights
+are normally distributed over people. Train people give this prior by expectation maximisation, and the k samples of a
+person give the posterior in closed form (Bishop, Pattern Recognition and Machine Learning, sections 9.3 and 3.3). The
+network was trained on the train people, so they differ less from one another than other people do. Therefore three
+factors (for the variances of the constant, of the other weights, and of the noise) are fitted to val people. The noise
+has Student's t distribution with `dof` degrees of freedom, so a sample that differs from the others has less weight.
 
 Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
 
 from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import ClosedForm, MetaTraining
 from faze.fewshot.learner_file import Learned, plain
-from faze.fewshot.likelihood import likely_dof, likely_factors, negative_log_likelihood, some_entries
 from faze.fewshot.person_codes import PersonCodes, Seen
 
-_LEAST_RMS = 1e-8  # that is divided by
-_REWEIGHTINGS, _SETTLED = 30, 1e-3  # of samples at most; a relative change of every variance that ends them
-_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, the least variance
-State = Mapping[str, NDArray[np.float64]]
+LEAST = 1e-8  # variance
+DOF = np.geomspace(2.5, 1000, 100)  # candidates; the noise has a variance only above 2, and is normal in the limit
+Array = NDArray[np.float64]
+Prior = Mapping[str, Array]  # mean (2, d), covariance (2, d, d), noise (2,), dof (1,); center, scale of features (2, d)
 
 
-def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> NDArray[np.float64]:
-    """Compute the residual, label minus gaze_hat, of some entries in pitch and yaw: (n, 2) degrees."""
+def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> Array:
+    """Compute the residual of some entries, label minus gaze_hat: (2, n) degrees of pitch and yaw."""
     truth, estimate = (pitchyaw_from_vector(vectors[entries]) for vectors in (person.gaze, person.gaze_hat))
-    return np.degrees(pitchyaw_difference(truth, estimate))
-
-
-class Gaussian(NamedTuple):
-    """The predictive distribution of residuals."""
-
-    mean: NDArray[np.float64]  # (n, 2) degrees
-    variance: NDArray[np.float64]  # (n, 2) square degrees, noise included
+    return np.degrees(pitchyaw_difference(truth, estimate)).T
 
 
 class LinearResidual(ClosedForm):
-    """A learner whose features a subclass defines.
-
-    The mean and the covariance of the weights, and the noise, are estimated by expectation maximisation; the posterior
-    is in closed form (Bishop, Pattern Recognition and Machine Learning, sections 3.3 and 9.3).
-    """
+    """A learner whose features a subclass defines."""
 
     learns_from_tasks = True
     around_identity = False  # people's mean weights are zero, and weights are independent
 
     @abstractmethod
-    def features(self, seen: Seen) -> NDArray[np.float64]:
+    def features(self, seen: Seen) -> Array:
         """Compute the features (2, n, d) for each axis; the first is the constant 1."""
 
+    def design(self, prior: Prior, seen: Seen) -> Array:
+        """Standardise the features (2, n, d)."""
+        return (self.features(seen) - prior["center"][:, None]) / prior["scale"][:, None]
+
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Estimate the prior from train people, and the factors for unseen people from val people."""
-        prior = self.learn_prior(training.train)
-        surprise = [self._left_out(prior, training.train)]
+        """Estimate the prior from train people, the factors from val people, and the tails of the noise from both."""
+        raw = np.concatenate([self.features(person.seen(slice(None))) for person in training.train], axis=1)
+        prior = {"center": raw.mean(axis=1), "scale": raw.std(axis=1)}
+        prior["center"][:, 0], prior["scale"][prior["scale"] < 1e-9] = 0.0, 1.0
+        designs = [self.design(prior, person.seen(slice(None))) for person in training.train]
+        residuals = [residual_deg(person, slice(None)) for person in training.train]
+        axes = [learn_weights([x[i] for x in designs], [r[i] for r in residuals], self.around_identity) for i in (0, 1)]
+        prior |= zip(("mean", "covariance", "noise"), map(np.stack, zip(*axes, strict=True)), strict=True)
+        surprise = [left_out_residuals(prior, *self._some_samples(prior, training.train))]
         if training.val:
-            prior = self.scaled(prior, self._factors(prior, training.val))
-            surprise.append(self._left_out(prior, training.val))
+            samples = self._some_samples(prior, training.val)
+            prior = stretch(prior, likely_factors(prior, *samples))
+            surprise.append(left_out_residuals(prior, *samples))
         prior["dof"] = np.array([likely_dof(np.concatenate(surprise))])
-        state = {name: torch.from_numpy(np.asarray(value)) for name, value in prior.items()}
+        state = {name: torch.from_numpy(value) for name, value in prior.items()}
         return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Compute the person's posterior."""
         prior = {name: value.numpy() for name, value in learned.state.items()}
-        own = self._posterior(prior, person.seen(support), residual_deg(person, support))
-        return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
+        mean, covariance = posterior(prior, self.design(prior, person.seen(support)), residual_deg(person, support))
+        return learned.state | {"mean": torch.from_numpy(mean), "covariance": torch.from_numpy(covariance)}
 
-    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
         """Add the posterior mean of the residual to gaze_hat."""
         own = {name: value.numpy() for name, value in correction.items()}
-        return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + np.radians(self.predict(own, seen).mean))
+        residual = times(self.design(own, seen), own["mean"])
+        return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + np.radians(residual.T))
 
-    def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
-        """Estimate the mean, the covariance and the noise by expectation maximisation."""
-        raw = [self.features(person.seen(slice(None))) for person in people]
-        everybody = np.concatenate(raw, axis=1)
-        center, scale = everybody.mean(axis=1), everybody.std(axis=1)
-        center[:, 0], scale[scale < 1e-9] = 0.0, 1.0
-        designs = [(features - center[:, None]) / scale[:, None] for features in raw]
-        residuals = [residual_deg(person, slice(None)) for person in people]
-        found = [
-            learn_weights([design[axis] for design in designs], [r[:, axis] for r in residuals], self.around_identity)
-            for axis in range(2)
-        ]
-        mean, covariance, noise = (np.stack(parts) for parts in zip(*found, strict=True))
-        return {"mean": mean, "covariance": covariance, "noise": noise, "center": center, "scale": scale}
+    def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
+        """Return features (P, 2, n, d) and residuals (P, 2, n) of evenly spaced entries, as many for each person."""
+        count, designs, residuals = min(60, *(len(person.code) for person in people)), [], []
+        for person in people:
+            entries = np.linspace(0, len(person.code) - 1, count).astype(int)
+            designs.append(self.design(prior, person.seen(entries)))
+            residuals.append(residual_deg(person, entries))
+        return np.stack(designs), np.stack(residuals)
 
-    def condition(
-        self, prior: State, seen: Seen, residual: NDArray[np.float64], noise: NDArray[np.float64]
-    ) -> dict[str, NDArray[np.float64]]:
-        """Compute the posterior of the person's weights."""
-        design = self._design(prior, seen)  # (2, k, d)
-        shared = prior["covariance"] @ np.swapaxes(design, 1, 2)  # (2, d, k)
-        spread = design @ shared + noise[..., None] * np.eye(len(residual))
-        gain = np.swapaxes(np.linalg.solve(spread, np.swapaxes(shared, 1, 2)), 1, 2)  # (2, d, k)
-        surprise = residual.T[..., None] - design @ prior["mean"][..., None]
-        return dict(prior) | {
-            "mean": prior["mean"] + (gain @ surprise)[..., 0],
-            "covariance": prior["covariance"] - gain @ np.swapaxes(shared, 1, 2),
-        }
 
-    def predict(self, own: State, seen: Seen) -> Gaussian:
-        """Compute the predictive distribution."""
-        design = self._design(own, seen)
-        mean = (design @ own["mean"][..., None])[..., 0]
-        variance = np.sum(design @ own["covariance"] * design, axis=-1) + own["noise"][:, None]
-        return Gaussian(mean.T, variance.T)
+def times(matrix: Array, vector: Array) -> Array:
+    """Multiply (..., n, d) by (..., d): (..., n)."""
+    return (matrix @ vector[..., None])[..., 0]
 
-    def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
-        """Compute the covariances from those of the weights."""
-        design = self._design(prior, seen)
-        return design @ prior["covariance"] @ np.swapaxes(design, 1, 2)
 
-    def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Scale the covariance of the weights; the first weight is that of the constant."""
-        stretch = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
-        stretch[0] = factors[0] ** 0.5
-        covariance = prior["covariance"] * stretch[:, None] * stretch
-        return dict(prior) | {"covariance": covariance, "noise": factors[2] * prior["noise"]}
+def posterior(prior: Prior, design: Array, residual: Array) -> tuple[Array, Array]:
+    """Compute mean and covariance of weights, given features (2, k, d) and residuals (2, k), whose noise has tails.
 
-    def _posterior(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Compute the posterior from residuals (k, 2) whose noise has a t distribution, by expectation maximisation.
+    A t distribution is a mixture of normal ones. A sample that the others do not explain has a larger variance, by a
+    factor for both axes (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
+    """
+    noise, dof = prior["noise"][:, None], prior["dof"][0]
+    factor = np.ones(design.shape[1])
+    for _ in range(30):
+        mean, covariance = condition(prior, design, residual, noise * factor)
+        variance = np.sum(design @ covariance * design, axis=-1) + noise
+        square = np.sum(((residual - times(design, mean)) ** 2 + variance) / noise - 1, axis=0)
+        before, factor = factor, (dof - 2 + square) / (dof + 2)
+        if np.allclose(factor, before, rtol=1e-3, atol=0):
+            break
+    return condition(prior, design, residual, noise * factor)
 
-        A t distribution is a mixture of normal ones, so every sample has its own variance, a common factor for both
-        axes. It is large for samples that the others do not explain (Lange, Little and Taylor, Robust Statistical
-        Modeling Using the t Distribution, J. Am. Stat. Assoc. 84, 1989).
-        """
-        common, dof = prior["noise"], float(prior["dof"][0])
-        factor = np.ones(len(residual))
-        for _ in range(_REWEIGHTINGS):
-            own = self.condition(prior, seen, residual, common[:, None] * factor)
-            believed, before = self.predict(own, seen), factor
-            square = np.sum((np.square(residual - believed.mean) + believed.variance) / common - 1, axis=1)  # (k,)
-            factor = (dof - 2 + square) / (dof + 2)
-            if np.allclose(factor, before, rtol=_SETTLED, atol=0):
-                break
-        return self.condition(prior, seen, residual, common[:, None] * factor)
 
-    def _left_out(self, prior: State, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
-        """Compute residuals (n, 2) of some entries, each standardised by its prediction from the person's others.
+def condition(prior: Prior, design: Array, residual: Array, noise: Array) -> tuple[Array, Array]:
+    """Compute the mean (2, d) and covariance (2, d, d) of weights for normal noise of variance (2, k)."""
+    shared = prior["covariance"] @ design.mT  # (2, d, k)
+    spread = design @ shared + noise[..., None] * np.eye(design.shape[1])
+    gain = np.linalg.solve(spread, shared.mT).mT  # (2, d, k)
+    surprise = residual - times(design, prior["mean"])
+    return prior["mean"] + times(gain, surprise), prior["covariance"] - gain @ shared.mT
 
-        For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
-        """
-        found = []
-        for person, entries in zip(people, some_entries(people), strict=True):
-            seen = person.seen(entries)
-            spread = self.covariance(prior, seen) + prior["noise"][:, None, None] * np.eye(len(entries))
-            precision = np.linalg.inv(spread)  # (2, n, n)
-            surprise = (residual_deg(person, entries) - self.predict(prior, seen).mean).T[..., None]
-            found.append((precision @ surprise)[..., 0] / np.sqrt(np.diagonal(precision, axis1=1, axis2=2)))
-        standard = np.concatenate(found, axis=1).T
-        return standard / np.maximum(np.sqrt(np.mean(standard**2, axis=0)), _LEAST_RMS)
 
-    def _factors(self, prior: State, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
-        """Find the maximum-likelihood factors (3,) for `scaled`, on people who did not contribute to the prior."""
-        rows = some_entries(people)
-        residual = np.stack([residual_deg(person, r) for person, r in zip(people, rows, strict=True)])  # (P, n, 2)
-        sight = [person.seen(r) for person, r in zip(people, rows, strict=True)]
-        mean = np.stack([self.predict(prior, seen).mean for seen in sight])
-        surprise = torch.from_numpy(np.swapaxes(residual - mean, 1, 2).copy())  # (P, 2, n)
-        parts = []  # covariances of the constant alone, of the rest alone, of both
-        for factors in ([1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]):
-            part = self.scaled(prior, np.array(factors))
-            parts.append(torch.from_numpy(np.stack([self.covariance(part, seen) for seen in sight])))
-        constant, rest, both = parts
-        noise = torch.from_numpy(prior["noise"])[:, None, None] * torch.eye(surprise.shape[-1], dtype=torch.float64)
+def stretch(prior: Prior, factors: Array) -> dict[str, Array]:
+    """Multiply the variances of the constant, of the other weights, and of the noise by factors (3,)."""
+    by = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
+    by[0] = factors[0] ** 0.5
+    return dict(prior) | {"covariance": prior["covariance"] * by[:, None] * by, "noise": factors[2] * prior["noise"]}
 
-        def unlikelihood(factors: Tensor) -> Tensor:
-            a, b, c = factors
-            spread = a * constant + b * rest + (a * b).sqrt() * (both - constant - rest) + c * noise
-            return negative_log_likelihood(spread, surprise)
 
-        return likely_factors(unlikelihood, 3)
+def covariance_of(prior: Prior, design: Array) -> Array:
+    """Compute the covariance (P, 2, n, n) of residuals, given features (P, 2, n, d)."""
+    return design @ prior["covariance"] @ design.mT + prior["noise"][:, None, None] * np.eye(design.shape[-2])
 
-    def _design(self, state: State, seen: Seen) -> NDArray[np.float64]:
-        return (self.features(seen) - state["center"][:, None]) / state["scale"][:, None]
+
+def left_out_residuals(prior: Prior, design: Array, residual: Array) -> Array:
+    """Standardise each residual by its prediction from the person's others: (P, 2, n) -> (P * n, 2).
+
+    For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
+    """
+    precision = np.linalg.inv(covariance_of(prior, design))
+    surprise = times(precision, residual - times(design, prior["mean"]))
+    found = (surprise / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))).swapaxes(1, 2).reshape(-1, 2)
+    return found / np.maximum(np.sqrt(np.mean(found**2, axis=0)), LEAST)
+
+
+def likely_factors(prior: Prior, design: Array, residual: Array) -> Array:
+    """Find the likeliest factors for `stretch`; their prior is log-normal around 1, and the logarithm has width 2."""
+    surprise = (residual - times(design, prior["mean"]))[..., None]
+
+    def unlikelihood(logs: Array) -> float:
+        root = np.linalg.cholesky(
+            covariance_of(stretch(prior, np.exp(logs)), design) + LEAST * np.eye(surprise.shape[2])
+        )
+        determinant = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum()
+        return np.sum(np.linalg.solve(root, surprise) ** 2) / 2 + determinant + np.sum(logs**2) / 8
+
+    bounds = [(-12, 12)] * 3  # so that covariances stay definite in double precision
+    return np.exp(minimize(unlikelihood, np.zeros(3), bounds=bounds, tol=1e-12).x)
+
+
+def likely_dof(standard: Array) -> float:
+    """Find the degrees of freedom of the bivariate t distribution with unit variances that is likeliest for (n, 2)."""
+    square = np.sum(standard**2, axis=1)[:, None]
+    log = np.log(DOF) - np.log(DOF - 2) - (DOF + 2) / 2 * np.log1p(square / (DOF - 2))
+    return float(DOF[log.sum(axis=0).argmax()])
 
 
 def learn_weights(
-    designs: Sequence[NDArray[np.float64]], residuals: Sequence[NDArray[np.float64]], around_identity: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Estimate the distribution of one axis's weights over people, by expectation maximisation.
+    designs: Sequence[Array], residuals: Sequence[Array], around_identity: bool
+) -> tuple[Array, Array, float]:
+    """Estimate mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
 
-    Args:
-        designs: (n, d) for each person.
-        residuals: (n,) for each person, in degrees.
-        around_identity: keep the mean at zero and the covariance diagonal.
-
-    Returns:
-        Mean (d,), covariance (d, d) and the variance of the noise.
+    Each person has features (n, d) and residuals (n,) in degrees. `around_identity` keeps the mean at zero and the
+    covariance diagonal.
     """
-    gram = np.stack([design.T @ design for design in designs])  # (P, d, d)
-    moment = np.stack([design.T @ r for design, r in zip(designs, residuals, strict=True)])  # (P, d)
-    square, entries = sum(float(r @ r) for r in residuals), sum(map(len, residuals))
-    d = gram.shape[-1]
-    mean, noise = np.zeros(d), max(square / entries, _LEAST)
+    gram = np.stack([x.T @ x for x in designs])  # (P, d, d)
+    moment = np.stack([x.T @ r for x, r in zip(designs, residuals, strict=True)])  # (P, d)
+    square, entries, d = sum(r @ r for r in residuals), sum(map(len, residuals)), gram.shape[-1]
+    mean, noise = np.zeros(d), max(square / entries, LEAST)
     covariance = np.eye(d) * noise / d
-    for _ in range(_ROUNDS):
+    for _ in range(500):
         precision = np.linalg.inv(covariance)
         own = np.linalg.inv(precision + gram / noise)  # (P, d, d) posterior covariance
-        weights = (own @ (precision @ mean + moment / noise)[..., None])[..., 0]  # (P, d)
+        weights = times(own, precision @ mean + moment / noise)  # (P, d)
         mean = np.zeros(d) if around_identity else weights.mean(axis=0)
         aside = weights - mean
         covariance = (own + aside[:, :, None] * aside[:, None, :]).mean(axis=0)
-        covariance = np.diag(np.diag(covariance)) if around_identity else covariance
-        covariance += _LEAST * np.eye(d)
-        fitted = np.einsum("pi,pij,pj->", weights, gram, weights) - 2 * np.sum(weights * moment)
-        before, left = noise, float(square + fitted + np.einsum("pij,pji->", own, gram)) / entries
-        noise = max(left, _LEAST)
+        covariance = (np.diag(np.diag(covariance)) if around_identity else covariance) + LEAST * np.eye(d)
+        fitted = np.sum(weights * (times(gram, weights) - 2 * moment)) + np.sum(own * gram)
+        before, noise = noise, max((square + fitted) / entries, LEAST)
         if abs(before - noise) < 1e-9 * before:
             break
-    kept = _kept_share(mean, covariance, len(gram))
-    moved = (1 - kept) * mean
-    return kept * mean, covariance + np.outer(moved, moved), noise
+    kept = kept_share(mean, covariance, len(gram))
+    return kept * mean, covariance + (1 - kept) ** 2 * np.outer(mean, mean), noise
 
 
-def _kept_share(mean: NDArray[np.float64], covariance: NDArray[np.float64], people: int) -> float:
+def kept_share(mean: Array, covariance: Array, people: int) -> float:
     """Return the factor by which to shrink a mean (d,) over people towards zero, James-Stein's for unknown covariance.
 
     Few people say little about the mean of many weights, and with d people or fewer the factor is 0.
     """
-    d = len(mean)
-    if people <= d:
-        return 0.0
-    distance = max(float(mean @ np.linalg.solve(covariance, mean)), _LEAST)
-    return max(0.0, 1 - (d - 2) / ((people - d + 2) * distance))
+    d, distance = len(mean), max(mean @ np.linalg.solve(covariance, mean), LEAST)
+    return max(0.0, 1 - (d - 2) / ((people - d + 2) * distance)) if people > d else 0.0
 
 
 class Affine(LinearResidual):
@@ -243,10 +210,10 @@ class Affine(LinearResidual):
 
     name, around_identity = "affine", True
 
-    def features(self, seen: Seen) -> NDArray[np.float64]:
+    def features(self, seen: Seen) -> Array:
         """Return 1 and the angle of the axis."""
-        hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat))
-        return np.stack([np.column_stack([np.ones(len(hat)), hat[:, axis]]) for axis in range(2)])
+        hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat)).T
+        return np.stack([np.ones_like(hat), hat], axis=-1)
 
 
 class Bayes(LinearResidual):
@@ -254,7 +221,7 @@ class Bayes(LinearResidual):
 
     name = "bayes"
 
-    def features(self, seen: Seen) -> NDArray[np.float64]:
+    def features(self, seen: Seen) -> Array:
         """Return the same features for both axes."""
         angles = np.column_stack([pitchyaw_from_vector(seen.gaze_hat), seen.head])  # (n, 4) rad
         first, second = np.triu_indices(4)

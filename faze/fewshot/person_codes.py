@@ -15,7 +15,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.data.codes import CodeStore
-from faze.fewshot.mlp import ModelSamples, SampleSets
+from faze.fewshot.kernel import Samples
 
 
 class Seen(NamedTuple):
@@ -47,19 +47,10 @@ class PersonCodes:
 
 
 def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tuple[list[PersonCodes], list[str]]:
-    """Read the people of one split who have enough entries.
-
-    Args:
-        codes: an open store of codes.
-        split: train, val or test.
-        needed: number of entries that a person must have.
-        reason: the config key that requires that many entries.
+    """Read the people of one split who have as many entries as needed by a config key, the reason.
 
     Returns:
         These people, and a sentence about each person who is left out.
-
-    Raises:
-        UserError: a value is not finite; the sentence names the person.
     """
     everyone = [read_person(codes, name) for name in codes.persons(split)]
     left_out = [
@@ -70,44 +61,29 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
     return [person for person in everyone if len(person.code) >= needed], left_out
 
 
-def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
-    """Return the named person of a file, or the only person if none is named.
-
-    Raises:
-        UserError: the file does not contain the person, or contains none or several and none is named.
-    """
-    if not names:
-        raise UserError(f"{path}: contains no people")
-    if name is None and len(names) > 1:
-        raise UserError(f"{path}: contains {len(names)} people, {names[0]} to {names[-1]}: choose one with --person")
-    if name is not None and name not in names:
-        others = f" to {names[-1]}" if names[1:] else ""
-        raise UserError(f"{path}: contains no person {name}, only {names[0]}{others}")
-    return name or names[0]
-
-
 def read_person(codes: CodeStore, name: str) -> PersonCodes:
-    """Read one person.
-
-    Raises:
-        UserError: a value is not finite; the sentence names the person.
-    """
+    """Read one person; raise a UserError if a value is not finite."""
     arrays = codes[name]
     for key in ("z_gaze", "gaze", "gaze_hat", "head"):
-        if key not in arrays:
-            raise UserError(f"person {name} of {codes.dataset}: the store of codes has no {key}: run encode again")
-        bad = ~np.isfinite(arrays[key]).all(axis=tuple(range(1, arrays[key].ndim)))
-        if bad.any():
+        if not np.isfinite(arrays[key]).all():
             raise UserError(
-                f"person {name} of {codes.dataset}: {key} of {bad.sum()} of {len(bad)} entries is not finite "
-                f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr and train "
-                "again"
+                f"person {name} of {codes.dataset}: {key} is not finite, since the training of the network diverged: "
+                "lower train.base_lr and train again"
             )
-    z_gaze = arrays["z_gaze"]
+    z_gaze, gaze, gaze_hat, head = (arrays[key] for key in ("z_gaze", "gaze", "gaze_hat", "head"))
     code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 would fail without an entry
-    gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
-    gaze_hat, head = (arrays[key].astype(np.float64) for key in ("gaze_hat", "head"))
+    gaze, gaze_hat, head = vector_from_pitchyaw(gaze.astype(float)), gaze_hat.astype(float), head.astype(float)
     return PersonCodes(name, codes.dataset, codes.splits[name], code, gaze, gaze_hat, head)
+
+
+def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
+    """Return the named person of a file, or its only person; raise a UserError if there is no such person."""
+    if name is None and len(names) != 1:
+        some = f", {names[0]} to {names[-1]}: choose one with --person" if names else ""
+        raise UserError(f"{path}: contains {len(names)} people{some}")
+    if name is not None and name not in names:
+        raise UserError(f"{path}: contains no person {name}, only {', '.join(names)}")
+    return name or names[0]
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
@@ -130,13 +106,7 @@ class Calibration:
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
-    """Draw calibrations for every k and person from the pool, without replacement, and sort them by k.
-
-    Args:
-        people: people with at least settings.query_entries + the largest k entries each.
-        settings: shots, query_entries, and the seed of the draws.
-        repeats: draws per person and k.
-    """
+    """Draw `repeats` calibrations for every k and person, sorted by k, without replacement and without the query."""
     drawn = []
     for k in settings.shots:
         for person in people:
@@ -148,50 +118,25 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
     return drawn
 
 
-def support_of(calibrations: Sequence[Calibration]) -> SampleSets:
-    """Stack the samples of calibrations with the same k."""
-    return _sample_sets([(calibration.person, calibration.support) for calibration in calibrations])
+def samples_of(people: Sequence[PersonCodes], entries: Sequence[NDArray[np.int64]], device: torch.device) -> Samples:
+    """Copy entries[m] of people[m] for each network m; their numbers may differ."""
+    counts = np.array([len(some) for some in entries])
+    code = np.zeros((len(counts), counts.max(), people[0].code.shape[1]), np.float32)
+    gaze = np.zeros((*code.shape[:2], 3), np.float32)
+    for m, (person, some) in enumerate(zip(people, entries, strict=True)):
+        code[m, : len(some)], gaze[m, : len(some)] = person.code[some], person.gaze[some]
+    return Samples(*(torch.from_numpy(array).to(device) for array in (code, gaze, counts)))
 
 
-def query_of(calibrations: Sequence[Calibration], query_entries: int) -> ModelSamples:
-    """Return the query (the last entries) of each calibration's person; each person is stored only once."""
-    row = {person: position for position, person in enumerate(dict.fromkeys(c.person for c in calibrations))}
-    sets = _sample_sets([(person, slice(-query_entries, None)) for person in row])
-    return sets.for_models(torch.tensor([row[calibration.person] for calibration in calibrations]), query_entries)
-
-
-def _sample_sets(samples: Sequence[tuple[PersonCodes, NDArray[np.int64] | slice]]) -> SampleSets:
-    code = np.stack([person.code[entries] for person, entries in samples])
-    gaze = np.stack([person.gaze[entries] for person, entries in samples])
-    return SampleSets(torch.from_numpy(code), torch.from_numpy(gaze).to(torch.float32))
-
-
-class TaskDraws:
-    """An endless sequence of tasks: each call draws people, and disjoint support and query samples for each of them.
+def draw_tasks(
+    people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator, device: torch.device
+) -> tuple[Samples, Samples]:
+    """Draw settings.tasks people, and for each of them disjoint support and query samples.
 
     The query and the order of the support do not depend on the size of the support: its first k samples are the support
     for k, so all k are trained on the same tasks.
     """
-
-    def __init__(self, people: Sequence[PersonCodes], settings: Fewshot, *, seed: int) -> None:
-        """Prepare to draw settings.tasks people per call, with settings.meta_query query samples each."""
-        self._tasks, self._query = settings.tasks, settings.meta_query
-        self._size = settings.meta_query + max(settings.shots)
-        self.rng = np.random.default_rng(seed)  # its state determines the next draws
-        self._counts = [len(person.code) for person in people]
-        self._first = np.cumsum([0, *self._counts])
-        self._code = torch.from_numpy(np.concatenate([person.code for person in people]))
-        self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in people])).to(self._code.dtype)
-
-    def __call__(self) -> tuple[SampleSets, SampleSets]:
-        """Return the support (tasks, support, ...) and the query (tasks, query, ...)."""
-        entries = [
-            self._first[person] + self.rng.permutation(self._counts[person])[: self._size]
-            for person in self.rng.permutation(len(self._counts))[: self._tasks]
-        ]
-        query, support = np.split(np.stack(entries), [self._query], axis=1)
-        return self._take(support), self._take(query)
-
-    def _take(self, entries: NDArray[np.int64]) -> SampleSets:
-        index = torch.from_numpy(np.ascontiguousarray(entries))
-        return SampleSets(self._code[index], self._gaze[index])
+    chosen = [people[number] for number in rng.permutation(len(people))[: settings.tasks]]
+    entries = [rng.permutation(len(person.code))[: settings.meta_query + max(settings.shots)] for person in chosen]
+    support = samples_of(chosen, [some[settings.meta_query :] for some in entries], device)
+    return support, samples_of(chosen, [some[: settings.meta_query] for some in entries], device)

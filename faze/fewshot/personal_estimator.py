@@ -17,11 +17,11 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
 from faze.fewshot.interface import ClosedForm
-from faze.fewshot.kernel import adapt
+from faze.fewshot.kernel import kernel_for
 from faze.fewshot.learner_file import Learned, load_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.mlp import Weights, gaze_of
-from faze.fewshot.person_codes import Calibration, PersonCodes, Seen, support_of
+from faze.fewshot.mlp import Weights, gaze_vector
+from faze.fewshot.person_codes import PersonCodes, Seen, samples_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +29,7 @@ class PersonalEstimator:
     """A person's estimator; its file contains a dict of these fields.
 
     Attributes:
-        learner: name of the learner.
-        person, dataset: the person and their data set.
+        learner, person, dataset: names.
         shots: k.
         support: entries of the store used for calibration.
         settings: settings of the adaptation: steps and lr; empty for closed forms.
@@ -65,44 +64,25 @@ class PersonalEstimator:
         if not self.activation:
             return LEARNERS[self.learner].estimate(self.state, seen)
         weights = Weights(*(self.state[name].reshape(1, -1, self.state[name].shape[-1]) for name in Weights._fields))
-        return gaze_of(weights, torch.from_numpy(seen.code)[None], self.activation)[0]
+        vector = gaze_vector(weights, torch.from_numpy(seen.code)[None], self.activation)[0].double().numpy()
+        return vector / np.linalg.norm(vector, axis=-1, keepdims=True)
 
 
-def load_personal_estimator(path: Path, checkpoint: str, code_size: int) -> PersonalEstimator:
-    """Read the file of a person.
-
-    Args:
-        path: file that `faze calibrate` wrote.
-        checkpoint: hash of the network that is used.
-        code_size: numbers in its gaze code.
-
-    Raises:
-        UserError: the file is invalid or damaged, or was made with another network.
-    """
+def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
+    """Read a file of `faze calibrate`; raise a UserError if it was made with another network than that with a hash."""
     found = load_fields(PersonalEstimator, path, "a person's calibration: run faze calibrate again")
-    if found.learner not in LEARNERS or (not found.activation and not isinstance(LEARNERS[found.learner], ClosedForm)):
+    if found.learner not in LEARNERS:
         raise UserError(f"{path}: contains an unknown learner, {found.learner:.100}: run faze calibrate again")
     if found.checkpoint != checkpoint:
         raise UserError(
             f"{path}: was made with another network ({found.checkpoint or 'unknown'}, not {checkpoint}): run faze "
             "calibrate again with this one"
         )
-    try:  # the shapes of the state depend on the learner
-        once = found.gaze(Seen(np.zeros((1, code_size), np.float32), np.array([[0.0, 0.0, 1.0]]), np.zeros((1, 2))))
-    except (IndexError, KeyError, RuntimeError, TypeError, ValueError, UserError):
-        once = np.full((1, 3), np.nan)
-    if once.shape != (1, 3) or not np.isfinite(once).all():
-        raise UserError(f"{path}: is damaged: run faze calibrate again")
     return found
 
 
 def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> PersonalEstimator:
-    """Adapt a learner to one person.
-
-    Args:
-        person: the person, with z_gaze, gaze and gaze_hat of every entry.
-        support: entries used for calibration.
-        learned: a trained learner, or a `Learned` of `offset`, which needs no training.
+    """Adapt a trained learner, or a `Learned` of `offset`, which needs no training, to entries of a person.
 
     Raises:
         UserError: the codes differ in size from the learner's, or the adaptation diverged.
@@ -111,21 +91,18 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> 
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
     if isinstance(learner, ClosedForm):
         return PersonalEstimator(*about, {}, learner.fit(person, entries, learned))
-    initial, samples = learned.networks.of_k(len(entries)), support_of([Calibration(person, 0, entries)])
-    if (inputs := initial.hidden_weight.shape[1]) != (found := person.code.shape[1]):
+    weights, kernel = learned.weights, kernel_for(learned.weights, learned.activation)
+    if (inputs := weights.hidden_weight.shape[1]) != (found := person.code.shape[1]):
         raise UserError(
             f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
         )
-    steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
-    how = {"steps": steps, "rate": rate, "threads": 1}
-    [(_, adapted, _)] = adapt(initial, learned.activation, samples, samples.one_per_model(), **how)
-    state = {name: value[0] for name, value in adapted._asdict().items()}
-    state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
-    if not all(value.isfinite().all() for value in state.values()):
-        raise UserError(
-            f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr and run meta_train again"
-        )
-    settings = {"steps": steps, "lr": rate}
+    initial = weights.pack()[[learned.shots.index(len(entries))]].to(kernel.device)
+    samples = samples_of([person], [entries], kernel.device)
+    settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
+    adapted = kernel.sgd(initial, samples, steps=settings["steps"], rate=settings["lr"]).cpu()
+    if not adapted.isfinite().all():
+        raise UserError(f"adaptation of {person} diverged: lower fewshot.adapt_lr and run meta_train again")
+    state = {name: value[0].squeeze(0) for name, value in Weights.unpack(adapted, inputs).as_state().items()}
     return PersonalEstimator(*about, settings, state, learned.activation)
 
 
@@ -133,10 +110,7 @@ def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np
     """Add the error on some entries of the person, a mean angle in degrees; without entries, add nothing."""
     if not len(query):
         return estimator
-    gaze = estimator.gaze(person.seen(query))
-    return dataclasses.replace(
-        estimator,
-        query_entries=len(query),
-        error_deg=mean_angle_deg(gaze, person.gaze[query]),
-        unadapted_deg=mean_angle_deg(person.gaze_hat[query], person.gaze[query]),
-    )
+    error_deg = mean_angle_deg(estimator.gaze(person.seen(query)), person.gaze[query])
+    unadapted_deg = mean_angle_deg(person.gaze_hat[query], person.gaze[query])
+    about = {"query_entries": len(query), "error_deg": error_deg, "unadapted_deg": unadapted_deg}
+    return dataclasses.replace(estimator, **about)

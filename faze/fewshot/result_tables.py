@@ -17,16 +17,15 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
     """Build a table with one row per person for k = 0, then one per calibration."""
     rows = [*(Calibration(person, 0, np.empty(0, np.int64)) for person in people), *adaptation.calibrations]
     unadapted = [unadapted_error_deg(person, adaptation.settings.query_entries) for person in people]
-    k = np.array([row.shots for row in rows], np.int64)
     return pa.table(
         {
-            "person": np.array([row.person.name for row in rows], str),
-            "dataset": np.array([row.person.dataset for row in rows], str),
+            "person": [row.person.name for row in rows],
+            "dataset": [row.person.dataset for row in rows],
             "split": [row.person.split for row in rows],
-            "learner": np.array([learner] * len(rows), str),
-            "k": k,
-            "repeat": np.array([row.repeat for row in rows], np.int64),
-            "steps": np.where(k > 0, errors.steps, 0),
+            "learner": [learner] * len(rows),
+            "k": [row.shots for row in rows],
+            "repeat": [row.repeat for row in rows],
+            "steps": [errors.steps if row.shots else 0 for row in rows],
             "error_deg": np.concatenate([unadapted, errors.adapted_deg]),
             "start_error_deg": np.concatenate([np.full(len(people), np.nan), errors.start_deg]),
         }
@@ -36,6 +35,5 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
 def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:
     """Write the parts of a table to one file atomically; the metadata has one JSON value per key."""
     table = pa.concat_tables(tables).replace_schema_metadata({key: json.dumps(value) for key, value in about.items()})
-    # A file, since pyarrow takes only names in UTF-8.
-    with whole_file(path) as temporary, temporary.open("wb") as file:
+    with whole_file(path) as temporary, temporary.open("wb") as file:  # pyarrow itself takes only names in UTF-8
         pq.write_table(table, file, write_page_checksum=True)

@@ -86,7 +86,7 @@ class GazeEstimator:
             UserError: a file cannot be used, the person's file was made with another network, or MediaPipe is missing.
         """
         dted = load_model(network_path(model))
-        known = load_personal_estimator(Path(person), network_hash(dted), 3 * dted.model.z_gaze) if person else None
+        known = load_personal_estimator(Path(person), network_hash(dted)) if person else None
         with open_faces(Path(landmarker), faces) if faces else contextlib.nullcontext() as detect:
             camera = dted.camera or read_config().preprocess.camera()
             yield cls(dted, camera, detect, known, lens or Lens())

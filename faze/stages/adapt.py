@@ -12,24 +12,34 @@ learning and that of adapting and measuring.
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from faze.base.errors import UserError
-from faze.config.parameters import Fewshot
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import load_learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import PersonCodes, draw_calibrations, read_people
+from faze.fewshot.person_codes import draw_calibrations, read_people
 from faze.fewshot.result_tables import errors_table, write_tables
 
 
 def main(*, config: Resolved, learner_file: list[Path], codes: list[Path], threads: int, out: list[Path]) -> None:
     """Read test people and learners, draw calibrations, adapt, and write the errors."""
-    settings = config.fewshot
-    people, left_out = people_of_test(codes, settings)
+    torch.set_num_threads(1)  # more would only spin on small tensors
+    settings, people, left_out = config.fewshot, [], []
+    of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")
+    needed, reason = max(of_draws, (settings.min_entries, "fewshot.min_entries"), key=lambda need: need[0])
+    for path in codes:
+        found, few = read_people(CodeStore(path), "test", needed=needed, reason=reason)
+        if not found:
+            raise UserError(
+                f"{path}: no person in the test split has {needed} entries ({reason}): lower these values, or encode a "
+                "data set with more entries"
+            )
+        people, left_out = people + found, left_out + few
     for sentence in left_out:
         print(f"warning: {sentence}", file=sys.stderr)
     adaptation = Adaptation(draw_calibrations(people, settings, repeats=settings.repeats), settings, threads)
@@ -43,27 +53,3 @@ def main(*, config: Resolved, learner_file: list[Path], codes: list[Path], threa
             "seconds": {"learn": learned.seconds, "adapt": time.perf_counter() - began},
         }
         write_tables([errors_table(name, people, adaptation, errors)], path, about)
-
-
-def people_of_test(paths: Sequence[Path], settings: Fewshot) -> tuple[list[PersonCodes], list[str]]:
-    """Read the test people of every store; in a store without splits, all people are test people.
-
-    Returns:
-        The people, and a sentence about each person with too few entries.
-
-    Raises:
-        UserError: no person in a store has enough entries.
-    """
-    everyone, all_left_out = [], []
-    of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")
-    wanted, reason = max(of_draws, (settings.min_entries, "fewshot.min_entries"), key=lambda need: need[0])
-    for path in paths:
-        people, left_out = read_people(CodeStore(path), "test", needed=wanted, reason=reason)
-        if not people:
-            raise UserError(
-                f"{path}: no person in the test split has {wanted} entries ({reason}): lower these values, or encode a "
-                "data set with more entries"
-            )
-        everyone += people
-        all_left_out += left_out
-    return everyone, all_left_out

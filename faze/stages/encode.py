@@ -1,7 +1,4 @@
-"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimates.
-
-The first store of codes belongs to the first store of strips, and so on.
-"""
+"""Encode the strips of each store: codes of every strip, the trained gaze head and its estimates."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,11 +39,9 @@ def encode_people(dted: DTED, people: People, batch: int) -> Iterator[tuple[str,
     """Encode every person; yield the person, the split, and the arrays by their names in the store of codes."""
     progress, done = Progress("encode", sum(people.counts), "strips"), 0
     for person, indices in zip(people.persons, people.person_indices(), strict=True):
-        parts = []
-        for some in indices.split(batch):
-            parts.append(encode_strips(dted, people.gather(some)))
-            done += len(some)
-            progress(done)
+        parts = [encode_strips(dted, people.gather(some)) for some in indices.split(batch)]
+        done += len(indices)
+        progress(done)
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         yield person.name, person.split, arrays | {"gaze": person.labels[:, :2], "head": person.labels[:, 2:]}
 

@@ -14,15 +14,11 @@ from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.meta_training import OuterState
-from faze.fewshot.mlp import Weights
 from faze.fewshot.person_codes import (
     PersonCodes,
-    TaskDraws,
     draw_calibrations,
-    query_of,
+    draw_tasks,
     read_people,
-    support_of,
     unadapted_error_deg,
 )
 
@@ -67,38 +63,22 @@ def test_calibrations_differ_are_without_replacement_and_spare_the_query():
     assert len({tuple(draw.support) for draw in nines}) == len(nines)
     assert {entry for draw in nines for entry in draw.support} == set(range(14))
     assert all(len(set(draw.support)) == 9 for draw in nines)
-    support, query = support_of(nines), query_of(nines, fewshot.query_entries)
-    for draw, of_support, of_query in zip(nines, support.code[..., 0], query.code[query.row, :, 0], strict=True):
-        first = NUMBERS * int(draw.person.name)
-        assert of_support.tolist() == [first + entry for entry in draw.support]
-        assert of_query.tolist() == [first + entry for entry in range(14, 20)]
 
 
 def test_tasks_are_different_people_with_disjoint_support_and_query():
-    draw = TaskDraws(people(), settings(tasks=3, shots=(9,)), seed=0)
-    seen = set()
+    """The support of a smaller k is the beginning of that of a larger one."""
+    seen, generators = set(), [np.random.default_rng(0) for _ in range(2)]
     for _ in range(50):
-        support, query = (batch.code[..., 0].numpy() for batch in draw())
-        assert support.shape == (3, 9)
-        assert query.shape == (3, 4)
-        both = np.concatenate([support, query], axis=1)
+        support, query = draw_tasks(people(), settings(tasks=3, shots=(9,)), generators[0], torch.device("cpu"))
+        fewer, same = draw_tasks(people(), settings(tasks=3, shots=(3,)), generators[1], torch.device("cpu"))
+        assert same.code.equal(query.code) and same.gaze.equal(query.gaze) and fewer.count.tolist() == [3] * 3
+        assert fewer.code.equal(support.code[:, :3]) and fewer.gaze.equal(support.gaze[:, :3])
+        both = np.concatenate([support.code[..., 0], query.code[..., 0]], axis=1)
         owners = both // NUMBERS
-        assert (owners == owners[:, :1]).all()
-        assert len(set(owners[:, 0])) == 3
+        assert both.shape == (3, 9 + 4) and (owners == owners[:, :1]).all() and len(set(owners[:, 0])) == 3
         assert all(len(set(task)) == 13 for task in both)
         seen |= set(both.ravel())
     assert len(seen) == 4 * 20
-
-
-def test_tasks_of_a_smaller_k_are_the_first_of_those_of_a_larger():
-    draws = [TaskDraws(people(), settings(tasks=3, shots=(k,)), seed=7) for k in (9, 3)]
-    for _ in range(3):
-        (support, query), (fewer, same) = (draw() for draw in draws)
-        assert query.code.equal(same.code)
-        assert support.code[:, :3].equal(fewer.code)
-        assert support.gaze[:, :3].equal(fewer.gaze)
-    other = TaskDraws(people(), settings(tasks=3, shots=(9,)), seed=8)
-    assert not other()[0].code.equal(TaskDraws(people(), settings(tasks=3, shots=(9,)), seed=7)()[0].code)
 
 
 def stored(path: Path, entries: dict[str, int]) -> Path:
@@ -150,42 +130,3 @@ def test_offset_is_the_mean_over_the_samples():
     errors = LEARNERS["offset"].errors(Learned("offset", [2], {}), Adaptation(draws, fewshot))
     assert errors.adapted_deg[0] == pytest.approx(np.degrees(0.2) / 3)
     assert unadapted_error_deg(person, 3) == pytest.approx(np.degrees(0.5) / 3)
-
-
-def test_each_k_starts_from_its_own_network_whatever_the_order():
-    """The networks always predict straight ahead or 30 degrees up; the people look straight ahead."""
-    straight, up = [0.0, 0.0, 1.0], vector_from_pitchyaw([np.pi / 6, 0]).tolist()
-    state = {
-        "hidden_weight": torch.zeros(2, 6, 4),
-        "hidden_bias": torch.zeros(2, 1, 4),
-        "output_weight": torch.zeros(2, 4, 3),
-        "output_bias": torch.tensor([[up], [straight]]),
-    }
-    persons = [dataclasses.replace(p, gaze=np.tile(straight, (20, 1))) for p in people()]
-    for shots in ((5, 2), (2, 5)):
-        draws = draw_calibrations(persons, settings(shots=shots), repeats=2)
-        errors = LEARNERS["maml"].errors(Learned("maml", [5, 2], {}, state), Adaptation(draws, settings()))
-        np.testing.assert_allclose(errors.start_deg, [30.0 if d.shots == 5 else 0.0 for d in draws], atol=1e-4)
-
-
-def looking(up_rad: float, models: int = 1) -> Weights:
-    """Create networks that predict a constant angle upwards for any code."""
-    up = torch.tensor(vector_from_pitchyaw([up_rad, 0]), dtype=torch.float32)
-    shapes = [(models, 6, 4), (models, 1, 4), (models, 4, 3)]
-    return Weights(*map(torch.zeros, shapes), up.repeat(models, 1, 1))
-
-
-def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
-    """Fails if `<` is reversed, or if the same step is chosen for all k."""
-    state = OuterState.first(looking(0.0, models=2))
-    for step, val_deg in enumerate([[5.0, 5.0], [3.0, 4.0], [4.0, 2.0], [3.0, 2.0]], start=1):
-        state.weights.output_bias.fill_(step)
-        state.record(step, [0.0, 0.0], val_deg)
-    assert state.best_steps == [2, 3]
-    assert state.best.output_bias[:, 0, 0].tolist() == [2.0, 3.0]
-    state = OuterState.first(looking(0.0, models=2))
-    for step in (1, 2):
-        state.weights.output_bias.fill_(step)
-        state.record(step, [0.0, 0.0], None)
-    assert state.best_steps == [2, 2]
-    assert state.best.output_bias[:, 0, 0].tolist() == [2.0, 2.0]

@@ -14,8 +14,7 @@ from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.likelihood import likely_dof
-from faze.fewshot.linear_residual import learn_weights
+from faze.fewshot.linear_residual import learn_weights, likely_dof
 from faze.fewshot.person_codes import PersonCodes, Seen, draw_calibrations
 
 VARIANCE, NOISE, DOF = np.array([9.0, 4.0]), np.array([1.0, 2.0]), 4.0  # square degrees

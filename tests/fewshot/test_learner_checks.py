@@ -27,54 +27,42 @@ def network(hidden: int = 16, inputs: int = 6, shots: int = 2, **changed: torch.
     return {name: torch.full(shape, 0.1) for name, shape in zip(names, shapes, strict=True)} | changed
 
 
-def linear(d: int = 2, **changed: torch.Tensor) -> dict[str, torch.Tensor]:
-    ones = torch.ones(2, d, dtype=torch.float64)
-    covariance = torch.eye(d, dtype=torch.float64).repeat(2, 1, 1)
-    dof = torch.tensor([5.0], dtype=torch.float64)
-    whole = {"mean": ones, "covariance": covariance, "noise": ones[:, 0], "dof": dof, "center": ones, "scale": ones}
-    return whole | changed
-
-
 def file_of(folder: Path, learner: str, state: dict[str, torch.Tensor], /, **changed: Any) -> Path:
     learned = Learned(learner, [1, 3], SETTINGS, state)
     save_fields(dataclasses.replace(learned, **changed), folder / "learner.pt")
     return folder / "learner.pt"
 
 
-@pytest.mark.parametrize(("learner", "state"), [("maml", network(4096)), ("affine", linear()), ("offset", {})])
-def test_valid_files_are_read(learner: str, state: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    found = load_learned(file_of(tmp_path, learner, state))
-    assert (found.learner, found.shots, found.settings) == (learner, [1, 3], SETTINGS)
-    assert found.state.keys() == state.keys() and all(torch.equal(found.state[name], state[name]) for name in state)
+def test_a_valid_file_is_read_and_used(tmp_path: Path) -> None:
+    found = load_learned(file_of(tmp_path, "maml", network(4096)))
+    assert (found.learner, found.shots, found.settings) == ("maml", [1, 3], SETTINGS)
+    assert all(torch.equal(value, network(4096)[name]) for name, value in found.state.items())
     rng = np.random.default_rng(0)
     gaze = vector_from_pitchyaw(rng.normal(0, 0.2, (6, 2)))
     code = rng.normal(size=(6, 6)).astype(np.float32)
     person = PersonCodes("p00", "mpiigaze", "test", code, gaze, gaze, np.zeros((6, 2)))
     estimator = calibrate(person, [5, 1, 2], found)
-    assert (estimator.learner, estimator.shots, estimator.support) == (learner, 3, [5, 1, 2])
+    assert (estimator.learner, estimator.shots, estimator.support) == ("maml", 3, [5, 1, 2])
 
 
-INVALID = [  # learner, state, changes to the fields, words
-    ("maml", network(hidden_bias=torch.zeros(2, 1, 1)), {}, r"hidden_bias has shape \(2, 1, 1\)"),
-    ("maml", network(hidden_bias=torch.zeros(2, 16)), {}, r"hidden_bias has shape \(2, 16\)"),
-    ("maml", network(output_weight=torch.zeros(2, 16, 2)), {}, "output_weight has shape"),
-    ("maml", network(more=torch.zeros(1)), {}, "its state is not hidden_weight"),
-    ("maml", network(hidden=4097), {}, "4097 hidden units are more than 4096"),
-    ("maml", network(shots=3), {}, "hidden_weight has shape"),
-    ("maml", network(inputs=0), {}, "hidden_weight has shape"),
-    ("maml", network(), {"settings": {"seed": 0}}, "its settings lack adapt_steps"),
-    ("maml", network(), {"shots": "13"}, "shots is invalid"),
-    ("maml", network(), {"state": {"hidden_weight": 3}}, "state is invalid"),
-    ("maml", network(), {"activation": "tanh"}, "activation is invalid"),
-    ("affine", linear(covariance=torch.ones(2, 3, 3)), {}, "covariance has shape"),
-    ("offset", {"x": torch.ones(1)}, {}, "its state is not empty"),
+INVALID = [  # state, changes to the fields, words
+    (network(hidden_bias=torch.zeros(2, 1, 1)), {}, "shapes"),
+    (network(hidden_bias=torch.zeros(2, 16)), {}, "shapes"),
+    (network(output_weight=torch.zeros(2, 16, 2)), {}, "shapes"),
+    (network(more=torch.zeros(1)), {}, "shapes"),
+    (network(hidden=4097), {}, "shapes"),
+    (network(shots=3), {}, "shapes"),
+    ({}, {}, "shapes"),
+    (network(), {"shots": "13"}, "shots is invalid"),
+    (network(), {"state": {"hidden_weight": 3}}, "state is invalid"),
+    (network(), {"activation": "tanh"}, "activation is invalid"),
 ]
 
 
-@pytest.mark.parametrize(("learner", "state", "changed", "words"), INVALID)
-def test_invalid_files_are_refused(learner: str, state: dict, changed: dict, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("state", "changed", "words"), INVALID)
+def test_invalid_files_are_refused(state: dict, changed: dict, words: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"learner.pt: .*{words}"):
-        load_learned(file_of(tmp_path, learner, state, **changed))
+        load_learned(file_of(tmp_path, "maml", state, **changed))
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

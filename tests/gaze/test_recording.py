@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_mediapipe import project
-from small_model import MODEL as SMALL
 from stage_runs import call_faze
 
 from faze.base.errors import UserError
@@ -67,7 +66,7 @@ def test_a_calibration_is_measured_on_held_out_targets_and_saved(name: str, used
     with GazeEstimator.load("dted.pt", faces=int(name == "plain")) as plain:
         [anna] = read_manifest(path, posed=name == "posed")
         own = read_recording(plain, anna, path)
-        found = load_personal_estimator(Path("me.pt"), network_hash(plain.dted), 3 * SMALL.z_gaze)
+        found = load_personal_estimator(Path("me.pt"), network_hash(plain.dted))
     query, person = own.held_out, own.person
     if name == "posed":
         poses, _ = normalize_poses(anna.poses[:, :3], anna.poses[:, 3:], INNER_EYE_CORNERS_14_MM, anna.targets_mm)
