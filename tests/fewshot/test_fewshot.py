@@ -1,7 +1,6 @@
-"""Calibration draws, people who are left out, and the learner `offset`."""
+"""Calibration draws, tasks, and the learner `offset`."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import torch
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
-from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
@@ -18,7 +16,6 @@ from faze.fewshot.person_codes import (
     PersonCodes,
     draw_calibrations,
     draw_tasks,
-    read_people,
     unadapted_error_deg,
 )
 
@@ -79,25 +76,6 @@ def test_tasks_are_different_people_with_disjoint_support_and_query():
         assert all(len(set(task)) == 13 for task in both)
         seen |= set(both.ravel())
     assert len(seen) == 4 * 20
-
-
-def stored(path: Path, entries: dict[str, int]) -> Path:
-    def codes(name: str, count: int) -> dict[str, np.ndarray]:
-        rng = np.random.default_rng(len(name) + count)
-        z_gaze, gaze = rng.normal(size=(count, 2, 3)), rng.normal(0, 0.2, (count, 2))
-        return {"z_gaze": z_gaze, "gaze": gaze, "head": 0 * gaze, "gaze_hat": vector_from_pitchyaw(gaze)}
-
-    write_codes(path, "gazecapture", ((name, "test", codes(name, count)) for name, count in entries.items()))
-    return path
-
-
-def test_people_with_too_few_entries_are_left_out_by_name(tmp_path):
-    """A person without entries is one of them: an empty array cannot be reshaped with -1."""
-    codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 14, "00003": 16, "00004": 0}))
-    found, left_out = read_people(codes, "test", needed=15, reason="the query")
-    assert [person.name for person in found] == ["00001", "00003"]
-    assert found[0].code.shape == (15, 6)
-    assert ["00002" in left_out[0], "00004" in left_out[1], len(left_out)] == [True, True, 2]
 
 
 def turned(person: PersonCodes, offset_rad: np.ndarray, centre_rad: float) -> PersonCodes:
