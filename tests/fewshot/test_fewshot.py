@@ -66,7 +66,12 @@ def test_tasks_are_different_people_with_disjoint_support_and_query():
     """The support of a smaller k is the beginning of that of a larger one."""
     seen, generators = set(), [np.random.default_rng(0) for _ in range(2)]
     for _ in range(50):
-        support, query = draw_tasks(people(), settings(tasks=3, shots=(9,)), generators[0], torch.device("cpu"))
+        support, query = draw_tasks(people(), settings(tasks=3, shots=(9, 2)), generators[0], torch.device("cpu"))
+        assert support.count.tolist() == [9] * 3 + [2] * 3 and query.code[:3].equal(query.code[3:])
+        assert support.code[3:, :2].equal(support.code[:3, :2])
+        support, query = (
+            samples._replace(code=samples.code[:3], gaze=samples.gaze[:3]) for samples in (support, query)
+        )
         fewer, same = draw_tasks(people(), settings(tasks=3, shots=(3,)), generators[1], torch.device("cpu"))
         assert same.code.equal(query.code) and same.gaze.equal(query.gaze) and fewer.count.tolist() == [3] * 3
         assert fewer.code.equal(support.code[:, :3]) and fewer.gaze.equal(support.gaze[:, :3])

@@ -243,7 +243,13 @@ def spoil_codes(file: h5py.File) -> None:
 
 REFUSED = [  # stage, learner, damage to the store, changes to the section, words
     ("meta_train", "none", lose_head, {}, "not contain the trained gaze head.* remove `none`"),
-    ("meta_train", "maml", lose_head, {"init": "gaze_head"}, "not contain the trained gaze head.*fewshot.init: random"),
+    (
+        "meta_train",
+        "maml",
+        lose_head,
+        {"init": "gaze_head"},
+        "not contain the trained gaze head.* fewshot.init: random",
+    ),
     ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: 0 people in the train split"),
     ("meta_train", "maml", spoil_codes, {}, "person 00006 of gazecapture: z_gaze is not finite"),
     ("meta_train", "maml", None, {"tasks": 6}, "5 people in the train split have .* fewshot.tasks = 6"),
