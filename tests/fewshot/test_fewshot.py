@@ -12,12 +12,7 @@ from faze.config.validation import read_config
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import (
-    PersonCodes,
-    draw_calibrations,
-    draw_tasks,
-    unadapted_error_deg,
-)
+from faze.fewshot.person_codes import PersonCodes, draw_calibrations, draw_tasks, unadapted_error_deg
 
 DEFAULTS = read_config().fewshot
 NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry
@@ -99,17 +94,3 @@ def test_offset_removes_a_constant_angular_offset(centre_rad):
     assert errors.adapted_deg.max() < 1e-9
     assert np.isnan(errors.start_deg).all()
     assert min(unadapted_error_deg(person, fewshot.query_entries) for person in persons) > 4
-
-
-def test_offset_is_the_mean_over_the_samples():
-    """Two samples, off by 0 and 2 units of yaw, leave no error for queries that are off by 1 unit."""
-    gaze = np.zeros((5, 2))
-    gaze_hat = np.array([[0, 0], [0, 0.2], [0, 0.1], [0, 0.1], [0, 0.3]])
-    person = dataclasses.replace(
-        people(1, 5)[0], gaze=vector_from_pitchyaw(gaze), gaze_hat=vector_from_pitchyaw(gaze_hat)
-    )
-    fewshot = settings(shots=(2,), query_entries=3)
-    draws = draw_calibrations([person], fewshot, repeats=1)
-    errors = LEARNERS["offset"].errors(Learned("offset", [2], {}), Adaptation(draws, fewshot))
-    assert errors.adapted_deg[0] == pytest.approx(np.degrees(0.2) / 3)
-    assert unadapted_error_deg(person, 3) == pytest.approx(np.degrees(0.5) / 3)
