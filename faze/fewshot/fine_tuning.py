@@ -45,8 +45,7 @@ class MetaLearner(FineTuned):
         settings, shots, val = training.settings, list(training.settings.shots), training.val
         inputs = training.train[0].code.shape[1]
         if settings.init == "gaze_head":
-            use = "meta-training starts from: run encode again, or set fewshot.init: random"
-            initial, activation = repeat_gaze_head(training, use), "relu"
+            initial, activation = repeat_gaze_head(training), "relu"
         else:
             initial, activation = random_weights(len(shots), inputs, settings.hidden, training.seed), "selu"
         kernel = kernel_for(initial, activation)
@@ -72,28 +71,24 @@ class GazeHead(FineTuned):
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Return the head for every k."""
-        use = "the learner `none` fine-tunes: run encode again, or remove `none` from fewshot.learners"
-        state, settings = repeat_gaze_head(training, use).as_state(), training.settings
+        state, settings = repeat_gaze_head(training).as_state(), training.settings
         return Learned(self.name, list(settings.shots), plain(settings), state, activation="relu")
 
 
-def repeat_gaze_head(training: MetaTraining, use: str) -> Weights:
-    """Return the trained gaze head for every k; raise a UserError with its `use` if the store of codes has none."""
+def repeat_gaze_head(training: MetaTraining) -> Weights:
+    """Return the trained gaze head for every k; raise a UserError if the store of codes does not contain it."""
     if training.gaze_head is None:
-        raise UserError(f"the store of codes does not contain the trained gaze head, which {use}")
+        raise UserError(
+            "the store of codes does not contain the trained gaze head: run encode again, or remove `none` from "
+            "fewshot.learners and set fewshot.init: random"
+        )
     return Weights(*(parameter.repeat(len(training.settings.shots), 1, 1) for parameter in training.gaze_head))
 
 
 def fine_tuned_errors_deg(
     kernel: AutogradKernel, networks: Tensor, shots: Sequence[int], adaptation: Adaptation
 ) -> NDArray[np.float64]:
-    """Fine-tune a network on the samples of each calibration, and measure the error on its person's query.
-
-    Args:
-        kernel: takes the steps.
-        networks: the initial network for each of shots (K, S).
-        shots: values of k.
-        adaptation: M calibrations, and the settings adapt_steps, adapt_lr and query_entries.
+    """Fine-tune the network (K, S) of each calibration's k on its samples; measure the error on its person's query.
 
     Returns:
         (M, 2) mean angles, in degrees, before and after the adaptation.

@@ -54,9 +54,14 @@ def load_learned(path: Path | str) -> Learned:
     learned = load_fields(Learned, path, "a learner file: run meta_train again")
     if learned.learner in ("maml", "fomaml", "reference", "none"):
         shapes = {name: tuple(value.shape) for name, value in learned.state.items()}
-        k, inputs, hidden = len(learned.shots), *shapes.get("hidden_weight", (0, 0, 0))[1:3]
+        of_first = shapes.get("hidden_weight", ())
+        k, inputs, hidden = of_first if len(of_first) == 3 else (0, 0, 0)
         expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
-        if shapes != dict(zip(Weights._fields, expected, strict=True)) or not 1 <= hidden <= MOST_HIDDEN:
+        if (
+            shapes != dict(zip(Weights._fields, expected, strict=True))
+            or k != len(learned.shots)
+            or hidden > MOST_HIDDEN
+        ):
             raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
     return learned
 

@@ -78,14 +78,11 @@ def meta_train(
     `validate` maps networks to their errors on val people. Raises a UserError if the loss is no longer finite.
     """
     rng, networks, losses = np.random.default_rng(seed), networks.clone(), []
-    best, best_steps, history, lowest = networks.clone(), [0] * len(networks), [], [np.inf] * len(networks)
+    best, best_steps, history = networks.clone(), [0] * len(networks), []
     progress = Progress(f"meta_train {rule}", settings.outer_steps, "steps")
     mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
-    counts = torch.tensor(settings.shots, device=kernel.device).repeat_interleave(settings.tasks)
     for step in range(1, settings.outer_steps + 1):
-        drawn = draw_tasks(people, settings, rng, kernel.device)
-        support, query = (Samples(*(part.repeat(len(networks), *[1] * (part.dim() - 1)) for part in s)) for s in drawn)
-        support = support._replace(count=counts)
+        support, query = draw_tasks(people, settings, rng, kernel.device)
         gradient, loss = outer_gradient(rule, kernel, networks, settings.inner_lr, support, query)
         # Adam with torch's default settings. The constructor of torch's own takes longer than a short meta-training.
         mean.lerp_(gradient, 1 - 0.9)
@@ -98,8 +95,8 @@ def meta_train(
                 raise UserError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or inner_lr")
             val_deg = validate(networks)
             for k in range(len(networks)):
-                if val_deg is None or val_deg[k] < lowest[k]:
-                    best[k], best_steps[k], lowest[k] = networks[k], step, val_deg and val_deg[k]
+                if val_deg is None or all(val_deg[k] < earlier["val_deg"][k] for earlier in history):
+                    best[k], best_steps[k] = networks[k], step
             history.append({"step": step, "train_deg": train_deg.tolist(), "val_deg": val_deg})
             losses.clear()
         progress(step)

@@ -131,12 +131,13 @@ def samples_of(people: Sequence[PersonCodes], entries: Sequence[NDArray[np.int64
 def draw_tasks(
     people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator, device: torch.device
 ) -> tuple[Samples, Samples]:
-    """Draw settings.tasks people, and for each of them disjoint support and query samples.
+    """Draw settings.tasks people, and for each of them disjoint support and query samples, for every k.
 
-    The query and the order of the support do not depend on the size of the support: its first k samples are the support
-    for k, so all k are trained on the same tasks.
+    All k have the same tasks: the support of a smaller k is the beginning of that of a larger one.
     """
     chosen = [people[number] for number in rng.permutation(len(people))[: settings.tasks]]
-    entries = [rng.permutation(len(person.code))[: settings.meta_query + max(settings.shots)] for person in chosen]
-    support = samples_of(chosen, [some[settings.meta_query :] for some in entries], device)
-    return support, samples_of(chosen, [some[: settings.meta_query] for some in entries], device)
+    size, num_k = settings.meta_query, len(settings.shots)
+    entries = [rng.permutation(len(person.code))[: size + max(settings.shots)] for person in chosen]
+    support = [some[size : size + k] for k in settings.shots for some in entries]
+    query = [some[:size] for some in entries] * num_k
+    return samples_of(chosen * num_k, support, device), samples_of(chosen * num_k, query, device)

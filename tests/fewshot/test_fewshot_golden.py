@@ -17,13 +17,7 @@ from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import (
-    Calibration,
-    PersonCodes,
-    draw_calibrations,
-    read_people,
-    unadapted_error_deg,
-)
+from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibrations, read_people, unadapted_error_deg
 
 
 def changed(settings: Fewshot, **changes: object) -> Fewshot:

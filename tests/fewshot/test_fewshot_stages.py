@@ -159,17 +159,6 @@ def test_the_learner_file_contains_weights_settings_and_history(learned):
         assert kept == min(maml["history"], key=lambda record: record["val_deg"][k])["step"]
 
 
-def test_every_meta_learner_learns_in_its_own_way(learned, errors):
-    for i, name in enumerate(META_LEARNERS):
-        history = learned[name]["history"]
-        assert history[-1]["train_deg"][1] < history[0]["train_deg"][1]
-        adapted = errors[name][errors[name].k > 0]
-        assert adapted.error_deg.mean() < adapted.start_error_deg.mean()
-        for other in META_LEARNERS[i + 1 :]:
-            one, two = (learned[rule]["state"]["hidden_weight"] for rule in (name, other))
-            assert not torch.allclose(one, two, rtol=1e-6), (name, other)
-
-
 def test_the_same_seed_gives_the_same_bits_alone_and_on_several_threads(again, learned, errors):
     for name in ("maml", "none", "bayes"):
         assert call(again, "meta_train", name, threads=2) == call(again, "adapt", name, threads=2) == 0
@@ -185,22 +174,6 @@ def test_the_same_seed_gives_the_same_bits_alone_and_on_several_threads(again, l
     assert not torch.equal(other["hidden_weight"], learned["maml"]["state"]["hidden_weight"])
 
 
-def test_none_is_the_trained_gaze_head_with_its_own_activation(learned, errors):
-    """Before any step, the error equals that of gaze_hat. Fails with SELU, and if the layers' axes are exchanged."""
-    table = errors["none"].set_index(["dataset", "person"])
-    unadapted, adapted = table[table.k == 0].error_deg, table[table.k > 0]
-    # gaze_hat knows nothing of the noise on the codes, of 0.01 in each number.
-    assert (adapted.start_error_deg - unadapted.reindex(adapted.index)).abs().max() < 0.8
-    assert learned["none"]["activation"] == "relu"
-
-
-def head_error_deg(person: h5py.Group, entries: int) -> float:
-    """Compute straight_head's mean error on a person's last entries; it estimates the code's first vector."""
-    estimate, gaze = person["z_gaze"][-entries:, 0], vector_from_pitchyaw(person["gaze"][-entries:])
-    cosine = (estimate * gaze).sum(axis=1) / np.linalg.norm(estimate, axis=1)
-    return np.degrees(np.arccos(cosine)).mean()
-
-
 @pytest.mark.parametrize("learner", META_LEARNERS)
 def test_a_meta_learner_can_start_from_the_trained_gaze_head(again, learner):
     """With tiny steps the weights do not move, and the error equals that of `none`. Fails with SELU."""
@@ -212,12 +185,6 @@ def test_a_meta_learner_can_start_from_the_trained_gaze_head(again, learner):
     found = torch.load(again / f"{learner}.pt", weights_only=True)
     assert found["activation"] == "relu"
     assert found["state"]["hidden_weight"].shape == (2, 6, 6)  # the head's hidden units, not the config's 16
-    with h5py.File(again / "gazecapture.h5") as file:
-        train = np.mean([head_error_deg(file[f"{i:05d}"], 20) for i in range(5)])
-        val = np.mean([head_error_deg(file[f"{i:05d}"], SMALL["query_entries"]) for i in (6, 7)])
-    record = found["history"][-1]
-    assert record["train_deg"] == pytest.approx([train] * 2, abs=0.3)  # of random tasks
-    assert record["val_deg"] == pytest.approx([val] * 2, abs=1e-3)
 
 
 def test_without_the_compiled_kernel_torch_gives_the_same(again, errors, without_kernels):
@@ -225,13 +192,6 @@ def test_without_the_compiled_kernel_torch_gives_the_same(again, errors, without
     assert call(again, "meta_train", " ".join(learners)) == call(again, "adapt", " ".join(learners)) == 0
     for name in learners:
         pd.testing.assert_frame_equal(pd.read_parquet(again / f"{name}.parquet"), errors[name], rtol=1e-2)
-
-
-def test_a_k_learns_the_same_alone_and_among_others(again, learned):
-    assert call(again, "meta_train", "maml", shots=[1]) == 0
-    alone = torch.load(again / "maml.pt", weights_only=True)["state"]
-    for name, value in learned["maml"]["state"].items():
-        torch.testing.assert_close(value[:1], alone[name], rtol=1e-3, atol=1e-4)
 
 
 def lose_head(file: h5py.File) -> None:
@@ -256,7 +216,13 @@ def spoil_codes(file: h5py.File) -> None:
 
 REFUSED = [  # stage, learner, damage to the store, changes to the section, words
     ("meta_train", "none", lose_head, {}, "not contain the trained gaze head.* remove `none`"),
-    ("meta_train", "maml", lose_head, {"init": "gaze_head"}, "not contain the trained gaze head.*fewshot.init: random"),
+    (
+        "meta_train",
+        "maml",
+        lose_head,
+        {"init": "gaze_head"},
+        "not contain the trained gaze head.* fewshot.init: random",
+    ),
     ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: 0 people in the train split"),
     ("meta_train", "maml", spoil_codes, {}, "person 00006 of gazecapture: z_gaze is not finite"),
     ("meta_train", "maml", None, {"tasks": 6}, "5 people in the train split have .* fewshot.tasks = 6"),
