@@ -252,7 +252,7 @@ def draw_learners(results: Results) -> Figure:
             if learner != SIMPLE:
                 axes.errorbar(x, mean, reach, fmt=f"{marker}-", **style, label=learner)
         axes.xaxis.set_major_locator(FixedLocator(shots, nbins=18))
-    typical = 6 * max(table[["low_deg", "high_deg"]].abs().stack().median(), margin)  # larger ones are cut off
+    typical = 6 * np.nanmax([table[["low_deg", "high_deg"]].abs().stack().median(), margin])  # larger ones are cut off
     axes.set_ylim(np.clip(axes.get_ylim(), -typical, typical))
     return with_legend(figure, axes)
 

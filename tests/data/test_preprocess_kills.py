@@ -20,7 +20,7 @@ PEOPLE, FRAMES = 6, 250
 
 
 def start(raw: Path, out: Path) -> subprocess.Popen:
-    words = ["--config", write_config(out, "preprocess", dataset="mpiigaze"), "--raw", raw, "--threads", 2]
+    words = ["--config", write_config(out, "preprocess", dataset="laptop"), "--raw", raw, "--threads", 2]
     words += ["--out", out / "strips.h5", "--rejects", out / "rejects.csv"]
     command = [sys.executable, "-m", "faze", "preprocess", *map(str, words)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
