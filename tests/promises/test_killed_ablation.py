@@ -34,7 +34,8 @@ evaluate: {resamples: 100}
 TIERS = ("baseline", "two_processes")
 COMMAND = ("--cores", "all", "ablation")
 NOWHERE = "http://127.0.0.1:1"
-TIMED = ("convergence", "performance", "table", "training")  # tables with times, which no two runs share
+TIMED = [f"evaluation/{name}.csv" for name in ("convergence", "performance", "training")]
+TIMED += ["report/tiers.csv"]  # tables with times, which no two runs share
 
 # What is killed, up to how many seconds after a file has appeared. Orphans of a killed Snakemake go on.
 KILLS = (
@@ -81,7 +82,7 @@ def results(checkout: Checkout) -> dict[str, object]:
     found: dict[str, object] = {tier: curves(checkout, tier) for tier in TIERS}
     for path in root(checkout).rglob("*.*"):
         name = str(path.relative_to(root(checkout)))
-        if path.suffix in (".h5", ".csv", ".mp4") and path.stem not in TIMED:
+        if path.suffix in (".h5", ".csv", ".mp4") and name not in TIMED:
             found[name] = path.read_bytes()
         elif path.suffix == ".parquet":
             found[name] = pd.read_parquet(path).to_csv()
