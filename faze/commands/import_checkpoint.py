@@ -21,7 +21,4 @@ def main(published: Path, *, configfile: list[Path] = (), out: Path) -> None:
     dted = import_published(published, config.model)
     dted.camera = config.preprocess.camera()
     save_weights(out, dted)
-    print(
-        f"{out}: {len(dted.state_dict())} tensors, {sum(p.numel() for p in dted.parameters()):,} parameters, growth "
-        f"{config.model.growth}, strips of {config.model.image_height_px} x {config.model.image_width_px} px"
-    )
+    print(f"{out}: {len(dted.state_dict())} tensors, {sum(p.numel() for p in dted.parameters()):,} parameters")
