@@ -4,12 +4,9 @@ r"""`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-From a manifest (docs/how-to/own-frames.md), a third of the targets is held out for measurement. One frame of each other
-target, or k frames spread over these, are used for calibration. If the error on held-out targets does not decrease,
-nothing is written. The default network is that of the package, with its learner `bayes`.
-
-From codes, the person's first k entries are used for calibration, all others for measurement; the default learner is
-`offset`. For maml and none, k must be one of their training.
+From a manifest, a third of the targets is held out for measurement. One frame of each other target, or k frames spread
+over these, are used for calibration. If the error on held-out targets does not decrease, nothing is written. From
+codes, the person's first k entries are used for calibration, all others for measurement. See docs/how-to/gaze.md.
 
 torch.load(..., weights_only=True) reads the output, a dict of the fields of `faze.fewshot`'s `PersonalEstimator`.
 """
@@ -50,12 +47,10 @@ def main(
     Args:
         codes: store of codes (from encode) that contains the person
         manifest: table of the person's frames, instead of --codes
-        model: with --manifest, the network (default: that of the package)
-        landmarker: with --manifest, as for faze gaze
+        model, landmarker: with --manifest, as for faze gaze
         person: name of the person; not needed if there is only one
         shots: k, the number of calibration entries; needed with --codes
         learner_file: file that meta_train wrote for this network (default: that of the package's bayes, or offset)
-        out: calibration to write
     """
     if (codes is None) == (manifest is None) or (codes and shots is None):
         raise UserError("pass either --manifest, or --codes and --shots, the number of calibration entries")

@@ -49,13 +49,7 @@ class Gaze(nn.Module):
 
 
 def main(*, onnx: Literal["gaze"], checkpoint: Path, out: Path) -> None:
-    """Write the graph if its output is the network's.
-
-    Args:
-        onnx: part of the network
-        checkpoint: trained network; shipped: that of the package
-        out: graph to write
-    """
+    """Write the graph if its output is the network's; the checkpoint `shipped` is that of the package."""
     from onnxruntime import InferenceSession
 
     gaze = Gaze(load_model(network_path(checkpoint)))

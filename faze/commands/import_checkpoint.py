@@ -15,7 +15,6 @@ def main(published: Path, *, configfile: list[Path] = (), out: Path) -> None:
     Args:
         published: state dictionary, with or without `module.` before its keys
         configfile: files that override the defaults; their sections `model` and `preprocess` describe the weights
-        out: checkpoint to write
     """
     config = read_config(configfile)
     dted = import_published(published, config.model)

@@ -17,8 +17,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-import torch
-
 from faze.base.errors import UserError
 from faze.base.machine import machine_lock
 from faze.benchmark.meters import MemoryPeak, status_bytes
@@ -35,10 +33,7 @@ def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = N
     """Search for the largest micro-batch of a tier.
 
     Args:
-        tier: name of a tier
-        configfile: files that override the defaults
         memory_gib: memory into which the batch must fit; required on a CPU
-        threads: CPU threads
     """
     if pick_device(tier_config(configfile, tier)[1].device).type == "cpu" and not memory_gib:
         raise UserError("pass --memory-gib: a CPU has no fixed memory limit")
@@ -55,11 +50,11 @@ def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = N
     print(f"largest micro-batch of {tier}: {fitting} samples")
 
 
-def fits(tier: str, configfile: Sequence[Path], memory_gib: float | None, threads: int, samples: int) -> bool:
+def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int) -> bool:
     """Try one size in a fresh process, which the kernel may kill for lack of memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), end_with_parent) as process:
         try:
-            peak_gib = process.submit(measure_peak, tier, configfile, memory_gib, threads, samples).result()
+            peak_gib = process.submit(measure_peak, tier, files, memory_gib, threads, samples).result()
         except BrokenProcessPool:
             peak_gib = None
     words = "out of memory" if peak_gib is None else f"{peak_gib:.3f} GiB"
@@ -68,17 +63,18 @@ def fits(tier: str, configfile: Sequence[Path], memory_gib: float | None, thread
 
 
 def measure_peak(
-    tier: str, configfile: Sequence[Path], memory_gib: float | None, threads: int, samples: int
+    tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int
 ) -> float | None:
     """Return the peak memory of the first steps, in GiB; None if they ran out of memory."""
     sizes = {"train": {"global_batch": samples}, "loss": {"chunk_pairs": samples}}
-    config, engine = tier_config(configfile, tier, sizes)
+    config, engine = tier_config(files, tier, sizes)
     engine = engine.model_copy(update={"parallel": "single", "accumulate": 1})
     with join(engine, threads) as world:
         workload = load_workload(config)
         workload.batch_size = samples
-        if memory_gib:
-            limit_memory(world.device, int((memory_gib + MARGIN_GIB) * 2**30))
+        if world.device.type == "cpu":  # or the machine could run out of memory
+            limit = status_bytes("VmData") + int((memory_gib + MARGIN_GIB) * 2**30)
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         peak = MemoryPeak(world.device)
         try:
             training = build(workload, engine, world, seed=0)
@@ -89,13 +85,3 @@ def measure_peak(
                 raise
             return None
         return peak.read()["peak_gib"]
-
-
-def limit_memory(device: torch.device, more_bytes: int) -> None:
-    """Limit this process's memory, so that a much too large batch fails before the machine runs out of memory."""
-    if device.type == "cuda":
-        share = more_bytes / torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(share, 1.0), device)
-    else:
-        limit = status_bytes("VmData") + more_bytes
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -26,13 +26,7 @@ STEPS = 3
 
 
 def main(*, tier: str, configfile: list[Path] = (), threads: int) -> None:
-    """Profile three steps of a tier on random samples; with several processes, the first one reports.
-
-    Args:
-        tier: name of a tier
-        configfile: files that override the defaults
-        threads: CPU threads in total
-    """
+    """Profile three steps of a tier on random samples; with several processes, the first one reports."""
     config, engine = tier_config(configfile, tier)
     if launch(engine, ["profile", *sys.argv[2:]]):
         return
@@ -55,11 +49,9 @@ def main(*, tier: str, configfile: list[Path] = (), threads: int) -> None:
             print(f"{table}\n{STEPS} steps; trace: {out / 'trace.json.gz'}")
 
 
-def tier_config(
-    overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None
-) -> tuple[Resolved, Engine]:
+def tier_config(files: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> tuple[Resolved, Engine]:
     """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier."""
-    config = read_config(overrides, changes)
+    config = read_config(files, changes)
     if tier not in config.tiers:
         raise UserError(f"{tier} is not defined under tiers{nearest(tier, config.tiers)}")
     return Resolved(resolve(config, "benchmark")), resolve_tier(config, tier)

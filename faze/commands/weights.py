@@ -7,9 +7,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -24,8 +22,7 @@ from faze.model.weights import load_model, save_weights
 from faze.report.page import count_people
 from faze.weights import SHIPPED
 
-LICENCES = {"GazeCapture": "GazeCapture is for research only"}
-LICENCES |= {name: f"{name} is CC BY-NC-SA" for name in ("MPIIFaceGaze", "MPIIGaze")}
+LICENCES = "GazeCapture is for research only; MPIIFaceGaze and MPIIGaze are CC BY-NC-SA"
 PIXELS = {RENDERED: "rendered by faze; the images do not depict real people.", UNKNOWN_SOURCE: "of unknown origin."}
 
 CARD = """# Model card: DT-ED of `{name}`, tier `{tier}`, seed {seed}
@@ -67,8 +64,6 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
 
     Args:
         results: results/NAME of a finished ablation, or after `snakemake tier_TIER`
-        learners: learners to include
-        out: folder to write
     """
     paths, run = ResultPaths(results), (tier, seed)
     start, network = read_run(paths.run_log(*run)).start, load_model(paths.checkpoint(*run))
@@ -87,9 +82,7 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
     print(f"weights: see {out / 'model_card.md'}")
 
 
-def write_card(
-    start: Mapping[str, Any], stores: Sequence[StripStore], errors: pd.DataFrame, learners: Sequence[str]
-) -> str:
+def write_card(start: dict, stores: list[StripStore], errors: pd.DataFrame, learners: list[str]) -> str:
     """Return the model card, given the training's start event, its data, and errors of test people."""
     config, machine, begun = start["config"], start["machine"], start["config"].get("train.start")
     made = f"faze (commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
@@ -102,14 +95,13 @@ def write_card(
     origins = {store.dataset: (store.pixel_source, f"photographs from {store.pixel_source}.") for store in stores}
     people = pd.concat(map(count_people, stores)).replace({"dataset": {name: title_of(name) for name in origins}})
     means = errors.groupby(["learner", "k", "dataset"], sort=False)["error_deg"].mean().unstack("dataset", sort=False)
+    header = ("learner", "k", *map(title_of, means))
     return CARD.format(
         **start | {"origin": origin, "licence": describe_licence({of_network, *of_learners})},
         files=join([f"`{learner}.pt`" for learner in learners]),
         data="\n".join(f"- {title_of(name)}: {PIXELS.get(*of)}" for name, of in origins.items()),
         people=markdown_table(("data set", "split", "people", "strips"), people.to_numpy()),
-        errors=markdown_table(
-            ("learner", "k", *map(title_of, means)), means.map("{:.2f}".format).reset_index().to_numpy()
-        ),
+        errors=markdown_table(header, means.map("{:.2f}".format).reset_index().to_numpy()),
         recipe=textwrap.indent("\n".join(to_lines(config)), "    "),
     )
 
@@ -120,5 +112,4 @@ def describe_licence(sources: set[str]) -> str:
         return "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only."
     if UNKNOWN_SOURCE in sources:
         return "Licence: unknown, since the origin of the images used for training is unknown."
-    known = [LICENCES.get(source, f"that of {source}") for source in sorted(sources - {RENDERED})]
-    return f"Licence: that of the training data. {join(known)}."
+    return f"Licence: that of the training data, {join(sorted(sources - {RENDERED}))}. {LICENCES}."

@@ -36,10 +36,8 @@ def main(
     """Combine the proofs in proofs.json and run the benchmark; a killed one continues with the next round.
 
     Args:
-        data: store of normalised strips; workloads other than DT-ED make their own data
+        data: store of normalised strips, for DT-ED
         proofs: TIER.json of each tier, from the stage prove
-        threads: CPU threads for each tier
-        out: benchmark.json to write, after each round
         tier, roofline: measure only this tier, or the roofline with these number formats, on behalf of a benchmark
     """
     machine.check_torch()

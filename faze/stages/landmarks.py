@@ -5,7 +5,6 @@ killed run resumes.
 """
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,13 +24,10 @@ from faze.data.worker_processes import worker_processes
 
 def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
     """Annotate every recording of a folder, or every person of a manifest."""
-    with open_faces(model, 1):
-        pass  # refuse a missing model at once
     people = read_manifest(raw, posed=False) if raw.is_file() else list_recordings(raw)
     work = out.parent / f".work.{out.name}"
     version = joblib.hash((model.read_bytes(), fingerprint("faze.stages.landmarks")))
     annotate_once = joblib.Memory(work / version, verbose=0).cache(annotate_person)
-    counts: Counter[bool] = Counter()
 
     def annotated() -> Iterator[Person]:
         progress = Progress("landmarks", len(people), "people")
@@ -40,12 +36,10 @@ def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
         with worker_processes(threads, return_as="generator") as parallel:
             for done, person in enumerate(parallel(jobs), start=1):
                 progress(done)
-                counts.update(not reason for reason in person.reasons)
                 yield person
 
     write_supplementary(out, annotated())
     shutil.rmtree(work)
-    print(f"landmarks: {counts[True]} frames with an estimated head pose, {counts[False]} entries without")
 
 
 def annotate_person(person: Person, model: Path) -> Person:
