@@ -26,7 +26,6 @@ rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib
-import sys
 from pathlib import Path
 
 import torch
@@ -84,15 +83,15 @@ def main(
         path.parent.mkdir(parents=True, exist_ok=True)
     screen_found = read_screen(screen) if screen else None
     frames = frames_of(sources) if sources else camera_frames(camera_index)
-    progress = Progress("gaze", None, "frames")  # what a video states of its number is an estimate
+    progress = Progress(
+        "gaze" if sources else "gaze (Ctrl-C ends it)", None, "frames"
+    )  # what a video states of its number is an estimate
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
         partial_of(table).open("w", buffering=1, newline="", encoding="utf-8") as file,
         open_overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as show,
     ):
         rows = Table(file, screen_found)
-        if not sources:
-            print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
             for frame, found in estimator.frames(frames):
                 rows.add(frame, found)

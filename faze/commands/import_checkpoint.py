@@ -13,7 +13,6 @@ def main(published: Path, *, configfile: list[Path] = (), out: Path) -> None:
     """Check the name and shape of each tensor, and write the checkpoint.
 
     Args:
-        published: state dictionary, with or without `module.` before its keys
         configfile: files that override the defaults; their sections `model` and `preprocess` describe the weights
     """
     config = read_config(configfile)

@@ -8,7 +8,6 @@ step); the second step includes the optimiser's state. Sizes are doubled until o
 of DT-ED is a pair, and all pairs form one chunk; accumulation is off.
 """
 
-import functools
 import multiprocessing
 import resource
 import sys
@@ -37,16 +36,14 @@ def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = N
     """
     if pick_device(tier_config(configfile, tier)[1].device).type == "cpu" and not memory_gib:
         raise UserError("pass --memory-gib: a CPU has no fixed memory limit")
-    fit = functools.partial(fits, tier, configfile, memory_gib, threads)
+    where = (tier, configfile, memory_gib, threads)
     fitting, too_many = 0, 1
     with machine_lock(exclusive=False):
-        while fit(too_many):
+        while fits(*where, too_many):
             fitting, too_many = too_many, 2 * too_many
         while too_many - fitting > 1:
             middle = (fitting + too_many) // 2
-            fitting, too_many = (middle, too_many) if fit(middle) else (fitting, middle)
-    if not fitting:
-        raise UserError(f"not even one sample of tier {tier} fits into memory")
+            fitting, too_many = (middle, too_many) if fits(*where, middle) else (fitting, middle)
     print(f"largest micro-batch of {tier}: {fitting} samples")
 
 

@@ -24,6 +24,8 @@ from faze.data.worker_processes import worker_processes
 
 def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
     """Annotate every recording of a folder, or every person of a manifest."""
+    with open_faces(model, 1):
+        pass  # refuse a missing model at once
     people = read_manifest(raw, posed=False) if raw.is_file() else list_recordings(raw)
     work = out.parent / f".work.{out.name}"
     version = joblib.hash((model.read_bytes(), fingerprint("faze.stages.landmarks")))

@@ -1,7 +1,4 @@
-"""Rule `redirect`: checkpoint, estimator and normalised strips -> measured redirected strips of test people.
-
-The table has a row per pair and variant: the estimated gaze and head pose, and the similarity to the real strip.
-"""
+"""Rule `redirect`: checkpoint, estimator and normalised strips -> measured redirected strips of test people."""
 
 from pathlib import Path
 
