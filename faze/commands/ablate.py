@@ -5,7 +5,6 @@ Writes NAME.yaml in the working directory, where you can change tiers and seeds,
 
 import subprocess
 import sys
-import webbrowser
 from pathlib import Path
 
 import torch
@@ -33,13 +32,11 @@ TIERS = {
 }
 
 
-def main(workload: str, *, cores: str = "all", no_browser: bool = False) -> None:
-    """Check the class, write the configuration unless it exists, run it, and open the page.
+def main(workload: str) -> None:
+    """Check the class, write the configuration unless it exists, and run it.
 
     Args:
         workload: package.module:Class, a subclass of faze.training.workload.Workload
-        cores: CPU cores
-        no_browser: do not open the page
     """
     check(load_class(workload), workload)
     name = workload.rpartition(":")[2]
@@ -51,8 +48,5 @@ def main(workload: str, *, cores: str = "all", no_browser: bool = False) -> None
     elif workload not in config.read_text(encoding="utf-8"):
         raise UserError(f"{config} is not a configuration of {workload}: rename it, or run it with snakemake")
     snakemake = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile"]
-    snakemake += ["--workflow-profile", ROOT / "profiles/default", "--cores", cores, "ablation", "--configfile", config]
-    if code := subprocess.run(list(map(str, snakemake)), check=False).returncode:
-        sys.exit(code)
-    if not no_browser:
-        webbrowser.open(Path("results", name, "report", "index.html").resolve().as_uri())
+    snakemake += ["--workflow-profile", ROOT / "profiles/default", "--cores", "all", "ablation", "--configfile", config]
+    sys.exit(subprocess.run(snakemake, check=False).returncode)

@@ -4,8 +4,8 @@
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
 Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
-Without --lens or --hfov-deg, a field of view is assumed. A manifest states the lenses of its
-frames, and perhaps the head poses; its labels are not used.
+Without --lens or --hfov-deg, a field of view is assumed. A manifest states the lenses of its frames, which are used
+instead, and perhaps the head poses; its labels are not used.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
@@ -26,7 +26,6 @@ rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib
-import sys
 from pathlib import Path
 
 import torch
@@ -75,31 +74,24 @@ def main(
     if (camera_index is None) != bool(inputs):
         raise UserError("pass images, videos or manifests, or --camera-index, but not both")
     camera, assumed = read_lens(lens, hfov_deg), lens is None and hfov_deg is None
-    sources = sources_of(inputs)
-    if sources and all(source.people for source in sources) and not assumed:
-        raise UserError("a manifest states the lenses of its frames: do not pass --lens or --hfov-deg")
+    sources, outputs = sources_of(inputs), [path for path in (table, overlay) if path]
     if overlay and sources and (len(sources) > 1 or not sources[0].is_video):
         raise UserError("--overlay is for a single video or camera")
-    read = [*(source.path for source in sources), model, person, lens, landmarker, screen]
-    used = {path.resolve() for path in read if path}
-    outputs = [path for path in (table, overlay) if path]
+    if replaced := {path.resolve() for path in outputs} & {source.path.resolve() for source in sources}:
+        raise UserError(f"{replaced.pop()}: would replace an input: choose another name")
     for path in outputs:
-        if used & {path.resolve(), partial_of(path).resolve()}:
-            raise UserError(f"{path}: would replace an input: choose another name")
-        if not sources and (path.exists() or partial_of(path).exists()):
-            raise UserError(f"{path}: an earlier recording is there, finished or not: rename it")
         path.parent.mkdir(parents=True, exist_ok=True)
     screen_found = read_screen(screen) if screen else None
     frames = frames_of(sources) if sources else camera_frames(camera_index)
-    progress = Progress("gaze", None, "frames")  # what a video states of its number is an estimate
+    progress = Progress(
+        "gaze" if sources else "gaze (Ctrl-C ends it)", None, "frames"
+    )  # what a video states of its number is an estimate
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
         partial_of(table).open("w", buffering=1, newline="", encoding="utf-8") as file,
         open_overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as show,
     ):
         rows = Table(file, screen_found)
-        if not sources:
-            print("recording; Ctrl-C ends it", file=sys.stderr)
         try:
             for frame, found in estimator.frames(frames):
                 rows.add(frame, found)

@@ -13,15 +13,10 @@ def main(published: Path, *, configfile: list[Path] = (), out: Path) -> None:
     """Check the name and shape of each tensor, and write the checkpoint.
 
     Args:
-        published: state dictionary, with or without `module.` before its keys
         configfile: files that override the defaults; their sections `model` and `preprocess` describe the weights
-        out: checkpoint to write
     """
     config = read_config(configfile)
     dted = import_published(published, config.model)
     dted.camera = config.preprocess.camera()
     save_weights(out, dted)
-    print(
-        f"{out}: {len(dted.state_dict())} tensors, {sum(p.numel() for p in dted.parameters()):,} parameters, growth "
-        f"{config.model.growth}, strips of {config.model.image_height_px} x {config.model.image_width_px} px"
-    )
+    print(f"{out}: {len(dted.state_dict())} tensors, {sum(p.numel() for p in dted.parameters()):,} parameters")

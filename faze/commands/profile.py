@@ -2,7 +2,7 @@
 
     faze profile --tier recompute --configfile config/sizes/width.yaml
 
-Writes trace.json.gz (for ui.perfetto.dev) and operations.txt, the slowest operations.
+Writes trace.json.gz (for ui.perfetto.dev) and operations.txt, the slowest operations, to results/NAME/profile/TIER.
 """
 
 import itertools
@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import profile, record_function
 
 from faze.base.errors import UserError
 from faze.base.machine import machine_lock
@@ -23,55 +22,36 @@ from faze.engine.parallel import join, launch, share
 from faze.training.train import build, load_workload
 
 WARMUP_STEPS = 3  # at least; a graph is captured in the last one
+STEPS = 3
 
 
-def main(
-    *,
-    tier: str,
-    configfile: list[Path] = (),
-    data: Path | None = None,
-    steps: int = 3,
-    threads: int,
-    out: Path | None = None,
-) -> None:
-    """Profile the steps of a tier; with several processes, the first one reports.
-
-    Args:
-        tier: name of a tier
-        configfile: files that override the defaults
-        data: store of normalised strips for DT-ED (default: random strips)
-        steps, threads: numbers of steps, and of CPU threads in total
-        out: folder to write (default: results/NAME/profile/TIER)
-    """
+def main(*, tier: str, configfile: list[Path] = (), threads: int) -> None:
+    """Profile three steps of a tier on random samples; with several processes, the first one reports."""
     config, engine = tier_config(configfile, tier)
     if launch(engine, ["profile", *sys.argv[2:]]):
         return
-    out = out or Path("results", config.name, "profile", tier)
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with machine_lock(exclusive=False), join(engine, share(threads, engine)) as world:
-        training = build(load_workload(config, data), engine, world, seed=0)
+        training = build(load_workload(config), engine, world, seed=0)
         warm_up, end = max(WARMUP_STEPS, training.step.settling_steps), training.workload.samples
-        batches = training.feed(range(warm_up + steps), record_function)
+        batches = training.feed(range(warm_up + STEPS), record_function)
         for batch in itertools.islice(batches, warm_up):
             training.take(batch, end)
-        with profile(activities=activities, profile_memory=True, with_flops=True) as profiler:
+        with profile(profile_memory=True, with_flops=True) as profiler:
             for batch in batches:
                 training.take(batch, end, clock=record_function)
         world.wait()
         if world.rank == 0:
-            device = "cuda" if world.device.type == "cuda" else "cpu"
-            table = profiler.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=15)
+            table = profiler.key_averages().table(sort_by=f"self_{world.device.type}_time_total", row_limit=15)
+            out = Path("results", config.name, "profile", tier)
             out.mkdir(parents=True, exist_ok=True)
             (out / "operations.txt").write_text(table, encoding="utf-8")
             profiler.export_chrome_trace(str(out / "trace.json.gz"))
-            print(f"{table}\n{steps} steps; trace: {out / 'trace.json.gz'}")
+            print(f"{table}\n{STEPS} steps; trace: {out / 'trace.json.gz'}")
 
 
-def tier_config(
-    overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None
-) -> tuple[Resolved, Engine]:
+def tier_config(files: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> tuple[Resolved, Engine]:
     """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier."""
-    config = read_config(overrides, changes)
+    config = read_config(files, changes)
     if tier not in config.tiers:
         raise UserError(f"{tier} is not defined under tiers{nearest(tier, config.tiers)}")
     return Resolved(resolve(config, "benchmark")), resolve_tier(config, tier)

@@ -22,9 +22,9 @@ def main(*, configfile: list[Path] = (), results: Path = Path("results"), port: 
     store = tracking.Store(config.tracking, results)
     print(f"{store.share_view(config.name, port)}\nEnd with Ctrl-C.", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri, "--port", f"{port}"]
+    command = [sys.executable, "-m", "mlflow", "ui", "--workers", "1"]
+    command += ["--backend-store-uri", store.uri, "--port", f"{port}"]
     light = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # two processes instead of fifteen
-    command += ["--workers", "1"]
     server = None if store.is_server else subprocess.Popen(command, env=light, start_new_session=True)
     try:
         while not server or server.poll() is None:
@@ -39,10 +39,10 @@ def main(*, configfile: list[Path] = (), results: Path = Path("results"), port: 
 
 def follow(store: tracking.Store, paths: ResultPaths, place: tracking.Place, sizes: dict[Path, int]) -> None:
     """Mirror a run's log if it has grown; repeat it at the next look after a failure."""
-    live, ended = paths.live_log(place.tier, place.seed), paths.run_log(place.tier, place.seed)
-    log = live if live.exists() else ended
+    live, log = paths.live_log(place.tier, place.seed), paths.run_log(place.tier, place.seed)
+    log = live if live.exists() else log
     try:
-        if log.exists() and (size := log.stat().st_size) != sizes.get(log, 0):
+        if log.exists() and (size := log.stat().st_size) != sizes.get(log):
             store.mirror(log, place)
             sizes[log] = size
     except (UserError, FileNotFoundError) as error:  # an ended run's log is moved

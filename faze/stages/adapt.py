@@ -1,13 +1,7 @@
 """Adapt few-shot learners to test people and measure errors on these people's query entries. Paper section 4.
 
-The first output belongs to the first learner, and so on. All learners use the same calibrations.
-
-The table has one row per person, k and repeat. The rows for k = 0 measure the trained gaze head itself, have no repeat
-and are the same for all learners. The column `steps` is the number of steps before the error was measured.
-
-Metadata, as JSON: `left_out` describes each person with too few entries, `left_out_of_training` describes those whom
-meta_train could not use, `val_deg` is the mean error of val people at each k, and `seconds` contains the duration of
-learning and that of adapting and measuring.
+The first output belongs to the first learner, and so on. All learners use the same calibrations. The rows for k = 0
+measure the trained gaze head itself and are the same for all learners. See docs/reference/formats.md.
 """
 
 import sys
@@ -30,15 +24,12 @@ def main(*, config: Resolved, learner_file: list[Path], codes: list[Path], threa
     """Read test people and learners, draw calibrations, adapt, and write the errors."""
     torch.set_num_threads(1)  # more would only spin on small tensors
     settings, people, left_out = config.fewshot, [], []
-    of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")
-    needed, reason = max(of_draws, (settings.min_entries, "fewshot.min_entries"), key=lambda need: need[0])
+    needed = max(max(settings.shots) + settings.query_entries, settings.min_entries)
+    reason = "the largest of fewshot.shots + fewshot.query_entries, or fewshot.min_entries"
     for path in codes:
         found, few = read_people(CodeStore(path), "test", needed=needed, reason=reason)
         if not found:
-            raise UserError(
-                f"{path}: no person in the test split has {needed} entries ({reason}): lower these values, or encode a "
-                "data set with more entries"
-            )
+            raise UserError(f"{path}: no person in the test split has {needed} entries ({reason}): lower these values")
         people, left_out = people + found, left_out + few
     for sentence in left_out:
         print(f"warning: {sentence}", file=sys.stderr)

@@ -3,10 +3,11 @@
 No training or other benchmark of any checkout runs on the machine meanwhile.
 """
 
-import hashlib
 import json
 import sys
 from pathlib import Path
+
+import joblib
 
 from faze.base import code_hash
 from faze.base.files import whole_file
@@ -16,6 +17,7 @@ from faze.benchmark.rounds import measure_rounds, read_rounds
 from faze.benchmark.table import peak_shares, tabulate
 from faze.benchmark.tier_process import TierProcesses, measure_tier
 from faze.config.stage_config import Resolved
+from faze.data.strips import SPLITS, read_store
 from faze.engine import machine
 from faze.engine.parallel import end_with_parent, pick_device
 from faze.engine.switches import number_format
@@ -25,17 +27,17 @@ def main(
     *,
     config: Resolved,
     data: Path | None = None,
+    proofs: list[Path] = (),
     threads: int,
     out: Path,
     tier: str | None = None,
     roofline: list[str] = (),
 ) -> None:
-    """Run the benchmark; a killed one continues with the next round.
+    """Combine the proofs in proofs.json and run the benchmark; a killed one continues with the next round.
 
     Args:
-        data: store of normalised strips; workloads other than DT-ED make their own data
-        threads: CPU threads for each tier
-        out: benchmark.json to write, after each round
+        data: store of normalised strips, for DT-ED
+        proofs: TIER.json of each tier, from the stage prove
         tier, roofline: measure only this tier, or the roofline with these number formats, on behalf of a benchmark
     """
     machine.check_torch()
@@ -46,6 +48,7 @@ def main(
     elif tier:
         measure_tier(config, tier, data, threads)
     else:
+        write(out.with_name("proofs.json"), {path.stem: json.loads(path.read_bytes()) for path in proofs})
         with machine_lock(exclusive=True):
             run(config, data, threads, out)
 
@@ -54,36 +57,35 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
     """Measure the rounds, which a file beside the output keeps, then the roofline."""
     baseline, engines = next(iter(config.engines)), config.engines
     is_cpu = pick_device(engines[baseline].device).type == "cpu"
-    kept, identity = out.with_name("rounds.jsonl"), identify(config, data)
     about = {"machine": machine.describe(), "threads": threads}
+    # A benchmark of other code, data or another machine does not continue these rounds.
+    code = [*code_hash.sources("faze.stages.benchmark"), *code_hash.sources(config.workload.split(":")[0], Path.cwd())]
+    stored, facts = read_store(data).digest(*SPLITS) if data else "", about["machine"] | {"commit": ""}
+    kept, identity = out.with_name("rounds.jsonl"), joblib.hash((config.hash, code, stored, facts))
 
     def start(tier: str) -> TierProcesses:
         return TierProcesses(tier, engines[tier], sys.argv[1:])
 
-    def write(result: dict) -> None:
-        with whole_file(out) as temporary:
-            temporary.write_text(json.dumps(about | result, indent=1), encoding="utf-8")
-        for tier, row in result["tiers"].items():
-            speed = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row["speedup"])
-            print(f"{tier}: {row['step_ms']:.4g} ms, speed {speed}, {row['peak_gib']:.3f} GiB", flush=True)
+    def results() -> dict:
+        return about | tabulate(list(read_rounds(kept, identity).values()), engines, is_cpu)
 
     for _ in measure_rounds(config, start, kept, identity, one_at_a_time=not is_cpu):
-        write(tabulate(list(read_rounds(kept, identity).values()), engines, is_cpu))
-    result = tabulate(list(read_rounds(kept, identity).values()), engines, is_cpu)
+        write(out, results())
+    result = results()
     formats = sorted({number_format(row["switches"]) for row in result["tiers"].values()})
     single = engines[baseline].model_copy(update={"parallel": "single"})
     with TierProcesses(baseline, single, [*sys.argv[1:], "--roofline", *formats]) as processes:
         [found] = processes.receive()
     for row in result["tiers"].values():
         row |= peak_shares(row, **found)
-    write(found | result)
+    write(out, found | result)
     kept.unlink()
 
 
-def identify(config: Resolved, data: Path | None) -> str:
-    """Hash what the results depend on: code, configuration, data and machine."""
-    module = config.workload.partition(":")[0]
-    code = [*code_hash.sources("faze.stages.benchmark"), *code_hash.sources(module, Path.cwd())]
-    stored = [data.stat().st_size, data.stat().st_mtime_ns] if data else []
-    facts = {name: fact for name, fact in machine.describe().items() if name != "commit"}
-    return hashlib.sha256(repr([config.hash, code, stored, facts]).encode()).hexdigest()[:12]
+def write(path: Path, result: dict) -> None:
+    """Write JSON, and print the tiers of a benchmark."""
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    for tier, row in result.get("tiers", {}).items():
+        speed = "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**row["speedup"])
+        print(f"{tier}: {row['step_ms']:.4g} ms, speed {speed}, {row['peak_gib']:.3f} GiB", flush=True)

@@ -1,6 +1,6 @@
 """Rule `estimator`: normalised strips -> an estimator of gaze and head pose that evaluates redirected strips.
 
-It is trained on train people. Its error on val and test people of every store is measured, printed and written.
+It is trained on train people. Its error on val and test people of every store is measured.
 """
 
 import json
@@ -29,6 +29,3 @@ def main(*, config: Resolved, data: Path, evaluated: list[Path] = (), threads: i
     save_estimator(out, network)
     with whole_file(errors) as temporary:
         temporary.write_text(json.dumps({"errors": measured}), encoding="utf-8")
-    for error in measured:
-        found = "{dataset}, {people} {split} people: gaze {gaze_deg:.2f}°, head {head_deg:.2f}°".format(**error)
-        print(f"estimator: {found}")

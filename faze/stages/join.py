@@ -5,13 +5,11 @@ the run log are those of the first fold.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from faze.base.files import whole_file
 from faze.data.codes import CodeStore, write_codes
@@ -34,25 +32,14 @@ def main(*, run: Path, num_folds: int, files: list[str]) -> None:
 def join_codes(parts: Sequence[Path], out: Path) -> None:
     """Write the codes of each fold's test people to one store."""
     stores = [CodeStore(path) for path in parts]
-
-    def people() -> Iterator[tuple[str, str, dict[str, NDArray]]]:
-        for store in stores:
-            for person in store.persons("test"):
-                yield person, "test", store[person]
-
-    write_codes(out, stores[0].dataset, people(), pixel_source=stores[0].pixel_source)
+    people = ((person, "test", store[person]) for store in stores for person in store.persons("test"))
+    write_codes(out, stores[0].dataset, people, pixel_source=stores[0].pixel_source)
 
 
 def join_tables(parts: Sequence[Path], out: Path) -> None:
-    """Concatenate the rows of tables of few-shot learning, and combine their metadata."""
-    about = [read_metadata(path) for path in parts]
-    write_tables((pq.read_table(path) for path in parts), out, combine(about))
-
-
-def combine(about: Sequence[dict[bytes, Any]]) -> dict[str, Any]:
-    """Combine metadata: reasons are listed together, errors of val people are averaged, and durations are summed."""
-    found = {key.decode(): [reason for each in about for reason in each.get(key, [])] for key in LEFT_OUT}
-    for key, mean in ((VAL, np.mean), (SECONDS, np.sum)):
-        if names := about[0].get(key, {}):
-            found[key.decode()] = {name: float(mean([each[key][name] for each in about])) for name in names}
-    return found
+    """Concatenate the rows of tables of errors; list reasons, average errors of val people, and sum durations."""
+    about = pd.DataFrame([read_metadata(path) for path in parts])
+    found = {key.decode(): about[key].sum() for key in LEFT_OUT}
+    found |= {"val_deg": pd.DataFrame(list(about[VAL])).mean().to_dict()}
+    found |= {"seconds": pd.DataFrame(list(about[SECONDS])).sum().to_dict()}
+    write_tables((pq.read_table(path) for path in parts), out, found)

@@ -4,9 +4,7 @@ For GazeCapture, the camera is estimated too. Each finished person is a file in 
 killed run resumes.
 """
 
-import pickle
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import cv2
 import joblib
 
 from faze.base.code_hash import fingerprint
-from faze.base.files import whole_file
 from faze.base.progress import Progress
 from faze.data.landmarks.annotation import annotate
 from faze.data.landmarks.detector import open_faces
@@ -31,30 +28,24 @@ def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
         pass  # refuse a missing model at once
     people = read_manifest(raw, posed=False) if raw.is_file() else list_recordings(raw)
     work = out.parent / f".work.{out.name}"
-    folder = work / joblib.hash((model.read_bytes(), fingerprint("faze.stages.landmarks")))
-    folder.mkdir(parents=True, exist_ok=True)
-    counts: Counter[bool] = Counter()
+    version = joblib.hash((model.read_bytes(), fingerprint("faze.stages.landmarks")))
+    annotate_once = joblib.Memory(work / version, verbose=0).cache(annotate_person)
 
     def annotated() -> Iterator[Person]:
         progress = Progress("landmarks", len(people), "people")
         read = (one if isinstance(one, Person) else read_or_explain(read_recording, raw / one) for one in people)
-        jobs = (joblib.delayed(_annotate)(person, model, folder) for person in read)
+        jobs = (joblib.delayed(annotate_once)(person, model) for person in read)
         with worker_processes(threads, return_as="generator") as parallel:
             for done, person in enumerate(parallel(jobs), start=1):
                 progress(done)
-                counts.update(not reason for reason in person.reasons)
                 yield person
 
     write_supplementary(out, annotated())
     shutil.rmtree(work)
-    print(f"landmarks: {counts[True]} frames with an estimated head pose, {counts[False]} entries without")
 
 
-def _annotate(person: Person, model: Path, folder: Path) -> Person:
-    """Annotate a person, or read the finished one, whose file is named by a hash of all but the images."""
-    part = folder / joblib.hash(person)
-    if not part.exists():
-        cv2.setNumThreads(1)
-        with open_faces(model, 1) as detect, whole_file(part) as temporary:
-            temporary.write_bytes(pickle.dumps(annotate(person, detect)))
-    return pickle.loads(part.read_bytes())
+def annotate_person(person: Person, model: Path) -> Person:
+    """Estimate the head pose in each frame of a person."""
+    cv2.setNumThreads(1)
+    with open_faces(model, 1) as detect:
+        return annotate(person, detect)

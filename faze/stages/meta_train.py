@@ -33,19 +33,17 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
         train, few_train = read_people(store, "train", needed=needed, reason=reason + "meta_query")
         if len(train) < settings.tasks:
             raise UserError(
-                f"{codes}: {len(train)} people in the train split have enough entries for a task, fewer than "
-                f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"
+                f"{codes}: {len(train)} train people have {needed} entries: lower fewshot.tasks or meta_query"
             )
     for sentence in few_train + few:
         print(f"warning: {sentence}", file=sys.stderr)
     head = gaze_head_weights(store.gaze_head) if store.gaze_head else None
     for learner, path in zip(learners, out, strict=True):
         training = MetaTraining(train if learner.learns_from_tasks else [], val, settings, config.seed, threads, head)
-        began = time.perf_counter()
-        learned = dataclasses.replace(learner.meta_train(training), checkpoint=store.checkpoint)
-        about = {"seconds": time.perf_counter() - began, "val_deg": val_errors(learner, learned, training)}
-        left_out = few_train + few if learner.learns_from_tasks else few
-        save_fields(dataclasses.replace(learned, left_out=left_out, **about), path)
+        began, left_out = time.perf_counter(), few_train * learner.learns_from_tasks + few
+        learned = learner.meta_train(training)
+        about = {"checkpoint": store.checkpoint, "seconds": time.perf_counter() - began, "left_out": left_out}
+        save_fields(dataclasses.replace(learned, val_deg=val_errors(learner, learned, training), **about), path)
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:

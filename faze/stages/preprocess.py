@@ -6,12 +6,9 @@ instead of frames; the strips are then copied.
 
 from pathlib import Path
 
-from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.preparation.normalise import normalise
 from faze.data.preparation.store import copy_strips
-
-FILES = ("manifest", "strips")  # layouts that are a file, not a folder
 
 
 def main(
@@ -19,9 +16,6 @@ def main(
 ) -> None:
     """Normalise every usable frame of a data set, and list the others."""
     entry = config.dataset
-    if raw.is_dir() == (entry.layout in FILES):
-        kind = "folder" if raw.is_dir() else "file"
-        raise UserError(f"{raw}: is a {kind}, but the layout {entry.layout} is not: correct one of them")
     if entry.layout == "strips":
         counts = copy_strips(config, raw, out, rejects)
     else:

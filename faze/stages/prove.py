@@ -18,12 +18,7 @@ from faze.training.train import load_workload
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
-    """Prove a tier; for the baseline, only check the workload.
-
-    Args:
-        data: store of normalised strips; workloads other than DT-ED make their own data
-        out: TIER.json to write
-    """
+    """Prove a tier; for the baseline, only check the workload. `data` is for DT-ED."""
     check_torch()
     proof = {"number": 0.0, "formats": []}
     with machine_lock(exclusive=False):

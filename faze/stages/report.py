@@ -1,6 +1,6 @@
 """Rule `report`: proofs, benchmark and, if anything was trained, its results -> one self-contained page and a table.
 
-For a workload other than DT-ED, it also writes the summary that the rule `track` reads.
+For a workload other than DT-ED, it also writes the summary that the rule `track` reads to the folder `evaluation`.
 """
 
 import json
@@ -17,12 +17,7 @@ from faze.report.results import TALK, Results, read_csv, read_evaluation, read_t
 
 
 def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None = None) -> None:
-    """Draw the figures and write the page.
-
-    Args:
-        results: results/NAME, with a benchmark and, as far as there are any, proofs, evaluation, walks and run logs
-        evaluation: folder for the summary of a workload other than DT-ED
-    """
+    """Draw the figures and write the page."""
     paths = ResultPaths(results)
     benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
     proofs = json.loads(paths.proofs.read_text(encoding="utf-8")) if paths.proofs.exists() else {}

@@ -23,15 +23,14 @@ def main(
     truth: Path,
 ) -> None:
     """Render all people."""
-    folders = {"mpiifacegaze": laptop, "gazecapture": phone}
-    files = {"mpiifacegaze": laptop_supplementary, "gazecapture": phone_supplementary}
-    with contextlib.ExitStack() as outputs:
-        roots = {layout: outputs.enter_context(whole_folder(folder)) for layout, folder in folders.items() if folder}
+    outputs = {"mpiifacegaze": (laptop, laptop_supplementary), "gazecapture": (phone, phone_supplementary)}
+    with contextlib.ExitStack() as stack:
+        roots = {layout: stack.enter_context(whole_folder(folder)) for layout, (folder, _) in outputs.items() if folder}
         for root in roots.values():
             (root / RENDERED_MARK).write_text("No photographs: faze rendered the people in this folder.\n")
         people = render_everybody(config.synthetic, roots, threads)
         for layout in roots:
-            if file := files[layout]:
+            if file := outputs[layout][1]:
                 of_layout = [one for one in people if one.role.layout == layout]
                 layouts.write_arrays(file, {one.role.person_id: layouts.supplementary(one) for one in of_layout})
         layouts.write_arrays(truth, {one.role.person_id: layouts.truth(one) for one in people})

@@ -15,13 +15,7 @@ from faze.training.train import train
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path, run_log: Path) -> None:
-    """Train, or continue.
-
-    Args:
-        data: store of normalised strips, with train and val people; for DT-ED
-        out: checkpoint.pt to write
-        run_log: run.jsonl to write
-    """
+    """Train, or continue; `data` is for DT-ED."""
     check_torch()
     with machine_lock(exclusive=False):
         if launch(config.engine, ["train", *sys.argv[2:]]):

@@ -180,7 +180,6 @@ REFUSALS = {
     ("empty",): "empty: contains no image or video",
     ("a.png", "--hfov-deg", "5"): "--hfov-deg 5 is not between 20 and 150 degrees",
     ("a.png", "--camera-index", "0"): "pass images, videos or manifests, or --camera-index",
-    ("frames.csv", "--hfov-deg", "60"): "a manifest states the lenses of its frames",
     ("a.png", "--overlay", "out.mp4"): "--overlay is for a single video or camera",
     ("me.mp4", "--overlay", "me.mp4"): "me.mp4: would replace an input",
 }

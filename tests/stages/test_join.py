@@ -31,6 +31,7 @@ def folds(tmp_path: Path) -> list[Path]:
         write_codes(folder / FILES[1], "webcam", sorted(people, key=lambda person: person[0]), pixel_source="cameras")
         about = {
             "left_out": [f"{tested} has too few"] * number,
+            "left_out_of_training": [],
             "val_deg": {"0": 4.0 + 2 * number, "3": 1.0 + number},
             "seconds": {"learn": 2.0, "adapt": 1.0 + number},
         }

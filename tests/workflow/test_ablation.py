@@ -15,7 +15,7 @@ SMOKE = "config/sizes/smoke.yaml"
 TIERS = ["baseline", "amp", "ddp", "recompute"]
 PER_RUN = ("train", "encode", "meta_train", "adapt", "redirect")  # of tiers, and of one noise control
 RUNS = dict.fromkeys(PER_RUN, len(TIERS) + 1) | {"walk": len(TIERS), "prove": len(TIERS)}
-ONCE = dict.fromkeys(("estimator", "proofs", "benchmark", "evaluate", "report", "track"), 1)
+ONCE = dict.fromkeys(("estimator", "benchmark", "evaluate", "report", "track"), 1)
 
 
 def test_everything_is_made_once(fresh: Checkout) -> None:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.workflow
 
 END = "the end of the file"
 PAGE = {"evaluate": 1, "report": 1, "track": 1}
-OF_ENGINE = RUNS | PAGE | {"proofs": 1, "benchmark": 1}
+OF_ENGINE = RUNS | PAGE | {"benchmark": 1}
 OF_AMP = dict.fromkeys((*PER_RUN, "walk"), 2)  # and of ddp, which builds on it
 
 
@@ -46,7 +46,7 @@ CHANGES = {
     ),
     "tier": Change(
         SMOKE, "name: smoke\n", "name: smoke\n\ntiers:\n  amp:\n    tf32: true\n",
-        OF_AMP | PAGE | {"prove": 2, "proofs": 1, "benchmark": 1}, "prove",
+        OF_AMP | PAGE | {"prove": 2, "benchmark": 1}, "prove",
         "before: 'engine.tf32: false' now: 'engine.tf32: true'",
     ),
     "seed": Change(

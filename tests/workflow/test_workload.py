@@ -18,7 +18,7 @@ tiers: {fused_sgd: {on: baseline}, ddp: {on: fused_sgd, train: false}}
 benchmark: {warmup_steps: 1, warmup_blocks: 3, block_steps: 1, blocks: 2, rounds: 1}
 """
 AFTER = {"benchmark": 1, "report": 1, "track": 1}
-JOBS = {"prove": 3, "proofs": 1, "train": 5} | AFTER
+JOBS = {"prove": 3, "train": 5} | AFTER
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,6 @@ use rule stage as prove with:
         **stage_params("prove", workload=True),
 
 
-use rule stage as proofs with:
-    input:
-        proofs=expand(PROOF, tier=listed(settings)[1:]),
-    output:
-        out=PROOFS,
-    params:
-        **stage_params("proofs"),
-
-
 use rule stage as train with:
     input:
         data=TRAINED_ON,
@@ -36,9 +27,10 @@ use rule stage as train with:
 use rule stage as benchmark with:
     input:
         data=TRAINED_ON,
-        after=PROOFS,
+        proofs=expand(PROOF, tier=listed(settings)[1:]),
     output:
         out=f"{ROOT}/benchmark/benchmark.json",
+        after=PROOFS,
     threads: CORES
     params:
         **stage_params("benchmark", workload=True),
