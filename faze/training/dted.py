@@ -21,11 +21,10 @@ from faze.data.pairs import PairIndices, People, cache, cache_what_fits, open_pe
 from faze.data.strips import StoredPerson, read_store
 from faze.engine.switches import Switch
 from faze.engine.transfer import resident_switch
-from faze.model.dted import DTED, part_of
+from faze.model.dted import DTED, freeze, part_of
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
-from faze.model.parts import freeze, load_start
-from faze.model.weights import description
+from faze.model.weights import description, load_start
 from faze.training.augmentation import Augmentation
 from faze.training.workload import Batch, Workload
 from faze.weights import network_path
