@@ -7,7 +7,7 @@ yaw).
 Shapes: B images of H x W pixels; A appearance features; G and D 3-D vectors in the gaze code and the head code.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -128,12 +128,27 @@ class DTED(nn.Module):
         return F.normalize(code, dim=axis) if axis else code
 
 
+# What a training can freeze: parts, and dense blocks with the layers around them.
 _PARTS = {"encoder": "encoder", "fc_enc": "encoder", "decoder": "decoder", "fc_dec": "decoder"}
+_BLOCKS = {"encoder.initial": "encoder.block1", "decoder.last": "decoder.block{blocks}"}
 
 
 def part_of(parameter: str) -> str:
     """Return the part of a parameter, by its name: encoder, decoder or gaze_head."""
     return _PARTS.get(parameter.split(".")[0], "gaze_head")
+
+
+def block_of(parameter: str, blocks: int) -> str:
+    """Return the dense block of a parameter, such as encoder.block1, with the layers around it; "" if it has none."""
+    module = ".".join(parameter.split(".")[:2]).replace("trans", "block")
+    return _BLOCKS.get(module, module if ".block" in module else "").format(blocks=blocks)
+
+
+def freeze(dted: DTED, frozen: Sequence[str]) -> None:
+    """Exclude parts and blocks from training."""
+    for name, parameter in dted.named_parameters():
+        if {part_of(name), block_of(name, dted.model.blocks)} & set(frozen):
+            parameter.requires_grad_(False)
 
 
 def _initialize(module: nn.Module) -> None:

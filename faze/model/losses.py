@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faze.base.geometry import vector_from_pitchyaw
-
 
 def angle_deg(a: Tensor, b: Tensor) -> Tensor:
     """Compute the angle between vectors; its first and second derivatives are finite everywhere, and 0 at angle 0.
@@ -73,18 +71,8 @@ class CodeEuclidean:
 CodeDistance = CodeAngle | CodeEuclidean
 
 
-def gaze_angle_deg(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Compute the mean angle, in degrees, between predicted vectors (B, 3) and gaze labels (B, 2) in radians."""
-    return angle_deg(vector, vector_from_pitchyaw(gaze, torch)).mean()
-
-
-def gaze_mse(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Compute the mean squared difference between predicted vectors and the unit vectors of the labels, over B x 3."""
-    return F.mse_loss(vector, vector_from_pitchyaw(gaze, torch))
-
-
-def hard_distances(codes: Tensor, person: Tensor, distance: CodeDistance) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the distances to the farthest code of the same person and to the nearest code of another person.
+def farthest_same(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
+    """Compute the distance from each code to the farthest one of the same person.
 
     Args:
         codes: (..., N, F, 3).
@@ -92,28 +80,21 @@ def hard_distances(codes: Tensor, person: Tensor, distance: CodeDistance) -> tup
         distance: the distance between codes.
 
     Returns:
-        (..., N) distances to the farthest code of the same person; (..., N) distances to the nearest code of another
-        person; (..., N) bool, whether there is another person.
+        (..., N) distances.
     """
-    same, grid = _same_person(person), distance.grid(codes)
-    farthest, nearest = _take(codes, farthest_same(grid, same)), _take(codes, nearest_other(grid, same))
-    return distance(codes, farthest), distance(codes, nearest), ~same.all(-1)
+    index = distance.grid(codes).masked_fill(~_same_person(person), -torch.inf).argmax(-1)
+    return distance(codes, _take(codes, index))
 
 
-def farthest_same(grid: Tensor, same: Tensor) -> Tensor:
-    """Return the index (..., N) of the farthest code of the same person; grid and same are (..., N, N)."""
-    return grid.masked_fill(~same, -torch.inf).argmax(-1)
-
-
-def nearest_other(grid: Tensor, same: Tensor) -> Tensor:
-    """Return the index (..., N) of the nearest code of another person; grid and same are (..., N, N)."""
-    return grid.masked_fill(same, torch.inf).argmin(-1)
+def nearest_other(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
+    """Compute the distance (..., N) from each code to the nearest one of another person, or to any if there is none."""
+    index = distance.grid(codes).masked_fill(_same_person(person), torch.inf).argmin(-1)
+    return distance(codes, _take(codes, index))
 
 
 def embedding_consistency(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
     """Compute the mean distance from frontalised codes to the farthest of the same person (paper equation 4)."""
-    farthest = farthest_same(distance.grid(codes), _same_person(person))
-    return distance(codes, _take(codes, farthest)).mean()
+    return farthest_same(codes, person, distance).mean()
 
 
 def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float) -> Tensor:
@@ -121,8 +102,9 @@ def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float
 
     The loss of a group with only one person is 0.
     """
-    farthest, nearest, has_other = hard_distances(codes, person, distance)
-    terms = torch.where(has_other, F.softplus(farthest - nearest + margin), 0.0)
+    has_other = ~_same_person(person).all(-1)
+    farther = farthest_same(codes, person, distance) - nearest_other(codes, person, distance)
+    terms = torch.where(has_other, F.softplus(farther + margin), 0.0)
     # Average within each group first, so that the value does not depend on which groups share a process.
     return (terms.sum(-1) / has_other.sum(-1).clamp(min=1)).mean()
 

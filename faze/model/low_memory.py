@@ -62,7 +62,7 @@ class _Chain(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         by_x = torch.empty_like(x)
-        by_weights = _zeros(weights, ctx.needs_input_grad[2:])
+        by_weights = [torch.zeros_like(weight) for weight in weights]
         weights = [weight.to(grad.dtype) for weight in weights]  # autocast has ended, but its results have its dtype
         for part in _slices(x, ctx.widest):
             _chain_backward(grad[part], x[part], ctx.layers, weights, by_x[part], by_weights)
@@ -82,7 +82,7 @@ def _chain_backward(
     layers: Sequence[Layer],
     weights: Sequence[Tensor],
     by_x: Tensor,
-    by_weights: Sequence[Tensor | None],
+    by_weights: Sequence[Tensor],
 ) -> None:
     """Write the gradient with respect to x into by_x, and add those with respect to the kernels to by_weights."""
     activations: list[_Activated | None] = []
@@ -118,7 +118,7 @@ class _DenseBlock(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         raw, *weights = ctx.saved_tensors
         by_x = raw.new_empty(len(raw), ctx.starts[0], *raw.shape[2:])
-        by_weights = _zeros(weights, ctx.needs_input_grad[2:])
+        by_weights = [torch.zeros_like(weight) for weight in weights]
         weights = [weight.to(grad.dtype) for weight in weights]
         for part in _slices(raw, raw[0].numel()):
             _block_backward(grad[part], raw[part], ctx.starts, ctx.layer, weights, by_x[part], by_weights)
@@ -141,7 +141,7 @@ def _block_backward(
     layer: Layer,
     weights: Sequence[Tensor],
     by_x: Tensor,
-    by_weights: Sequence[Tensor | None],
+    by_weights: Sequence[Tensor],
 ) -> None:
     """Write the gradient for the input of a dense block into by_x, and add those for its kernels to by_weights."""
     activation = _Activated(raw)
@@ -189,8 +189,8 @@ def _conv(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
     return F.conv2d(x, weight, stride=layer.stride, padding=padding)
 
 
-def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor | None) -> Tensor:
-    """Return the gradient with respect to x, and add the kernel's gradient to by_weight, unless it is frozen: None."""
+def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor) -> Tensor:
+    """Return the gradient with respect to x, and add the kernel's gradient to by_weight."""
     by_x, added, _ = torch.ops.aten.convolution_backward(
         grad,
         x,
@@ -202,16 +202,10 @@ def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_wei
         layer.transposed,
         [layer.stride - 1 if layer.transposed else 0] * 2,
         1,
-        [True, by_weight is not None, False],
+        [True, True, False],
     )
-    if by_weight is not None:
-        by_weight.add_(added)
+    by_weight.add_(added)
     return by_x
-
-
-def _zeros(weights: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor | None]:
-    """Return zeros for the gradients of kernels, and None for frozen ones."""
-    return [torch.zeros_like(weight) if wanted else None for weight, wanted in zip(weights, needed, strict=True)]
 
 
 def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> int:

@@ -43,6 +43,30 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
     return dted
 
 
+def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool) -> DTED:
+    """Load the network of a checkpoint, from which a training starts or which is only evaluated.
+
+    Args:
+        path: the checkpoint.
+        model: the sizes that the network must have.
+        camera: the virtual camera of the strips; it may differ from that of the checkpoint if the network is trained.
+        trained: whether it is trained.
+
+    Raises:
+        UserError: the checkpoint cannot be used; the message lists the values that differ.
+    """
+    found = load_model(path)
+    remedy = "set the checkpoint's values in the configuration"
+    if found.camera and not trained and found.camera != camera:
+        differ = ", ".join(differences("preprocess", found.camera, camera))
+        raise UserError(f"{path}: was trained with strips of another virtual camera: {differ}; {remedy}")
+    wanted = model.model_copy(update={"backprop_gaze": found.model.backprop_gaze})  # which changes only the training
+    if found.model == wanted:
+        return found
+    differ = ", ".join(differences("model", found.model, wanted))
+    raise UserError(f"{path}: does not fit the section model: {differ}; {remedy}")
+
+
 def import_published(path: Path | str, model: Model) -> DTED:
     """Load a published checkpoint; every tensor must match.
 

@@ -21,11 +21,10 @@ from faze.data.pairs import PairIndices, People, cache, cache_what_fits, open_pe
 from faze.data.strips import StoredPerson, read_store
 from faze.engine.switches import Switch
 from faze.engine.transfer import resident_switch
-from faze.model.dted import DTED, part_of
+from faze.model.dted import DTED, freeze, part_of
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
-from faze.model.parts import freeze, load_start
-from faze.model.weights import description
+from faze.model.weights import description, load_start
 from faze.training.augmentation import Augmentation
 from faze.training.workload import Batch, Workload
 from faze.weights import network_path
@@ -43,15 +42,11 @@ class DTEDTraining(Workload):
     unit, images = "images", 2
 
     def __init__(self, config: Resolved, data: Path | None, processes: int = 1) -> None:
-        self.config, self.train = config, config.train
-        self.batch_size, self.chunk, self.workers = (
-            self.train.global_batch,
-            config.loss.chunk_pairs,
-            config.data.workers,
-        )
-        self.momentum, self.weight_decay = self.train.momentum, self.train.weight_decay
-        self.clip_norm, self.steps = self.train.clip_norm, -(-self.train.pairs // self.batch_size)
-        self.start = network_path(self.train.start) if self.train.start else None
+        self.config, self.train = config, (train := config.train)
+        self.batch_size, self.steps = train.global_batch, -(-train.pairs // train.global_batch)
+        self.chunk, self.workers = config.loss.chunk_pairs, config.data.workers
+        self.momentum, self.weight_decay, self.clip_norm = train.momentum, train.weight_decay, train.clip_norm
+        self.start = network_path(train.start) if train.start else None
         size = config.model.image_height_px, config.model.image_width_px
         if data is None:
             self.people, self.validation = make_noise(size), None
@@ -74,8 +69,6 @@ class DTEDTraining(Workload):
     def every(self) -> tuple[int, int, int]:
         return self.train.log_every_pairs, self.train.validate_every_pairs, self.train.checkpoint_every_pairs
 
-    # --- network ---
-
     def build(self) -> nn.Module:
         config, dted = self.config, DTED(self.config.model)
         dted.camera = config.preprocess.camera()
@@ -94,8 +87,6 @@ class DTEDTraining(Workload):
 
     def about(self, model: nn.Module) -> dict[str, object]:
         return description(model.dted)
-
-    # --- batches ---
 
     def batch(self, number: int, seed: int) -> Batch:
         if self._indices is None or self._indices.seed != seed:
@@ -116,8 +107,6 @@ class DTEDTraining(Workload):
             self.workers = 0  # drawing indices is faster than receiving them from another process
         return switch
 
-    # --- schedules ---
-
     def parameter_groups(self, model: nn.Module) -> dict[str, list[dict]]:
         trained = [(part_of(name), p) for name, p in model.dted.named_parameters() if p.requires_grad]
         groups = []
@@ -134,8 +123,6 @@ class DTEDTraining(Workload):
 
     def weights(self, seen: int) -> dict[str, float]:
         return loss_weights(seen, self.config.loss, self.batch_size)
-
-    # --- validation ---
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Return `val/gaze_deg`, the mean over val people of their mean gaze errors, and `val/l1`.

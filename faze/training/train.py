@@ -1,4 +1,4 @@
-"""The training of any workload: build, feed, step, log, validate, checkpoint.
+"""The training of any workload. `train` writes one run: it calls `build`, then `fit`, which contains the loop.
 
 A killed run continues from its last checkpoint, in `NAME.work` beside the output, and ends with the same weights. With
 three or more ddp processes they are equal up to rounding: the first step after a start sums gradients in other buckets.
@@ -60,12 +60,9 @@ class Losses(nn.Module):
         """Return the terms; with several optimisers, each name begins with its optimiser's and a slash."""
         with self.autocast():
             losses = self._workload.losses(self.model, batch)
-        several = len(losses) > 1
-        return {
-            f"{optimizer}/{name}" if several else name: term.to(torch.get_default_dtype())
-            for optimizer, terms in losses.items()
-            for name, term in terms.items()
-        }
+        prefix = {optimizer: f"{optimizer}/" if len(losses) > 1 else "" for optimizer in losses}
+        dtype = torch.get_default_dtype()
+        return {prefix[of] + name: term.to(dtype) for of, terms in losses.items() for name, term in terms.items()}
 
 
 @dataclass(frozen=True)
@@ -94,13 +91,8 @@ class Training:
     step: Step
     feed: Feed
     switches: tuple[Switch, ...]
-    objective: Losses
+    model: nn.Module  # without objective and parallel wrapper
     first_rates: list[float]  # of each parameter group
-
-    @property
-    def model(self) -> nn.Module:
-        """The model, without objective and parallel wrapper."""
-        return self.objective.model
 
     def take(self, batch: Batch, seen: int, **options: object) -> dict[str, Tensor]:
         """Train on a batch, with the rates and loss weights after so many samples; return the loss and its terms."""
@@ -112,7 +104,7 @@ class Training:
         if self.world.rank:
             return {}
         self.model.eval()
-        with torch.inference_mode(), exact(self.objective), torch.random.fork_rng():
+        with torch.inference_mode(), exact(self.model), torch.random.fork_rng():
             found = self.workload.validate(self.model)
         self.model.train()
         values = dict(found) if isinstance(found, Mapping) else {SCORE: float(found)}
@@ -123,37 +115,34 @@ class Training:
 
 def build(workload: Workload, switches: Engine, world: World, seed: int) -> Training:
     """Build the training of a tier; the same seed gives the same first weights and batches in every tier."""
-    objectives: list[Losses] = []
-    rates: list[float] = []
+    models: list[nn.Module] = []  # the one that make_objective builds, when the engine calls it
+    first_rates: list[float] = []
 
     def make_objective(precision: Precision) -> Losses:
         torch.manual_seed(seed)
-        objectives.append(Losses(workload, workload.build().train(), precision.autocast))
-        return objectives[0]
+        models.append(workload.build().train())
+        return Losses(workload, models[0], precision.autocast)
 
     def groups(objective: Losses) -> dict[str, list[dict]]:
         found = workload.parameter_groups(objective.model)
-        found = {name: [group | {"params": list(group["params"])} for group in of] for name, of in found.items()}
-        rates.extend(float(group["lr"]) for of in found.values() for group in of)
-        return found
+        first_rates.extend(float(group["lr"]) for of in found.values() for group in of)
+        return {name: [group | {"params": list(group["params"])} for group in of] for name, of in found.items()}
 
     def to_device(batch: Batch) -> Batch:
         return workload.prepare({name: value.to(world.device, non_blocking=True) for name, value in batch.items()})
 
     resident = workload.keep_resident(switches.resident, world.device)
     step = engine.build(make_objective, groups, engine=switches, train=workload, world=world)
-    [objective] = objectives
     shares = world.size * step.shares
     if workload.batch_size % (shares * workload.chunk):
         raise UserError(
             f"train.global_batch (of a class: batch_size) {workload.batch_size} is not a multiple of {shares} "
             f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose one, or fewer GPUs"
         )
-    cuda = world.device.type == "cuda"
-    pin = Switch.of("pin", switches.pin, "" if cuda else "batches are not copied on a CPU")
+    pin = Switch.of("pin", switches.pin, "" if world.device.type == "cuda" else "batches are not copied on a CPU")
     source = Batches(workload, seed, world.rank, world.size)
-    feed = Feed(source, to_device, workload.workers, switches.pin and cuda)
-    return Training(workload, world, step, feed, (*step.switches, pin, resident), objective, rates)
+    feed = Feed(source, to_device, workload.workers, switches.pin and pin.active)
+    return Training(workload, world, step, feed, (*step.switches, pin, resident), models[0], first_rates)
 
 
 def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int], None]) -> None:
@@ -161,10 +150,9 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
 
     A validation or checkpoint ends a log window, so that a run that continues writes the same lines.
     """
-    workload, world, step = training.workload, training.world, training.step
-    batch, steps = workload.batch_size, workload.steps
+    workload, batch, steps = training.workload, training.workload.batch_size, training.workload.steps
     progress = Progress("train", workload.samples, "samples", done=first * batch)
-    sums: dict[str, Tensor] = {}
+    sums: dict[str, Tensor] = {}  # of the loss terms over the `taken` steps of the window
     taken, began = 0, time.perf_counter()
     lost: Tensor | float = 0.0  # consecutive steps, up to the last one, without a finite loss
     for number, ready in enumerate(training.feed(range(first, steps)), start=first + 1):
@@ -175,15 +163,8 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
         taken += 1
         due = [number == steps or seen // period > before // period for period in workload.every]
         if any(due):
-            means = world.sum(torch.stack(list(sums.values()))) / (world.size * taken)
-            seconds = time.perf_counter() - began  # with the wait for the device, which is training time too
-            values = {f"train/{name}": float(mean) for name, mean in zip(sums, means, strict=True)}
-            values[f"train/{workload.unit}_per_s"] = workload.images * batch * taken / seconds
-            rates = workload.rates(before, training.first_rates)
-            for name, rate in zip(step.group_names, rates, strict=True):
-                values[f"train/lr/{name}" if name else "train/lr"] = rate
-            values |= step.counts()
-            scaled = any(scaler.is_enabled() for scaler in step.scalers)  # a few of its steps may overflow
+            values = summarize(training, sums, taken, began, before)
+            scaled = any(scaler.is_enabled() for scaler in training.step.scalers)  # a few of its steps may overflow
             if not math.isfinite(values["train/loss"]) and (not scaled or lost >= MOST_LOST_STEPS):
                 raise UserError(f"the loss is not finite after {seen} samples; lower the learning rates")
             values |= training.validate() if due[1] else {}
@@ -194,6 +175,19 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
             sums, taken, began = {}, 0, time.perf_counter()
         if log:
             progress(seen)
+
+
+def summarize(training: Training, sums: dict[str, Tensor], taken: int, began: float, seen: int) -> dict[str, float]:
+    """Return the mean loss terms, throughput, learning rates and skipped steps of the steps of a log window."""
+    workload, world, step = training.workload, training.world, training.step
+    means = world.sum(torch.stack(list(sums.values()))) / (world.size * taken)
+    values = {f"train/{name}": float(mean) for name, mean in zip(sums, means, strict=True)}
+    seconds = time.perf_counter() - began  # with the wait for the device, which is training time too
+    values[f"train/{workload.unit}_per_s"] = workload.images * workload.batch_size * taken / seconds
+    rates = workload.rates(seen, training.first_rates)
+    for name, rate in zip(step.group_names, rates, strict=True):
+        values[f"train/lr/{name}" if name else "train/lr"] = rate
+    return values | step.counts()
 
 
 def train(config: Resolved, data: Path | None, world: World, out: Path, run_log: Path) -> None:
@@ -207,19 +201,18 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
     identity = "-".join([config.hash, code, workload.identity])
     work = out.with_suffix(".work")
     checkpoint, log_path = work / "checkpoint.pt", work / "run.jsonl"
-    at = resume(checkpoint, identity, network, training.step)
+    first, log_bytes = resume(checkpoint, identity, network, training.step)
 
     def save(number: int) -> None:
         weights = {"format": FORMAT, "model": network.state_dict(), **workload.about(training.model)}
-        state = {**training.step.state_dict(), "rng": torch.get_rng_state(), "identity": identity}
-        position = {"step": number, "pairs": number * workload.batch_size, "log_bytes": log.size}
-        write_mapping(checkpoint, weights | state | position)
+        position = {"step": number, "log_bytes": log.size, "rng": torch.get_rng_state(), "identity": identity}
+        write_mapping(checkpoint, weights | training.step.state_dict() | position)
 
-    with RunLog(log_path, at["log_bytes"]) if world.rank == 0 else contextlib.nullcontext() as log:
+    with RunLog(log_path, log_bytes) if world.rank == 0 else contextlib.nullcontext() as log:
         if log:
-            log_start(log, config, training, code, at["pairs"])
+            log_start(log, config, training, code, first * workload.batch_size)
         if workload.steps:
-            fit(training, log, at["step"], save)
+            fit(training, log, first, save)
         elif log:  # of given weights
             log.metrics(0, training.validate())
             save(0)
@@ -232,22 +225,22 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
         shutil.rmtree(work)
 
 
-def resume(checkpoint: Path, identity: str, network: nn.Module, step: Step) -> dict[str, int]:
-    """Restore the checkpoint of a killed run of the same training, if there is one; return its position."""
-    state = read_mapping(checkpoint, next(network.parameters()).device) if checkpoint.exists() else None
-    if state is None or state["identity"] != identity:
-        return {"step": 0, "pairs": 0, "log_bytes": 0}
+def resume(checkpoint: Path, identity: str, network: nn.Module, step: Step) -> tuple[int, int]:
+    """Restore a killed run's checkpoint, if it is of the same training; return its step and the size of its log."""
+    state = read_mapping(checkpoint, next(network.parameters()).device) if checkpoint.exists() else {}
+    if state.get("identity") != identity:
+        return 0, 0
     network.load_state_dict(state["model"])
     step.load_state_dict(state)
     torch.set_rng_state(state["rng"].cpu())
-    return state
+    return state["step"], state["log_bytes"]
 
 
-def log_start(log: RunLog, config: Resolved, training: Training, code: str, pairs: int) -> None:
+def log_start(log: RunLog, config: Resolved, training: Training, code: str, seen: int) -> None:
     """Log the run and the effect of each switch, or that it continues."""
-    if pairs:
-        log.event("resume", step=pairs, machine=machine.describe())
-        print(f"train: resumed after {pairs} samples", file=sys.stderr)
+    if seen:
+        log.event("resume", step=seen, machine=machine.describe())
+        print(f"train: resumed after {seen} samples", file=sys.stderr)
         return
     about = {name: getattr(config, name) for name in ("stage", "name", "tier", "seed")}
     facts = {"config_hash": config.hash, "fingerprint": code, "pixel_source": training.workload.pixel_source}

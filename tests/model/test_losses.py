@@ -38,12 +38,6 @@ def test_gradient_of_angle():
     assert torch.autograd.gradcheck(losses.angle_deg, (a.requires_grad_(), b.requires_grad_()))
 
 
-def search(codes: torch.Tensor, person: torch.Tensor, distance: losses.CodeDistance) -> tuple[torch.Tensor, ...]:
-    """Return the indices of the farthest and nearest codes, and the mask of pairs from the same person."""
-    same, grid = person.unsqueeze(-1) == person.unsqueeze(-2), distance.grid(codes)
-    return losses.farthest_same(grid, same), losses.nearest_other(grid, same), same
-
-
 def all_pairs(codes: torch.Tensor, distance: losses.CodeDistance) -> torch.Tensor:
     return distance(codes.double().unsqueeze(-3), codes.double().unsqueeze(-4))
 
@@ -62,13 +56,15 @@ def close_and_opposite_codes() -> torch.Tensor:
         (close_and_opposite_codes(), ANGLE),
     ],
 )
-def test_search_finds_the_index_of_brute_force(codes, distance):
+def test_search_finds_the_codes_of_brute_force(codes, distance):
     person = torch.stack([torch.arange(40) % 6, torch.zeros(40, dtype=torch.int64), torch.arange(40)])
     person = person if codes.ndim == 4 else torch.arange(40) // 4
-    farthest, nearest, same = search(codes, person, distance)
-    pairs = all_pairs(codes, distance)
-    assert torch.equal(farthest, pairs.masked_fill(~same, -torch.inf).argmax(-1))
-    assert torch.equal(nearest, pairs.masked_fill(same, torch.inf).argmin(-1))
+    same, pairs = person.unsqueeze(-1) == person.unsqueeze(-2), all_pairs(codes, distance)
+    farthest = pairs.masked_fill(~same, -torch.inf).argmax(-1)
+    nearest = pairs.masked_fill(same, torch.inf).argmin(-1)
+    for search, expected in ((losses.farthest_same, farthest), (losses.nearest_other, nearest)):
+        partner = codes.gather(-3, expected[..., None, None].expand_as(codes))
+        assert torch.equal(search(codes, person, distance), distance(codes, partner))
 
 
 def test_coinciding_codes_give_zero_without_nan():

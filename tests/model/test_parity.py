@@ -87,10 +87,11 @@ def run(dted: DTED, given: Tensors) -> tuple[Tensors, Tensors]:
         "z_head_dec": codes_ab.head,
         "image_b_hat": dted.decode(codes_ab),
     }
+    label = vector_from_pitchyaw(given["gaze_a"], torch)
     terms = {
         "recon_l1": F.l1_loss(out["image_b_hat"], given["image_b"]),
-        "gaze": losses.gaze_angle_deg(out["gaze_a_hat"], given["gaze_a"]),
-        "gaze_mse": losses.gaze_mse(out["gaze_a_hat"], given["gaze_a"]),
+        "gaze": losses.angle_deg(out["gaze_a_hat"], label).mean(),
+        "gaze_mse": F.mse_loss(out["gaze_a_hat"], label),
     }
     for code in ("gaze", "head"):
         frontal = torch.cat([getattr(frontal_a, code), getattr(frontal_b, code)])
@@ -103,7 +104,8 @@ def embedding_terms(code: str, frontal: Tensor, person: Tensor) -> Tensors:
     angle = losses.CodeAngle()
     terms = {f"all_equal_{code}": losses.all_equal(frontal, angle)}
     for infix, name, distance in (("", "angular", angle), ("_euc", "euclidean", losses.CodeEuclidean())):
-        within, between, _ = losses.hard_distances(frontal, person, distance)
+        within = losses.farthest_same(frontal, person, distance)
+        between = losses.nearest_other(frontal, person, distance)
         terms |= {
             f"embedding_consistency{infix}_{code}_{name}": losses.embedding_consistency(frontal, person, distance),
             f"triplet{infix}_{code}_{name}": losses.triplet(frontal, person, distance, margin=0.0),

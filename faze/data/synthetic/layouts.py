@@ -1,4 +1,4 @@
-"""Annotation of rendered frames: FAZE's, the files of MPIIFaceGaze and GazeCapture, and the ground truth.
+"""Annotation of rendered frames: FAZE's, what faze reads of MPIIFaceGaze and GazeCapture, and the ground truth.
 
 As in the real data sets, the annotated head pose is that of a generic face model. N frames; camera frame, mm or px.
 """
@@ -109,14 +109,9 @@ def write_arrays(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> Non
         temporary.write_bytes(content.getvalue())
 
 
-# MPIIFaceGaze's 6-point face model: four eye corners and two mouth corners, mm.
-FACE_MODEL_6_MM = np.array(
-    [[-45.0968, -0.4838, 2.397], *INNER_EYE_CORNERS_6_MM, [45.0968, -0.4838, 2.397]]
-    + [[-26.2996, 68.595, 0.0], [26.2996, 68.595, 0.0]]
-)
+# The middle of MPIIFaceGaze's face model, seen from the midpoint of its inner eye corners.
+_FACE_CENTRE_MM = np.array([0.0, 22.3812, 2.397])
 _MAT_TEXT = b"MATLAB 5.0 MAT-file".ljust(116)
-_CELLS = 25  # of GazeCapture's face grid, along each side
-_FACE_MM, _EYE_MM = 165.0, 48.0  # sides of the boxes around face and eyes
 
 
 def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) -> list[str]:
@@ -127,17 +122,16 @@ def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) 
 
 
 def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generator) -> None:
-    """Write pXX/pXX.txt and pXX/Calibration/*.mat."""
+    """Write pXX/pXX.txt and pXX/Calibration/Camera.mat."""
     person_id, scene = frames.role.person_id, frames.scene
     folder = root / person_id
     (folder / "Calibration").mkdir(parents=True, exist_ok=True)
     landmarks = np.concatenate([frames.person.corners_mm, frames.person.mouth_mm])
-    from_origin = FACE_MODEL_6_MM.mean(axis=0) - INNER_EYE_CORNERS_6_MM.mean(axis=0)
     columns = [
         scene.target_units,
         np.round(project_head_points(frames, landmarks).reshape(len(scene), 12)),
         head_pose(scene, INNER_EYE_CORNERS_6_MM),
-        scene.annotated_origin_mm + scene.annotated_rotation @ from_origin,  # the model's centre
+        scene.annotated_origin_mm + scene.annotated_rotation @ _FACE_CENTRE_MM,
         scene.target_mm,
     ]
     values = " ".join(["{:.0f}"] * 14 + ["{:.9f}"] * 3 + ["{:.6f}"] * 9)
@@ -146,79 +140,23 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
         for name, numbers in zip(frames.file_names, np.column_stack(columns), strict=True)
     ]
     (folder / f"{person_id}.txt").write_text("".join(lines), encoding="utf-8")
-    _write_calibration(folder / "Calibration", frames)
-
-
-def _write_calibration(folder: Path, frames: PersonFrames) -> None:
-    screen = frames.setting.screens[0]
-    camera = {"cameraMatrix": screen.camera.matrix, "distCoeffs": screen.camera.distortion[None]}
-    (width_mm, height_mm), (width, height) = screen.size_mm, screen.size_units
-    sizes = {"width_pixel": width, "height_pixel": height, "width_mm": width_mm, "height_mm": height_mm}
-    pose = {"rvecs": rotation_vectors(screen.rotation[None]).T, "tvecs": screen.translation_mm[:, None]}
-    for name, contents in (("Camera", camera), ("screenSize", sizes), ("monitorPose", pose)):
-        file = io.BytesIO()
-        savemat(file, contents)
-        # scipy writes the date into the header: without it, the same people give the same bytes.
-        (folder / f"{name}.mat").write_bytes(_MAT_TEXT + file.getvalue()[len(_MAT_TEXT) :])
+    camera, file = frames.setting.screens[0].camera, io.BytesIO()
+    savemat(file, {"cameraMatrix": camera.matrix, "distCoeffs": camera.distortion[None]})
+    # scipy writes the date into the header: without it, the same people give the same bytes.
+    (folder / "Calibration/Camera.mat").write_bytes(_MAT_TEXT + file.getvalue()[len(_MAT_TEXT) :])
 
 
 def write_gazecapture(root: Path, frames: PersonFrames) -> None:
-    """Write NNNNN/*.json."""
+    """Write the arrays that faze reads: NNNNN/*.json."""
     folder = root / frames.role.person_id
     folder.mkdir(parents=True, exist_ok=True)
-    for name, contents in {**_detected(frames), **_shown(frames)}.items():
-        (folder / f"{name}.json").write_text(json.dumps(contents), encoding="utf-8")
-
-
-def _detected(frames: PersonFrames) -> dict[str, list | dict]:
-    """Compute the results of GazeCapture's detectors for each frame, and a summary of all frames."""
-    scene, counts = frames.scene, ("TotalFrames", "NumFaceDetections", "NumEyeDetections")
-    centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
-    pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
-    scale = np.array([camera.parameters[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
-    face = _boxes(pixels[:, 0], _FACE_MM * scale)
-    # Eye boxes are relative to the face's box; GazeCapture's left eye is the person's, on the image's right.
-    left, right = (_boxes(pixels[:, eye] - face[:, :2], _EYE_MM * scale) for eye in (2, 1))
-    return {
-        "frames": [Path(name).name for name in frames.file_names],
-        "appleFace": _valid(face),
-        "appleLeftEye": _valid(left),
-        "appleRightEye": _valid(right),
-        "faceGrid": _valid(_face_grid(face, frames)),
-        "info": dict.fromkeys(counts, len(scene)) | {"Dataset": frames.role.split, "DeviceName": frames.setting.device},
-    }
-
-
-def _shown(frames: PersonFrames) -> dict[str, list | dict]:
-    """Compute the dots, their screens, and the (absent) motion of the device."""
-    screens = [frames.setting.screens[index] for index in frames.scene.screen]
-    x, y = frames.scene.target_units.T.tolist()
+    detected = {"IsValid": [1] * len(frames.scene)}
     # Right and up for the user; the camera looks in the opposite direction.
     right_cm, up_cm = (-frames.scene.target_mm[:, :2] / 10).T.tolist()
-    numbers, half = list(range(len(x))), [0.5] * len(x)  # each dot is shown for a second
-    return {
-        "dotInfo": {"DotNum": numbers, "XPts": x, "YPts": y, "XCam": right_cm, "YCam": up_cm, "Time": half},
-        "screen": {
-            "H": [screen.size_units[1] for screen in screens],
-            "W": [screen.size_units[0] for screen in screens],
-            "Orientation": [screen.orientation for screen in screens],
-        },
-        "motion": [{"DotNum": number, "Time": float(number)} for number in numbers],
+    arrays = dict.fromkeys(("appleFace", "appleLeftEye", "appleRightEye"), detected) | {
+        "frames": [Path(name).name for name in frames.file_names],
+        "dotInfo": {"XCam": right_cm, "YCam": up_cm},
+        "info": {"Dataset": frames.role.split, "DeviceName": frames.setting.device},
     }
-
-
-def _boxes(centres_px: NDArray, sides_px: NDArray) -> NDArray:
-    """Compute squares (N, 4): left, top, width, height."""
-    return np.round(np.column_stack([centres_px - sides_px[:, None] / 2, sides_px, sides_px]), 2)
-
-
-def _face_grid(face: NDArray, frames: PersonFrames) -> NDArray:
-    """Compute the face's box (N, 4) in cells of a 25 x 25 grid over the frame; indices start from 1."""
-    sizes = np.array([[camera.width_px, camera.height_px] for camera in frames.cameras])
-    first = np.clip(np.round(face[:, :2] / sizes * _CELLS) + 1, 1, _CELLS)
-    cells = np.maximum(np.minimum(np.round(face[:, 2:] / sizes * _CELLS), _CELLS + 1 - first), 1)
-    return np.column_stack([first, cells]).astype(int)
-
-
-def _valid(boxes: NDArray) -> dict[str, list]:
-    return {**dict(zip("XYWH", boxes.T.tolist(), strict=True)), "IsValid": [1] * len(boxes)}
+    for name, contents in arrays.items():
+        (folder / f"{name}.json").write_text(json.dumps(contents), encoding="utf-8")

@@ -88,7 +88,6 @@ class Screen:
     """A position of a screen relative to its camera; a handheld device has several."""
 
     camera: Camera
-    orientation: int  # GazeCapture's code: 1 portrait, 3 landscape home right, 4 landscape home left
     size_mm: tuple[float, float]  # of the screen: width, height
     size_units: tuple[int, int]  # the same in pixels (laptop) or points (device)
     rotation: NDArray  # (3, 3) screen -> camera frame; screen frame: x right, y down as its user sees it
@@ -130,7 +129,7 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
     size_mm = np.multiply(size_units, diagonal_mm / np.hypot(*size_units))
     tilt = np.radians(rng.normal([0.0, 0.0], [2.0, 0.7]))
     above_mm = rng.uniform(8.0, 13.0)
-    screen = _screen(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
+    screen = _screen(camera, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
     return Setting("laptop", [screen], LAPTOP_MM.draw(rng), *_sample_quality(rng, finer=2.0))
 
 
@@ -143,9 +142,9 @@ def sample_device(rng: np.random.Generator) -> Setting:
     flat = np.zeros(2)
     # Offsets of the screen's top left corner from the camera, as the user sees it: right and down, mm.
     screens = [
-        _screen(upright, 1, *tall, (-right, above), flat),
-        _screen(upright.turned(), 3, *wide, (above, right - short), flat),
-        _screen(upright.turned().turned().turned(), 4, *wide, (-above - long, -right), flat),
+        _screen(upright, *tall, (-right, above), flat),  # portrait
+        _screen(upright.turned(), *wide, (above, right - short), flat),  # home button on the right
+        _screen(upright.turned().turned().turned(), *wide, (-above - long, -right), flat),  # on the left
     ]
     usual = TABLET_MM if name.startswith("iPad") else PHONE_MM
     return Setting(name, screens, usual.draw(rng), *_sample_quality(rng, finer=1.0))
@@ -157,10 +156,8 @@ def _sample_quality(rng: np.random.Generator, finer: float) -> tuple[tuple[float
     return (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), min(int(rng.uniform(60, 96)), 92)
 
 
-def _screen(
-    camera: Camera, orientation: int, size_mm: ArrayLike, size_units: tuple, corner_mm: tuple, tilt_rad: NDArray
-) -> Screen:
+def _screen(camera: Camera, size_mm: ArrayLike, size_units: tuple, corner_mm: tuple, tilt_rad: NDArray) -> Screen:
     """Express a screen in the camera frame; `corner_mm` is its corner, right and down from the camera for the user."""
     rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
     corner = rotation @ np.array([*corner_mm, 0.0])
-    return Screen(camera, orientation, tuple(np.asarray(size_mm).tolist()), size_units, rotation, corner)
+    return Screen(camera, tuple(np.asarray(size_mm).tolist()), size_units, rotation, corner)
