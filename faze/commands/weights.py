@@ -18,7 +18,7 @@ from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
 from faze.data.strips import RENDERED, UNKNOWN_SOURCE, read_store
-from faze.evaluation.runs import Ablation, read_errors
+from faze.evaluation.runs import read_errors
 from faze.evaluation.wording import join, markdown_table, title_of
 from faze.model.weights import load_model, save_weights
 from faze.report.page import count_people
@@ -101,7 +101,7 @@ def main(
         store = read_store(paths.store(dataset))
         pixel_sources[dataset] = store.pixel_source
         people.append(count_people(store))
-    errors = read_errors(Ablation(paths, [tier], [seed], learners, datasets))
+    errors = read_errors(paths, [run], learners)
     real = real_people.read_text(encoding="utf-8").strip() if real_people else ""
     card = write_card(start, pixel_sources, pd.concat(people), errors, list(copies), real)
     with whole_folder(out) as folder:

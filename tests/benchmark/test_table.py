@@ -6,7 +6,6 @@ import scipy.stats
 from stage_runs import engines_of
 
 from faze.benchmark.table import ratio, tabulate
-from faze.evaluation.wording import peaks_differ
 
 
 def measured(blocks_ms: list[float], peak_gib: float = 1.0, **about: object) -> dict:
@@ -113,12 +112,3 @@ def test_rounds_cut_short_show_the_tiers_measured_beside_the_baseline() -> None:
 def test_other_programs_are_reported_as_a_disturbance(blocks: list[float], other_cores: float, words: str) -> None:
     disturbed = tabulated([{"baseline": measured(blocks, other_cores=other_cores)}])["disturbed"]
     assert disturbed is None if words is None else words in disturbed
-
-
-@pytest.mark.parametrize(
-    ("peaks", "differ"),
-    [((0.9, 0.95, 0.99), True), ((1.21, 1.3, 1.4), True), ((0.9, 0.95, 1.0), False), ((0.5, 0.6), False)],
-)
-def test_memory_differs_where_the_ranges_of_rounds_do_not_touch(peaks: tuple[float, ...], differ: bool) -> None:
-    rows = [{"peaks_gib": p, "peak_gib_low": min(p), "peak_gib_high": max(p)} for p in (peaks, (1.0, 1.1, 1.2))]
-    assert peaks_differ(*rows) == differ
