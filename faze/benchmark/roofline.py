@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -74,5 +73,4 @@ def measure_rates(device: torch.device, number_formats: Iterable[str]) -> dict[s
 
 def _rate(work: float, call: Callable[..., Tensor], *arguments: Tensor) -> dict[str, float]:
     timer = Timer("call(*arguments)", globals=locals(), num_threads=torch.get_num_threads())
-    quartiles = np.percentile(work / np.array(timer.blocked_autorange(min_run_time=1.5).times), [25, 50, 75])
-    return dict(zip(("first_quartile", "median", "third_quartile"), quartiles.tolist(), strict=True))
+    return {"median": work / timer.blocked_autorange(min_run_time=1.5).median}

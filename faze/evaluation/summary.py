@@ -12,14 +12,13 @@ from faze.config.parameters import Evaluate
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
 from faze.evaluation import UNADAPTED
-from faze.evaluation.redirected_angles import ERRORS, GAINS, NUMBERS, REDIRECTED, SIMILARITIES
+from faze.evaluation.diagnostics import ERRORS, GAINS, NUMBERS, REDIRECTED, SIMILARITIES
 from faze.evaluation.runs import PERSON_KEYS, list_runs, read_about_learners
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import counted, signed, title_of
 
 Tables, Trainings = Mapping[str, pd.DataFrame], Mapping[tuple[str, int], LoggedRun]
 Card = tuple[str, str, str]  # title, value, note
-WORDS = ("different", "not judged", "not shown", "equivalent", "identical")  # the first that occurs decides
 # Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
 MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/reserved_gib", "speed/joules_per_step")
 MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
@@ -39,7 +38,7 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: T
     codes = {name: CodeStore(paths.codes(run.tiers[0], run.seeds[0], name)) for name in config.datasets}
     return {
         "cards": [{"title": title, "value": value, "note": note} for title, value, note in shown],
-        "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].agg(overall).to_dict(),
+        "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].min().to_dict(),
         **run.model_dump(),
         **config.evaluate.model_dump(),
         "learners": config.fewshot.learners,
@@ -54,11 +53,6 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: T
         "estimator": json.loads(paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
         "runs": run_metrics(config, tables),
     }
-
-
-def overall(verdicts: pd.Series) -> str:
-    """Combine verdicts: all changes must be shown to be equivalent, but only one to be different."""
-    return next(word for word in WORDS if word in set(verdicts))
 
 
 def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
@@ -91,7 +85,7 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
     over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, for these checkpoints"
     change = f"largest change {signed(row['difference_deg'])}° ({where})"
     note = f"{change} over people {over}; margin ±{evaluate.margin_deg:g}°"
-    return f"Error compared with {baseline}", overall(deciding["verdict"]), note
+    return f"Error compared with {baseline}", deciding["verdict"].min(), note
 
 
 def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:

@@ -16,7 +16,7 @@ from faze.base.run_log import SCORE, read_run
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED
-from faze.evaluation.diagnostics import performance, tier_changes
+from faze.evaluation.performance import performance, tier_changes
 from faze.evaluation.runs import list_runs
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import speed_and_memory

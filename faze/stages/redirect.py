@@ -13,7 +13,7 @@ from faze.config.stage_config import Resolved
 from faze.data.strips import read_store
 from faze.engine.execution import set_recompute
 from faze.engine.precision import exact
-from faze.evaluation.redirected_angles import by_variant
+from faze.evaluation.diagnostics import by_variant
 from faze.redirection.redirect import load_networks, redirect_store
 
 
