@@ -4,7 +4,7 @@ It is measured after the rounds, in its own process. Between them, it made tiers
 1.5 times as slow, probably because its arrays took the pages that a virtual machine had at hand.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,7 @@ class Traffic(TorchDispatchMode):
 
     total = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run an operation and count its bytes; views move none."""
         out, name = func(*args, **(kwargs or {})), func._schema.name
         if func.namespace == "aten" and not func.is_view and not name.startswith(ALLOCATIONS):

@@ -41,7 +41,8 @@ def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any
     step_ms, their_step_ms = (float(stats.gmean(np.median(each, axis=1))) for each in (blocks, their_blocks))
     first, gained_ms = of_tier[0], their_step_ms - step_ms
     level = 1 - (1 - CONFIDENCE) / comparisons  # Bonferroni: it also holds for a tier chosen among several
-    joules = [row["joules_per_step"] for row in of_tier if row["joules_per_step"] is not None]
+    joules = [row["joules_per_step"] for row in of_tier]
+    phases_ms = {name: float(np.median([row["phases_ms"][name] for row in of_tier])) for name in first["phases_ms"]}
     extra_s = max(first["warmup_s"] - first["warmup_steps"] * step_ms / 1e3, 0.0)  # later rounds reuse compiled code
     return {
         "step_ms": step_ms,
@@ -55,10 +56,8 @@ def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any
         "peak_gib_high": max(peaks),
         "peaks_gib": peaks,
         "memory_ratio": float(stats.gmean(np.divide(their_peaks, peaks))),
-        "phases_ms": {
-            name: float(np.median([row["phases_ms"][name] for row in of_tier])) for name in first["phases_ms"]
-        },
-        "joules_per_step": float(np.mean(joules)) if joules else None,
+        "phases_ms": phases_ms,
+        "joules_per_step": None if None in joules else float(np.mean(joules)),
         "throttled": sorted({why for row in of_tier for why in row["throttled"]}),
         "warmup_s": first["warmup_s"],
         "unsteady_rounds": sum(not row["warmup_steady"] for row in of_tier),
@@ -112,6 +111,6 @@ def describe_disturbance(rounds: Sequence[Mapping[str, Any]], tiers: Mapping[str
     if busy <= BUSY and apart[widest] <= APART:
         return None
     return (
-        f"Other programs kept {busy:.1f} cores busy while the steps were timed, and the quartiles of {widest} are "
+        f"Other programs kept {busy:.1f} cores busy meanwhile, and the quartiles of {widest} are "
         f"{100 * apart[widest]:.0f} % apart: repeat the benchmark on an idle machine."
     )

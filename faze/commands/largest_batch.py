@@ -18,7 +18,7 @@ import torch
 
 from faze.base.errors import UserError
 from faze.base.machine import machine_lock
-from faze.benchmark.meters import MemoryPeak, status_bytes
+from faze.benchmark.tier_process import MemoryPeak, status_bytes
 from faze.commands.profile import tier_config
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
