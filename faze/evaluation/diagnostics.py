@@ -39,8 +39,7 @@ def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
             for factor in FACTORS:
                 columns = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for axis in ("pitch", "yaw")]
                 own, wanted, seen = strips[columns].to_numpy().reshape(-1, 3, 2).swapaxes(0, 1)
-                error_deg = mean_angle_deg(vector_from_pitchyaw(seen), vector_from_pitchyaw(wanted))
-                numbers[f"{factor}_error_deg"] = error_deg
+                numbers[f"{factor}_error_deg"] = mean_angle_deg(*map(vector_from_pitchyaw, (seen, wanted)))
                 if variant == REDIRECTED:
                     not_turned = variants["not_turned"][columns[4:]].to_numpy()
                     wanted, seen = pitchyaw_difference(wanted, own), pitchyaw_difference(seen, not_turned)

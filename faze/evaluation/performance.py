@@ -12,7 +12,6 @@ from faze.evaluation.wording import memory_change
 MEASURED = ("step_ms", "images_per_s", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio", "unsteady_rounds")
 MEASURED += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
 MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
-Switches = Sequence[Mapping[str, str]]  # `switch` events of a run log
 
 
 def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
@@ -38,11 +37,10 @@ def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def tier_changes(tiers: Mapping[str, Switches]) -> dict[str, tuple[str | None, Switches]]:
-    """Return, for each tier, the tier that it builds on and its switches that differ from that tier's.
+def tier_changes(tiers: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, tuple[str | None, list]]:
+    """Return, for each tier, the tier that it builds on and those of its switches that differ from that tier's.
 
-    That is the first of those before it with the fewest differences. The first tier builds on none; its switches are
-    the ineffective ones.
+    That is the first of those before it with the fewest differences. The first tier has its ineffective switches.
     """
     found = {}
     for tier, switches in tiers.items():

@@ -35,9 +35,8 @@ def read_errors(paths: ResultPaths, runs: Iterable[tuple[str, int]], learners: S
 
 
 def read_metadata(path: Path) -> dict[bytes, Any]:
-    """Read the JSON metadata of a file of errors; other metadata is ignored."""
-    metadata = pq.read_schema(path).metadata or {}
-    return {key: json.loads(metadata[key]) for key in (*LEFT_OUT, VAL, SECONDS) if key in metadata}
+    """Read the JSON metadata of a file of errors."""
+    return {key: json.loads(value) for key, value in pq.read_schema(path).metadata.items()}
 
 
 def read_about_learners(paths: ResultPaths, config: Resolved) -> dict[str, Any]:

@@ -17,16 +17,16 @@ from faze.evaluation.runs import PERSON_KEYS, list_runs, read_about_learners
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import counted, signed, title_of
 
-Tables, Trainings = Mapping[str, pd.DataFrame], Mapping[tuple[str, int], LoggedRun]
+Tables = Mapping[str, pd.DataFrame]
 Card = tuple[str, str, str]  # title, value, note
 # Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
 MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/reserved_gib", "speed/joules_per_step")
 MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 
 
-def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: Trainings) -> dict[str, Any]:
+def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: Sequence[LoggedRun]) -> dict[str, Any]:
     """Return the settings, cards, verdicts, facts and metrics that the page and MLflow show."""
-    run, learners, first = config.run, read_about_learners(paths, config), next(iter(trainings.values())).start
+    run, learners = config.run, read_about_learners(paths, config)
     changes, errors, measured = tables["changes"], tables["tiers"], tables["performance"]
     deciding = changes[changes["decides"] & changes["tier"].isin(run.tiers)]
     proofs = json.loads(paths.proofs.read_text(encoding="utf-8"))
@@ -34,8 +34,7 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: T
     shown = speed_and_memory(measured[~measured["tier"].isin(other)])
     shown.append(error(deciding, run.tiers[0], config.evaluate))
     shown.append(best_learner(errors[errors["tier"] == run.tiers[0]], learners["recommended_learners"]))
-    people = tables["persons"].groupby("dataset")["person"].agg(set)
-    codes = {name: CodeStore(paths.codes(run.tiers[0], run.seeds[0], name)) for name in config.datasets}
+    codes = {name: paths.codes(run.tiers[0], run.seeds[0], name) for name in config.datasets}
     return {
         "cards": [{"title": title, "value": value, "note": note} for title, value, note in shown],
         "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].min().to_dict(),
@@ -45,11 +44,10 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: T
         "largest_k": max(config.fewshot.shots),
         "query_entries": config.fewshot.query_entries,
         **learners,
-        "left_out": {name: sorted(set(store.persons("test")) - people[name]) for name, store in codes.items()},
-        "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
-        "folds": first["config"].get("fold.folds", 0),
-        "began": min(training.start["time"] for training in trainings.values()),
-        "notes": sorted({note for training in trainings.values() for note in training.notes}),
+        "pixel_sources": {name: CodeStore(path).pixel_source for name, path in codes.items()},
+        "folds": trainings[0].start["config"].get("fold.folds", 0),
+        "began": min(training.start["time"] for training in trainings),
+        "notes": sorted({note for training in trainings for note in training.notes}),
         "estimator": json.loads(paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
         "runs": run_metrics(config, tables),
     }
@@ -83,9 +81,8 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
         level, ends = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
         where += f", {level:.3g} % interval {ends}"
     over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, for these checkpoints"
-    change = f"largest change {signed(row['difference_deg'])}° ({where})"
-    note = f"{change} over people {over}; margin ±{evaluate.margin_deg:g}°"
-    return f"Error compared with {baseline}", deciding["verdict"].min(), note
+    note = f"largest change {signed(row['difference_deg'])}° ({where}) over people {over}"
+    return f"Error compared with {baseline}", deciding["verdict"].min(), f"{note}; margin ±{evaluate.margin_deg:g}°"
 
 
 def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:
@@ -93,13 +90,12 @@ def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]])
     if not recommended or recommended[-1]["learner"] == UNADAPTED:
         return "Best learner", "none shown", "no learner reduces the error of val people"
     k, learner = recommended[-1]["k"], recommended[-1]["learner"]
-    means, parts = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
+    means, changes = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
     for dataset in errors["dataset"].unique():
-        change = f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}°"
-        parts.append((change, f"on {title_of(dataset)}"))
-    (value, where), *others = parts
-    note = [where, *map(" ".join, others), f"k = {k}, chosen on val people"]
-    return f"Best learner: {learner}", value, "; ".join(note)
+        ends = f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}°"
+        changes.append(f"{ends} on {title_of(dataset)}")
+    value, _, note = "; ".join(changes).partition(" on ")
+    return f"Best learner: {learner}", value, f"on {note}; k = {k}, chosen on val people"
 
 
 def run_metrics(config: Resolved, tables: Tables) -> list[dict[str, Any]]:

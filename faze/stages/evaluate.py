@@ -42,7 +42,7 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
         "training": curves,
         "convergence": times_to_error(curves, run.tiers[0], settings.margin_deg),
     }
-    summary = summarize(paths, config, found, trainings)
+    summary = summarize(paths, config, found, list(trainings.values()))
     with whole_folder(out) as folder:
         for name, table in found.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
