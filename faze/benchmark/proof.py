@@ -31,6 +31,7 @@ ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0
 FACTOR = 10.0  # tolerance over noise: reordered sums differ by 0.3 to 1.3 times the noise, bf16 by up to 2.7 times
 MOST = 0.7  # of the tolerance, whatever the noise: at a distance of 1, nothing need have moved
 SMALL = 0.01  # share of the whole change below which a part's is too short for a distance of its own
+DIFFERS = "in {format}, the weights of {part} move differently: by {distance:.2g}, tolerated are {tolerance:.2g}"
 LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 in the first steps, which would be skipped
 
 Change = Mapping[str, Tensor]  # part of the network -> how all its weights moved; float64, on the host
@@ -41,7 +42,7 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
 
     Returns:
         In the first process: `number`, a row of `formats` for each number format, `failed` if it is another experiment,
-        and in `not_compared` why a number format is left out.
+        and in `not_compared` why a number format is left out, or "".
     """
     workload, engine = load_workload(config, data, world.processes_here), config.engine
     settling = SETTLING if engine.graphs else 0
@@ -64,12 +65,9 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
         else:
             missing.append(f"{name}: rounding alone exceeds the tolerance")
     proof = {"number": max((row["number"] for row in rows), default=None), "formats": rows}
-    proof |= {"not_compared": "; ".join(missing)} if missing else {}
-    if rows and proof["number"] <= 1:
-        return proof
-    words = "in {format}, the weights of {part} move differently: by {distance:.2g}, tolerated are {tolerance:.2g}"
-    failed = [words.format(**row) for row in rows if not row["number"] <= 1]
-    return proof | {"failed": "; ".join(failed or missing)}
+    proof["not_compared"] = "; ".join(missing)
+    failed = [DIFFERS.format(**row) for row in rows if not row["number"] <= 1] if rows else missing
+    return proof | ({"failed": "; ".join(failed)} if failed else {})
 
 
 def take_steps(
@@ -137,10 +135,10 @@ def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]]
     if min(tolerance.values()) >= MOST:
         return None
     gaps, _ = distances(found[steps], wanted)
-    worst = max(gaps, key=lambda part: gaps[part] / min(tolerance[part], MOST))
-    allowed = min(tolerance[worst], MOST)
-    row = {"format": name, "steps": steps, "part": worst, "distance": gaps[worst], "tolerance": allowed}
-    return row | {"number": gaps[worst] / allowed}
+    numbers = {part: gap / min(tolerance[part], MOST) for part, gap in gaps.items()}
+    part = max(numbers, key=lambda each: numbers[each])
+    row = {"format": name, "steps": steps, "part": part, "distance": gaps[part]}
+    return row | {"tolerance": min(tolerance[part], MOST), "number": numbers[part]}
 
 
 def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:

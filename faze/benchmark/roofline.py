@@ -4,11 +4,10 @@ It is measured after the rounds, in its own process. Between them, it made tiers
 1.5 times as slow, probably because its arrays took the pages that a virtual machine had at hand.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,9 +30,7 @@ class Traffic(TorchDispatchMode):
 
     total = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run an operation and count its bytes; views move none."""
         out, name = func(*args, **(kwargs or {})), func._schema.name
         if func.namespace == "aten" and not func.is_view and not name.startswith(ALLOCATIONS):
@@ -74,5 +71,4 @@ def measure_rates(device: torch.device, number_formats: Iterable[str]) -> dict[s
 
 def _rate(work: float, call: Callable[..., Tensor], *arguments: Tensor) -> dict[str, float]:
     timer = Timer("call(*arguments)", globals=locals(), num_threads=torch.get_num_threads())
-    quartiles = np.percentile(work / np.array(timer.blocked_autorange(min_run_time=1.5).times), [25, 50, 75])
-    return dict(zip(("first_quartile", "median", "third_quartile"), quartiles.tolist(), strict=True))
+    return {"median": work / timer.blocked_autorange(min_run_time=1.5).median}

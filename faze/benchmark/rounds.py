@@ -8,25 +8,76 @@ continues with the next one. See docs/explanation/measurement.md.
 import contextlib
 import json
 import math
+import os
+import subprocess
+import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from faze.base.errors import UserError
-from faze.benchmark.tier_process import TierProcesses
-from faze.config.parameters import Benchmark
+from faze.base.machine import LAUNCHER
+from faze.benchmark.tier_process import PIPE
+from faze.config.parameters import Benchmark, Engine
 from faze.config.stage_config import Resolved
+from faze.engine.parallel import rank_environments
+from faze.native.allocator_retention import VARIABLE, with_allocator_retention
 
 STEADY_SHARE = 0.1  # the slowest of three blocks over their fastest, minus 1
 
 Round = dict[str, dict[str, Any]]  # tier -> its measurements
-Start = Callable[[str], TierProcesses]  # starts the processes of a tier
 
 
-def measure_rounds(config: Resolved, start: Start, kept: Path, identity: str, one_at_a_time: bool) -> Iterator[None]:
+class TierProcesses(contextlib.AbstractContextManager):
+    """The processes of a tier, addressed as one; leaving the context ends them."""
+
+    def __init__(self, tier: str, engine: Engine, command: Sequence[str]) -> None:
+        """Start `faze COMMAND --tier TIER`."""
+        self.tier, self._processes, self._answers = tier, [], []
+        common = {LAUNCHER: str(os.getpid())}
+        if engine.allocator == "keep":  # which glibc reads when a process starts
+            common[VARIABLE] = with_allocator_retention(os.environ.get(VARIABLE, ""))
+        for rank in rank_environments(engine):
+            ours, theirs = os.pipe()
+            variables = os.environ | common | rank | {PIPE: str(theirs)}
+            words = [sys.executable, "-m", "faze", *command, "--tier", tier]
+            self._processes.append(subprocess.Popen(words, stdin=subprocess.PIPE, env=variables, pass_fds=[theirs]))
+            os.close(theirs)
+            self._answers.append(os.fdopen(ours))
+
+    def __exit__(self, error: object, *_: object) -> None:
+        for process in self._processes:
+            process.stdin.close()
+            if error:
+                process.kill()
+            process.wait()
+
+    def ask(self, request: str, *arguments: object) -> list[Any]:
+        """Send all processes the same request; return their answers in the order of their ranks."""
+        for process in self._processes:
+            process.stdin.write(json.dumps([request, *arguments]).encode() + b"\n")
+            process.stdin.flush()
+        return self.receive()
+
+    def receive(self) -> list[Any]:
+        """Return the next answer of every process; raise UserError if one has ended instead."""
+        found: dict[Any, Any] = {}
+        while waiting := [pipe for pipe in self._answers if pipe not in found]:
+            for pipe in wait(waiting):  # one that ended is noticed, though others may wait for it
+                if not (line := pipe.readline()):
+                    raise UserError(f"{self.tier}: its process ended early; see its output above")
+                found[pipe] = json.loads(line)
+        return [found[pipe] for pipe in self._answers]
+
+
+def measure_rounds(
+    config: Resolved, start: Callable[[str], TierProcesses], kept: Path, identity: str, one_at_a_time: bool
+) -> Iterator[None]:
     """Measure every tier in each round; yield whenever results have been added to the file `kept`.
 
     Results in it with another identity are ignored. One at a time, each tier has the device's whole memory; a tier that
@@ -62,51 +113,53 @@ def read_rounds(kept: Path, identity: str) -> dict[int, Round]:
     return rounds
 
 
-def measure_group(names: Sequence[str], start: Start, benchmark: Benchmark) -> Round:
+def measure_group(names: Sequence[str], start: Callable[[str], TierProcesses], benchmark: Benchmark) -> Round:
     """Warm up each tier; then time blocks of all of them in turn, in alternating order; then read memory and phases."""
+    others, began = other_seconds(), time.perf_counter()
     with contextlib.ExitStack() as stack:
         tiers = [stack.enter_context(start(name)) for name in names]
         found = {tier.tier: tier.receive()[0] for tier in tiers}
         for tier in tiers:
             found[tier.tier] |= warm_up(tier, found[tier.tier], benchmark)
             tier.ask("settle")
-        blocks: dict[str, list[list[dict]]] = {name: [] for name in names}
+        blocks: dict[str, list[dict]] = {name: [] for name in names}
         for number in range(benchmark.blocks):
             for tier in tiers if number % 2 == 0 else reversed(tiers):
-                blocks[tier.tier].append(tier.ask("block", found[tier.tier]["block_steps"]))
+                blocks[tier.tier].append(time_block(tier, found[tier.tier]["block_steps"]))
         for tier in tiers:
-            row, memory = found[tier.tier], tier.ask("memory")
-            row |= summarize(blocks[tier.tier], row["block_steps"])
+            row, memory, timed = found[tier.tier], tier.ask("memory"), blocks[tier.tier]
+            joules = sum(block["joules"] for block in timed) / row["block_steps"] / len(timed)
+            row |= {"blocks_ms": [1e3 * block["seconds"] / row["block_steps"] for block in timed]}
+            row |= {"joules_per_step": None if math.isnan(joules) else joules}
+            row |= {"throttled": sorted({why for block in timed for why in block["throttled"]})}
             row |= {name: sum(each[name] for each in memory) for name in memory[0]}
             row["phases_ms"] = tier.ask("phases", row["block_steps"])[0]
-    return found
+    other_cores = (other_seconds() - others) / (time.perf_counter() - began)
+    return {name: row | {"other_cores": other_cores} for name, row in found.items()}
 
 
 def warm_up(tier: TierProcesses, about: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
     """Run blocks until the last three take about the same time, but no more than warmup_blocks; choose their length."""
     first, steps = about["settling_steps"] + benchmark.warmup_steps, benchmark.block_steps
-    seconds, steady = [duration(tier.ask("block", first))], False
+    seconds, steady = [time_block(tier, first)["seconds"]], False
     while not steady and len(seconds) <= benchmark.warmup_blocks:
-        seconds.append(duration(tier.ask("block", steps)))
+        seconds.append(time_block(tier, steps)["seconds"])
         last = seconds[1:][-3:]
         steady = len(last) == 3 and max(last) <= min(last) * (1 + STEADY_SHARE)
     found = {"warmup_s": sum(seconds), "warmup_steps": first + (len(seconds) - 1) * steps, "warmup_steady": steady}
     return found | {"block_steps": max(steps, math.ceil(steps * about["least_s"] / seconds[-1]))}
 
 
-def summarize(blocks: Sequence[Sequence[dict]], steps: int) -> dict[str, Any]:
-    """Combine the answers of a tier's processes to each block."""
-    answers = [each for block in blocks for each in block]
-    joules = sum(each["joules"] for each in answers) / len(blocks) / steps
-    others_s = sum(block[0]["machine_s"] for block in blocks) - sum(each["own_s"] for each in answers)
-    return {
-        "blocks_ms": [1e3 * duration(block) / steps for block in blocks],
-        "joules_per_step": None if math.isnan(joules) else joules,
-        "throttled": sorted({why for each in answers for why in each["throttled"]}),
-        "other_cores": others_s / sum(map(duration, blocks)),
-    }
+def time_block(tier: TierProcesses, steps: int) -> dict[str, Any]:
+    """Time a block of steps: seconds of the slowest process, joules of all of them, and what slowed any of them."""
+    answers = tier.ask("block", steps)
+    throttled = [why for each in answers for why in each["throttled"]]
+    joules = sum(each["joules"] for each in answers)
+    return {"seconds": max(each["seconds"] for each in answers), "joules": joules, "throttled": throttled}
 
 
-def duration(answers: Sequence[dict]) -> float:
-    """Return the seconds of a block: those of the slowest process."""
-    return max(each["seconds"] for each in answers)
+def other_seconds() -> float:
+    """Return how long cores have been busy, with stolen time, but not for this process and those that it waited for."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
+    idle = ticks[3] + ticks[4]  # with waiting for disks
+    return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])

@@ -35,30 +35,29 @@ def tabulate(rounds: Sequence[Mapping[str, Any]], engines: Mapping[str, Engine],
 
 def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any]:
     """Return a tier's times and memory, and their ratios to the baseline's: above 1 if faster, or less memory."""
-    first, step_ms, gained_ms = of_tier[0], average_step(of_tier), average_step(of_baseline) - average_step(of_tier)
     blocks, their_blocks = ([row["blocks_ms"] for row in rows] for rows in (of_tier, of_baseline))
-    peaks, their_peaks = ([[row["peak_gib"]] for row in rows] for rows in (of_tier, of_baseline))
+    peaks, their_peaks = ([row["peak_gib"] for row in rows] for rows in (of_tier, of_baseline))
+    # Geometric means over rounds of the medians over blocks.
+    step_ms, their_step_ms = (float(stats.gmean(np.median(each, axis=1))) for each in (blocks, their_blocks))
+    first, gained_ms = of_tier[0], their_step_ms - step_ms
     level = 1 - (1 - CONFIDENCE) / comparisons  # Bonferroni: it also holds for a tier chosen among several
-    memory, memory_of_all = ratio(their_peaks, peaks), ratio(their_peaks, peaks, level)
-    joules = [row["joules_per_step"] for row in of_tier if row["joules_per_step"] is not None]
+    joules = [row["joules_per_step"] for row in of_tier]
+    phases_ms = {name: float(np.median([row["phases_ms"][name] for row in of_tier])) for name in first["phases_ms"]}
     extra_s = max(first["warmup_s"] - first["warmup_steps"] * step_ms / 1e3, 0.0)  # later rounds reuse compiled code
-    of_all = {"comparisons": comparisons, "speedup": ratio(their_blocks, blocks, level)}
     return {
         "step_ms": step_ms,
         "step_ms_quartiles": np.percentile(np.concatenate(blocks), [25, 75]).tolist(),
         "blocks_ms": blocks,
         "images_per_s": first["images"] / step_ms * 1e3,
         "speedup": ratio(their_blocks, blocks),
-        "simultaneous": of_all | {"memory": memory_of_all if memory_of_all["low"] else None},
+        "simultaneous": {"comparisons": comparisons, "speedup": ratio(their_blocks, blocks, level)},
         **{name: float(np.median([row[name] for row in of_tier])) for name in first if name.endswith("_gib")},
-        "peak_gib_low": min(peaks)[0],
-        "peak_gib_high": max(peaks)[0],
-        "peaks_gib": [peak for [peak] in peaks],
-        **{f"memory_{name}": value for name, value in memory.items()},
-        "phases_ms": {
-            phase: float(np.median([row["phases_ms"][phase] for row in of_tier])) for phase in first["phases_ms"]
-        },
-        "joules_per_step": float(np.mean(joules)) if joules else None,
+        "peak_gib_low": min(peaks),
+        "peak_gib_high": max(peaks),
+        "peaks_gib": peaks,
+        "memory_ratio": float(stats.gmean(np.divide(their_peaks, peaks))),
+        "phases_ms": phases_ms,
+        "joules_per_step": None if None in joules else float(np.mean(joules)),
         "throttled": sorted({why for row in of_tier for why in row["throttled"]}),
         "warmup_s": first["warmup_s"],
         "unsteady_rounds": sum(not row["warmup_steady"] for row in of_tier),
@@ -68,25 +67,20 @@ def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any
     }
 
 
-def average_step(rows: Rows) -> float:
-    """Return the geometric mean over rounds of the median over blocks, in ms."""
-    return float(np.exp(np.mean([np.log(np.median(row["blocks_ms"])) for row in rows])))
-
-
 def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> dict:
     """Return the geometric mean of the ratios of paired rounds, and a t interval on logarithms: ratio, low, high.
 
     A round counts as the ratio of its medians. With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks and
-    excludes differences between processes; it is None if each round has one block.
+    excludes differences between processes.
     """
     medians = np.log([np.median(a) / np.median(b) for a, b in zip(above, below, strict=True)])
     blocks = [np.log(a) - np.log(b) for a, b in zip(above, below, strict=True)]
     samples = [medians] if len(medians) >= ENOUGH_ROUNDS else blocks
-    residuals, mean = np.concatenate([each - each.mean() for each in samples]), medians.mean()
-    if not (freedom := len(residuals) - len(samples)):
-        return {"ratio": math.exp(mean), "low": None, "high": None}
+    residuals = np.concatenate([each - each.mean() for each in samples])
+    freedom = len(residuals) - len(samples)
     error = math.sqrt(residuals @ residuals / freedom / len(residuals))
     reach = stats.t.ppf((1 + confidence) / 2, freedom) * error
+    mean = medians.mean()
     return {"ratio": math.exp(mean), "low": math.exp(mean - reach), "high": math.exp(mean + reach)}
 
 
@@ -117,6 +111,6 @@ def describe_disturbance(rounds: Sequence[Mapping[str, Any]], tiers: Mapping[str
     if busy <= BUSY and apart[widest] <= APART:
         return None
     return (
-        f"Other programs kept {busy:.1f} cores busy while the steps were timed, and the quartiles of {widest} are "
+        f"Other programs kept {busy:.1f} cores busy meanwhile, and the quartiles of {widest} are "
         f"{100 * apart[widest]:.0f} % apart: repeat the benchmark on an idle machine."
     )

@@ -1,79 +1,30 @@
-"""Fresh processes of a tier, one for each rank, which time its steps on request: lines of JSON on standard input."""
+"""A process of a tier: its meters of memory and energy, and its steps, which it times on request."""
 
 import contextlib
+import ctypes
 import itertools
 import json
+import math
 import os
-import subprocess
+import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Self
 
 import torch
 
-from faze.base.errors import UserError
-from faze.base.machine import LAUNCHER
-from faze.benchmark.meters import Energy, MemoryPeak, busy_seconds
-from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
-from faze.engine.parallel import join, rank_environments, share
-from faze.native.allocator_retention import VARIABLE, with_allocator_retention
+from faze.engine.parallel import join, share
 from faze.training.train import Training, build, load_workload
 
 PIPE = "FAZE_ANSWERS"  # file descriptor to which a process writes its answers; its standard output is for people
-
-
-class TierProcesses:
-    """The processes of a tier, addressed as one; leaving the context ends them."""
-
-    def __init__(self, tier: str, engine: Engine, command: Sequence[str]) -> None:
-        """Start `faze COMMAND --tier TIER`."""
-        self.tier, self._processes, self._answers = tier, [], []
-        common = {LAUNCHER: str(os.getpid())}
-        if engine.allocator == "keep":  # which glibc reads when a process starts
-            common[VARIABLE] = with_allocator_retention(os.environ.get(VARIABLE, ""))
-        for rank in rank_environments(engine):
-            ours, theirs = os.pipe()
-            variables = os.environ | common | rank | {PIPE: str(theirs)}
-            words = [sys.executable, "-m", "faze", *command, "--tier", tier]
-            self._processes.append(subprocess.Popen(words, stdin=subprocess.PIPE, env=variables, pass_fds=[theirs]))
-            os.close(theirs)
-            self._answers.append(os.fdopen(ours))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error: object, *_: object) -> None:
-        for process in self._processes:
-            process.stdin.close()
-            if error:
-                process.kill()
-            process.wait()
-
-    def ask(self, request: str, *arguments: object) -> list[Any]:
-        """Send all processes the same request; return their answers in the order of their ranks."""
-        for process in self._processes:
-            process.stdin.write(json.dumps([request, *arguments]).encode() + b"\n")
-            process.stdin.flush()
-        return self.receive()
-
-    def receive(self) -> list[Any]:
-        """Return the next answer of every process; raise UserError if one has ended instead."""
-        found: dict[Any, Any] = {}
-        while waiting := [pipe for pipe in self._answers if pipe not in found]:
-            for pipe in wait(waiting):  # one that ended is noticed, though others may wait for it
-                if not (line := pipe.readline()):
-                    raise UserError(f"{self.tier}: its process ended early; see its output above")
-                found[pipe] = json.loads(line)
-        return [found[pipe] for pipe in self._answers]
-
-
-# --- in such a process ------------------------------------------------------------------------------------------------
+NVML_LEAST_S = 2.0  # NVML updates its counter some tens of times a second: shorter blocks are wrong by several percent
+# Bits of nvmlDeviceGetCurrentClocksEventReasons that mean that the board is slower than it could be.
+THROTTLING = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "temperature (driver)"}
+THROTTLING |= {0x40: "temperature (hardware)", 0x80: "power brake"}
 
 
 def answer(value: object) -> None:
@@ -113,13 +64,11 @@ class TierSteps:
         self._read_ahead = self.training.feed.ahead
         self.training.world.wait()
         self._synchronize()
-        busy, joules, began = busy_seconds(), self.energy.joules(), time.perf_counter()
+        joules, began = self.energy.joules(), time.perf_counter()
         self._take(steps)
         self._synchronize()
         seconds = time.perf_counter() - began
-        found = {"seconds": seconds, "joules": self.energy.joules() - joules, "throttled": self.energy.throttled()}
-        machine_s, own_s = (now - before for now, before in zip(busy_seconds(), busy, strict=True))
-        return found | {"machine_s": machine_s, "own_s": own_s}
+        return {"seconds": seconds, "joules": self.energy.joules() - joules, "throttled": self.energy.throttled()}
 
     def phases(self, steps: int) -> dict[str, float]:
         """Return the ms of each phase of a step; they add up to more than a step, since each one is waited for."""
@@ -148,3 +97,71 @@ class TierSteps:
     def _synchronize(self) -> None:
         if self.training.world.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+class MemoryPeak:
+    """Peak memory above what the process used when this was created: after imports and data, before the model.
+
+    On a GPU: the allocator's peak, summed over all devices that this process uses. On a CPU: the kernel's high-water
+    mark of resident memory, reset first; getrusage would report the parent's peak, which survives fork and exec.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0).step()  # imports 70 MiB of torch
+        self.settle()
+        self._before = 0 if self._gpus else status_bytes("VmRSS")
+
+    def settle(self) -> None:
+        """Forget the peak so far: in the warm-up, compilers and searches use memory that no step needs."""
+        for gpu in self._gpus:
+            torch.cuda.reset_peak_memory_stats(gpu)
+        if not self._gpus:
+            ctypes.CDLL(None).malloc_trim(0)  # or steps would reuse freed memory, which the peak does not count
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+    def read(self) -> dict[str, float]:
+        """Return peak_gib; on a GPU, also reserved_gib."""
+        if not self._gpus:
+            return {"peak_gib": (status_bytes("VmHWM") - self._before) / 2**30}
+        # A replayed graph allocates nothing: it writes to the pool of its capture.
+        pools = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) != (0, 0)]
+        idle = sum(segment["total_size"] - segment["allocated_size"] for segment in pools)
+        allocated = sum(map(torch.cuda.max_memory_allocated, self._gpus)) + idle
+        reserved = sum(map(torch.cuda.max_memory_reserved, self._gpus))
+        return {"peak_gib": allocated / 2**30, "reserved_gib": reserved / 2**30}
+
+
+def status_bytes(field: str) -> int:
+    """Return a size from /proc/self/status, in bytes."""
+    return 1024 * int(re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))[1])
+
+
+class Energy:
+    """The energy counters of GPU boards by NVML, which include idle power; nan without a counter."""
+
+    def __init__(self, device: torch.device, replicas: int) -> None:
+        self._boards, self.least_s = [], 0.0
+        if device.type == "cpu":
+            return
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()  # it ignores CUDA_VISIBLE_DEVICES, so boards are found by UUID
+            gpus = range(replicas) if replicas > 1 else [device.index]
+            names = [f"GPU-{torch.cuda.get_device_properties(gpu).uuid}" for gpu in gpus]
+            self._nvml, self._boards = pynvml, [pynvml.nvmlDeviceGetHandleByUUID(name) for name in names]
+            self.joules()
+            self.least_s = NVML_LEAST_S
+        except pynvml.NVMLError:  # no driver, or a board without a counter
+            self._boards = []
+
+    def joules(self) -> float:
+        """Return the joules since an arbitrary moment."""
+        millijoules = [self._nvml.nvmlDeviceGetTotalEnergyConsumption(board) for board in self._boards]
+        return sum(millijoules) / 1e3 if millijoules else math.nan
+
+    def throttled(self) -> list[str]:
+        """Return why boards are slower than they could be at this moment."""
+        reasons = [self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(board) for board in self._boards]
+        return [name for bit, name in THROTTLING.items() for reason in reasons if reason & bit]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from faze.base.errors import UserError
 from faze.base.machine import machine_lock
-from faze.benchmark.meters import MemoryPeak, status_bytes
+from faze.benchmark.tier_process import MemoryPeak, status_bytes
 from faze.commands.profile import tier_config
 from faze.engine.machine import lacks_memory
 from faze.engine.parallel import end_with_parent, join, pick_device

@@ -16,7 +16,7 @@ from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_run
 from faze.config.stage_config import to_lines
 from faze.data.strips import RENDERED, UNKNOWN_SOURCE, StripStore, read_store
-from faze.evaluation.runs import Ablation, read_errors
+from faze.evaluation.runs import read_errors
 from faze.evaluation.wording import join, markdown_table, title_of
 from faze.model.weights import load_model, save_weights
 from faze.report.page import count_people
@@ -70,7 +70,7 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
     if "fold.folds" in start["config"]:
         raise UserError(f"{results}: has a network for each fold of the people: train one with a JSON file of splits")
     datasets = pd.read_parquet(paths.errors(*run, learners[0]))["dataset"].unique().tolist()
-    errors = read_errors(Ablation(paths, [tier], [seed], learners, datasets))
+    errors = read_errors(paths, [run], learners)
     card = write_card(start, [read_store(paths.store(dataset)) for dataset in datasets], errors, learners)
     out.mkdir(parents=True, exist_ok=True)
     for learner in learners:

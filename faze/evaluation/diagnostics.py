@@ -1,72 +1,61 @@
-"""Speed and memory of the tiers, validation errors over time, and diagnostics of errors."""
+"""Measurements of people: redirected strips, checks that the network uses the pixels, and components of errors."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.geometry import mean_angle_deg, pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.base.run_log import LoggedRun
+from faze.base.result_paths import ResultPaths
+from faze.config.parameters import Run
+from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.evaluation.runs import Ablation
-from faze.evaluation.wording import memory_change, peaks_differ
 
-# Columns that are copied from the benchmark; None: not measured.
-MEASURED = ("step_ms", "images_per_s", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio", "unsteady_rounds")
-MEASURED += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
-MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
+REDIRECTED = "redirected"
+FACTORS = ("gaze", "head")
+SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
+ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
+GAINS = tuple(f"{factor}_gain" for factor in FACTORS)
+NUMBERS = (*ERRORS, *GAINS, *SIMILARITIES)
 # Components of a person's error (a constant, a slope of each axis, head pose and the other axis) -> parameters so far.
 COMPONENTS = {"offset": 1, "slope": 2, "linear": 5}
 
 
-def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
-    """Tabulate the speed and memory of each measured tier, the baseline first.
+def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Measure the redirected strips and their controls of each person: dataset, person, variant and NUMBERS, means.
 
-    A ratio above 1 is better. The interval _of_all holds for all tiers together, and so for the best of them.
+    `error_deg` is the angle between the requested and the estimated direction (ST-ED, section 4.2: against the label).
+    `gain` is that of the least squares turned = gain x requested + bias, with a bias for each axis. `requested` is the
+    change from the labels of strip a to those of strip b, `turned` that of the estimate from strip a, decoded without
+    turning, to the redirected strip. The gain of real strips is that of the estimator; strips that are not turned, or
+    all equally, have none.
     """
-    first, rows, interval = next(iter(benchmark["tiers"].values())), [], benchmark["speed_interval"]
-    for tier, measured in benchmark["tiers"].items():
-        of_all, differs = measured["simultaneous"], peaks_differ(measured, first)
-        row = {"tier": tier} | {name: measured.get(name) for name in MEASURED}
-        row["step_ms_q1"], row["step_ms_q3"] = measured["step_ms_quartiles"]
-        row |= {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
-        row |= {f"speed_{name}": value for name, value in measured["speedup"].items()}
-        row |= {f"speed_{end}_of_all": of_all["speedup"][end] for end in ("low", "high")}
-        row |= {"speed_confidence": interval["confidence"], "speed_over": interval["over"]}
-        row |= {"comparisons": of_all["comparisons"], "rounds": benchmark["rounds"], "memory_differs": differs}
-        row["memory_change"] = memory_change(measured["memory_ratio"], differs or measured is first)
-        rows.append(row | {"same_step": measured["same_as_baseline"] or ""})
-    return pd.DataFrame(rows)
+    found = []
+    for (dataset, person), rows in pairs.groupby(["dataset", "person"], sort=False):
+        variants = dict(iter(rows.groupby("variant", sort=False)))
+        for variant, strips in variants.items():
+            numbers = {"dataset": dataset, "person": person, "variant": variant, **strips[[*SIMILARITIES]].mean()}
+            for factor in FACTORS:
+                columns = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for axis in ("pitch", "yaw")]
+                own, wanted, seen = strips[columns].to_numpy().reshape(-1, 3, 2).swapaxes(0, 1)
+                numbers[f"{factor}_error_deg"] = mean_angle_deg(*map(vector_from_pitchyaw, (seen, wanted)))
+                if variant == REDIRECTED:
+                    not_turned = variants["not_turned"][columns[4:]].to_numpy()
+                    wanted, seen = pitchyaw_difference(wanted, own), pitchyaw_difference(seen, not_turned)
+                centred = wanted - wanted.mean(axis=0)
+                if variant != "not_turned" and centred.any():
+                    numbers[f"{factor}_gain"] = np.sum(centred * seen) / np.sum(centred**2)
+            found.append(numbers)
+    return pd.DataFrame(found, columns=["dataset", "person", "variant", *NUMBERS])
 
 
-def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per_s: pd.Series) -> pd.DataFrame:
-    """Tabulate the validation error of every training after each number of pairs, and the time at the rate by tier."""
-    rows = []
-    for (tier, seed), training in trainings.items():
-        for metric, pairs, error_deg, _ in training.values:
-            if metric == "val/gaze_deg":
-                rows.append((tier, seed, pairs, 2 * pairs / images_per_s[tier], error_deg))
-    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "rate_seconds", "error_deg"])
-
-
-def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd.DataFrame:
-    """Find when each training is first within the margin of the baseline's final validation error with its seed."""
-    targets = curves[curves["tier"] == baseline].groupby("seed")["error_deg"].last() + margin_deg
-    good = curves[curves["error_deg"] <= curves["seed"].map(targets)].drop_duplicates(["tier", "seed"])
-    times = curves[["tier", "seed"]].drop_duplicates().merge(good.drop(columns="error_deg"), how="left")
-    of_baseline = times[times["tier"] == baseline].set_index("seed")["rate_seconds"]
-    times["rate_ratio"] = times["seed"].map(of_baseline) / times["rate_seconds"]
-    return times.assign(target_deg=times["seed"].map(targets), reached=times["pairs"].notna())
-
-
-def pixel_checks(ablation: Ablation, persons: pd.DataFrame, query_entries: int) -> pd.DataFrame:
+def pixel_checks(paths: ResultPaths, config: Resolved, persons: pd.DataFrame) -> pd.DataFrame:
     """Compare the mean unadapted error of every tier, seed and data set with those of `blind_errors`."""
-    found, unadapted = [], persons[(persons["k"] == 0) & persons["tier"].isin(ablation.tiers)]
+    found, unadapted = [], persons[(persons["k"] == 0) & persons["tier"].isin(config.run.tiers)]
     for run, rows in unadapted.groupby(["tier", "seed", "dataset"], sort=False):
-        store, unadapted_deg = CodeStore(ablation.paths.codes(*run)), rows["error_deg"].mean()
-        errors = pd.DataFrame([blind_errors(store[person], query_entries) for person in rows["person"]])
+        store, unadapted_deg = CodeStore(paths.codes(*run)), rows["error_deg"].mean()
+        errors = pd.DataFrame([blind_errors(store[person], config.fewshot.query_entries) for person in rows["person"]])
         found += [[*run, check, error, unadapted_deg, error / unadapted_deg] for check, error in errors.mean().items()]
     return pd.DataFrame(found, columns=["tier", "seed", "dataset", "check", "error_deg", "unadapted_deg", "ratio"])
 
@@ -85,11 +74,11 @@ def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, 
     return {"pixel_blind": mean_angle_deg(estimate, wanted), "permuted": of_pairs}
 
 
-def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
+def person_variance(paths: ResultPaths, run: Run, persons: pd.DataFrame) -> pd.DataFrame:
     """Decompose the baseline's squared error on all entries, as Chen and Shi (arXiv 1905.04451) do: rms and shares."""
     rows = []
     for dataset, names in persons.groupby("dataset", sort=False)["person"].unique().items():
-        stores = [CodeStore(ablation.paths.codes(ablation.tiers[0], seed, dataset)) for seed in ablation.seeds]
+        stores = [CodeStore(paths.codes(run.tiers[0], seed, dataset)) for seed in run.seeds]
         squares = np.mean([residual_squares(store[name]) for store in stores for name in names], axis=0)
         rows.append([dataset, squares[0] ** 0.5, *-np.diff(squares, append=0) / squares[0], len(names)])
     return pd.DataFrame(rows, columns=["dataset", "rms_deg", *COMPONENTS, "rest", "people"])

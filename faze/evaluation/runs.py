@@ -2,15 +2,16 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
 
-from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
+from faze.config.parameters import Run
+from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED
 
 LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of the files of errors, as JSON: a reason for each person
@@ -18,50 +19,36 @@ VAL, SECONDS = b"val_deg", b"seconds"  # error on val people at each k; duration
 PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 
 
-class Ablation(NamedTuple):
-    """The configured runs: every tier with every seed. The first tier is the baseline."""
-
-    paths: ResultPaths
-    tiers: Sequence[str]
-    seeds: Sequence[int]
-    learners: Sequence[str]  # the verdict is about the first one
-    datasets: Sequence[str]
-    controls: Sequence[str] = ()  # noise controls: trainings of the baseline with the first seed that differ by chance
-
-    def runs(self) -> list[tuple[str, int]]:
-        """Return every tier and seed, then every noise control, whose name takes the place of the tier."""
-        return [*itertools.product(self.tiers, self.seeds), *((control, self.seeds[0]) for control in self.controls)]
+def list_runs(run: Run) -> list[tuple[str, int]]:
+    """Return every tier and seed; then every noise control, which takes the place of a tier, with the first seed."""
+    return [*itertools.product(run.tiers, run.seeds), *((control, run.seeds[0]) for control in run.controls)]
 
 
-def read_errors(ablation: Ablation) -> pd.DataFrame:
+def read_errors(paths: ResultPaths, runs: Iterable[tuple[str, int]], learners: Sequence[str]) -> pd.DataFrame:
     """Return the columns PERSON_KEYS and error_deg, means over draws; at k = 0, the learner is UNADAPTED."""
     parts = []
-    for tier, seed in ablation.runs():
-        rows = pd.concat(pd.read_parquet(ablation.paths.errors(tier, seed, learner)) for learner in ablation.learners)
-        if rows["error_deg"].isna().any():
-            raise UserError(f"{ablation.paths.run(tier, seed)}: an error of a learner is nan; see the log of adapt")
-        rows["learner"] = rows["learner"].where(rows["k"] > 0, UNADAPTED)
-        in_order = rows["dataset"].map(ablation.datasets.index).argsort(kind="stable")
-        parts.append(rows.iloc[in_order].assign(tier=tier, seed=seed))
+    for tier, seed in runs:
+        rows = pd.concat(pd.read_parquet(paths.errors(tier, seed, learner)) for learner in learners)
+        rows = rows.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # in their order
+        parts.append(rows.assign(tier=tier, seed=seed, learner=rows["learner"].where(rows["k"] > 0, UNADAPTED)))
     return pd.concat(parts).groupby(PERSON_KEYS, sort=False, as_index=False)["error_deg"].mean()
 
 
 def read_metadata(path: Path) -> dict[bytes, Any]:
-    """Read the JSON metadata of a file of errors; other metadata is ignored."""
-    metadata = pq.read_schema(path).metadata or {}
-    return {key: json.loads(metadata[key]) for key in (*LEFT_OUT, VAL, SECONDS) if key in metadata}
+    """Read the JSON metadata of a file of errors."""
+    return {key: json.loads(value) for key, value in pq.read_schema(path).metadata.items()}
 
 
-def read_about_learners(ablation: Ablation) -> dict[str, Any]:
+def read_about_learners(paths: ResultPaths, config: Resolved) -> dict[str, Any]:
     """Read the reasons why people were left out in any run, the recommended learners, and times in the first run."""
-    reasons, val, times = [], [], {}
-    for run, learner in itertools.product(ablation.runs(), ablation.learners):
-        path = ablation.paths.errors(*run, learner)
+    runs, reasons, val, times = list_runs(config.run), [], [], {}
+    for run, learner in itertools.product(runs, config.fewshot.learners):
+        path = paths.errors(*run, learner)
         metadata = read_metadata(path)
         reasons += [reason for key in LEFT_OUT for reason in metadata.get(key, ())]
-        if run[0] == ablation.tiers[0]:
+        if run[0] == config.run.tiers[0]:
             val += [(int(k), learner, error_deg) for k, error_deg in metadata.get(VAL, {}).items()]
-        if run == ablation.runs()[0] and SECONDS in metadata:
+        if run == runs[0]:
             times[learner] = metadata[SECONDS] | {"calibrations": int((pd.read_parquet(path)["k"] > 0).sum())}
     val = pd.DataFrame(val, columns=["k", "learner", "error_deg"])
     found = {"left_out_reasons": list(dict.fromkeys(reasons)), "learner_times": times}

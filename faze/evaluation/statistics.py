@@ -1,7 +1,5 @@
 """Intervals and equivalence tests for errors (S, P) of S seeds and P people, crossed factors, in degrees."""
 
-import functools
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -20,19 +18,12 @@ def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float
     seeds, people = errors.shape
     if people < 2:
         return errors.mean(), np.nan, np.nan
-    of_seeds, of_people = _draw_weights(seeds, people, resamples)
+    rng = np.random.default_rng(0)
+    of_people, of_seeds = (rng.multinomial(n, np.full(n, 1 / n), size=resamples) / n for n in (people, seeds))
     resampled = np.sum(of_seeds @ errors * of_people, axis=1)
     t = special.stdtrit(people - 1, (1 + confidence) / 2)
     tail = special.ndtr(-t * np.sqrt(people / (people - 1)))
     return errors.mean(), *np.quantile(resampled, [tail, 1 - tail])
-
-
-@functools.lru_cache(maxsize=8)  # the cells of a table have few different shapes
-def _draw_weights(seeds: int, people: int, resamples: int) -> tuple[NDArray, NDArray]:
-    """Draw the weight of each seed (B, S) and of each person (B, P) in each of B resamples."""
-    rng = np.random.default_rng(0)
-    of_people = rng.multinomial(people, np.full(people, 1 / people), size=resamples) / people
-    return rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds, of_people
 
 
 def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: Noise | None = None) -> dict[str, float]:

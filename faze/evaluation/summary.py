@@ -6,57 +6,51 @@ from typing import Any
 
 import pandas as pd
 
+from faze.base.result_paths import ResultPaths
 from faze.base.run_log import LoggedRun
 from faze.config.parameters import Evaluate
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
 from faze.evaluation import UNADAPTED
-from faze.evaluation.redirected_angles import ERRORS, GAINS, REDIRECTED, SIMILARITIES
-from faze.evaluation.runs import PERSON_KEYS, Ablation, read_about_learners
+from faze.evaluation.diagnostics import ERRORS, GAINS, NUMBERS, REDIRECTED, SIMILARITIES
+from faze.evaluation.runs import PERSON_KEYS, list_runs, read_about_learners
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import counted, signed, title_of
 
-Tables, Trainings = Mapping[str, pd.DataFrame], Mapping[tuple[str, int], LoggedRun]
+Tables = Mapping[str, pd.DataFrame]
 Card = tuple[str, str, str]  # title, value, note
-WORDS = ("different", "not judged", "not shown", "equivalent", "identical")  # the first that occurs decides
 # Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
 MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/reserved_gib", "speed/joules_per_step")
 MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 
 
-def summarize(ablation: Ablation, config: Resolved, tables: Tables, trainings: Trainings) -> dict[str, Any]:
+def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: Sequence[LoggedRun]) -> dict[str, Any]:
     """Return the settings, cards, verdicts, facts and metrics that the page and MLflow show."""
-    baseline, first = ablation.tiers[0], next(iter(trainings.values())).start
-    changes, errors, learners = tables["changes"], tables["tiers"], read_about_learners(ablation)
-    deciding = changes[changes["decides"] & changes["tier"].isin(ablation.tiers)]
-    proofs, measured = json.loads(ablation.paths.proofs.read_text(encoding="utf-8")), tables["performance"]
+    run, learners = config.run, read_about_learners(paths, config)
+    changes, errors, measured = tables["changes"], tables["tiers"], tables["performance"]
+    deciding = changes[changes["decides"] & changes["tier"].isin(run.tiers)]
+    proofs = json.loads(paths.proofs.read_text(encoding="utf-8"))
     other = [tier for tier, proof in proofs.items() if "failed" in proof]  # experiments, whose speed is not compared
     shown = speed_and_memory(measured[~measured["tier"].isin(other)])
-    shown.append(error(deciding, baseline, config.evaluate))
-    shown.append(best_learner(errors[errors["tier"] == baseline], learners["recommended_learners"]))
-    people = tables["persons"].groupby("dataset")["person"].agg(set)
-    codes = {name: CodeStore(ablation.paths.codes(*ablation.runs()[0], name)) for name in ablation.datasets}
+    shown.append(error(deciding, run.tiers[0], config.evaluate))
+    shown.append(best_learner(errors[errors["tier"] == run.tiers[0]], learners["recommended_learners"]))
+    codes = {name: paths.codes(run.tiers[0], run.seeds[0], name) for name in config.datasets}
     return {
         "cards": [{"title": title, "value": value, "note": note} for title, value, note in shown],
-        "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].agg(overall).to_dict(),
-        **{name: list(getattr(ablation, name)) for name in ("tiers", "seeds", "controls", "learners")},
+        "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].min().to_dict(),
+        **run.model_dump(),
         **config.evaluate.model_dump(),
+        "learners": config.fewshot.learners,
         "largest_k": max(config.fewshot.shots),
         "query_entries": config.fewshot.query_entries,
         **learners,
-        "left_out": {name: sorted(set(store.persons("test")) - people[name]) for name, store in codes.items()},
-        "pixel_sources": {name: store.pixel_source for name, store in codes.items()},
-        "folds": first["config"].get("fold.folds", 0),
-        "began": min(training.start["time"] for training in trainings.values()),
-        "notes": sorted({note for training in trainings.values() for note in training.notes}),
-        "estimator": json.loads(ablation.paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
-        "runs": run_metrics(ablation, tables),
+        "pixel_sources": {name: CodeStore(path).pixel_source for name, path in codes.items()},
+        "folds": trainings[0].start["config"].get("fold.folds", 0),
+        "began": min(training.start["time"] for training in trainings),
+        "notes": sorted({note for training in trainings for note in training.notes}),
+        "estimator": json.loads(paths.estimator_errors.read_text(encoding="utf-8"))["errors"],
+        "runs": run_metrics(config, tables),
     }
-
-
-def overall(verdicts: pd.Series) -> str:
-    """Combine verdicts: all changes must be shown to be equivalent, but only one to be different."""
-    return next(word for word in WORDS if word in set(verdicts))
 
 
 def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
@@ -87,9 +81,8 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
         level, ends = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
         where += f", {level:.3g} % interval {ends}"
     over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, for these checkpoints"
-    change = f"largest change {signed(row['difference_deg'])}° ({where})"
-    note = f"{change} over people {over}; margin ±{evaluate.margin_deg:g}°"
-    return f"Error compared with {baseline}", overall(deciding["verdict"]), note
+    note = f"largest change {signed(row['difference_deg'])}° ({where}) over people {over}"
+    return f"Error compared with {baseline}", deciding["verdict"].min(), f"{note}; margin ±{evaluate.margin_deg:g}°"
 
 
 def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:
@@ -97,38 +90,36 @@ def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]])
     if not recommended or recommended[-1]["learner"] == UNADAPTED:
         return "Best learner", "none shown", "no learner reduces the error of val people"
     k, learner = recommended[-1]["k"], recommended[-1]["learner"]
-    means, parts = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
+    means, changes = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
     for dataset in errors["dataset"].unique():
-        change = f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}°"
-        parts.append((change, f"on {title_of(dataset)}"))
-    (value, where), *others = parts
-    note = [where, *map(" ".join, others), f"k = {k}, chosen on val people"]
-    return f"Best learner: {learner}", value, "; ".join(note)
+        ends = f"{means[dataset, UNADAPTED, 0]:.2f}° → {means[dataset, learner, k]:.2f}°"
+        changes.append(f"{ends} on {title_of(dataset)}")
+    value, _, note = "; ".join(changes).partition(" on ")
+    return f"Best learner: {learner}", value, f"on {note}; k = {k}, chosen on val people"
 
 
-def run_metrics(ablation: Ablation, tables: Tables) -> list[dict[str, Any]]:
+def run_metrics(config: Resolved, tables: Tables) -> list[dict[str, Any]]:
     """Return the tier, seed, metrics and curves of each run under their names in MLflow."""
     speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
-    by_run = tables["redirected_people"].groupby(["tier", "seed"])
-    errors = tables["persons"].groupby([key for key in PERSON_KEYS if key != "person"], sort=False)["error_deg"].mean()
-    runs = []
-    for run in ablation.runs():
-        metrics, curves, of_run = {}, {}, errors.loc[run]
-        for (dataset, learner, k), mean in of_run.items():
-            if k == 0:
-                metrics[f"error/{dataset}_deg"] = mean
-                continue
-            curves.setdefault(f"{dataset}_{learner}", [[0, metrics[f"error/{dataset}_deg"]]]).append([k, mean])
-            if (learner, k) == (ablation.learners[0], of_run.index[-1][-1]):
-                metrics[f"error/{dataset}_k{k}_deg"] = mean
+    errors = tables["persons"].groupby([key for key in PERSON_KEYS if key != "person"])["error_deg"].mean()
+    redirected = tables["redirected_people"].groupby(["tier", "seed", "dataset", "variant"])[[*NUMBERS]].mean()
+    learners, runs = config.fewshot.learners, []
+    for run in list_runs(config.run):
+        metrics, curves = {}, {}
+        for dataset in config.datasets:
+            means = errors[(*run, dataset)]
+            for learner in learners:
+                curves[f"{dataset}_{learner}"] = [(0, means[UNADAPTED, 0]), *means[learner].items()]
+            k, adapted = curves[f"{dataset}_{learners[0]}"][-1]
+            metrics |= {f"error/{dataset}_deg": means[UNADAPTED, 0], f"error/{dataset}_k{k}_deg": adapted}
         if run[0] in speed.index:  # noise controls have no benchmark
             metrics |= {name: speed.loc[run[0], name.split("/")[1]] for name in MEASURED}
-        for (dataset, variant), rows in by_run.get_group(run).groupby(["dataset", "variant"]):
-            numbers, section, of = [*ERRORS], "redirection_control", f"_{variant}"
+        for (dataset, variant), numbers in redirected.loc[run].iterrows():
+            names, section, of = ERRORS, "redirection_control", f"_{variant}"
             if variant == REDIRECTED:
-                numbers, section, of = [*ERRORS, *SIMILARITIES], "redirection", ""
-            metrics |= {f"{section}/{dataset}_{variant}_{name}": rows[name].mean() for name in numbers}
-            metrics |= {f"{section}/{dataset}_{name}{of}": rows[name].mean() for name in GAINS}
+                names, section, of = [*ERRORS, *SIMILARITIES], "redirection", ""
+            metrics |= {f"{section}/{dataset}_{variant}_{name}": numbers[name] for name in names}
+            metrics |= {f"{section}/{dataset}_{name}{of}": numbers[name] for name in GAINS}
         if run in times.index:
             metrics["speed/time_to_baseline_error_s"] = times.loc[run, "rate_seconds"]
         known = {name: value for name, value in metrics.items() if pd.notna(value)}

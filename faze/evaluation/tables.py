@@ -7,12 +7,12 @@ import pandas as pd
 
 from faze.config.parameters import Evaluate
 from faze.evaluation import UNADAPTED
-from faze.evaluation.redirected_angles import FACTORS, NUMBERS, REDIRECTED
+from faze.evaluation.diagnostics import ERRORS, FACTORS, NUMBERS, REDIRECTED
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap, compare, holm, pool_noise
 
 CELL = ["tier", "dataset", "learner", "k"]
 SIMPLE = "offset"  # the learner with which all others are compared
-MEANS = ["mean_deg", "low_deg", "high_deg", "reduction", "people", "seeds"]
+WORDS = ("different", "not judged", "not shown", "equivalent", "identical", "")  # of several, the first one decides
 TESTED = ["difference_deg", "low_deg", "high_deg", "tost_p", "difference_p", "identical", "people", "seeds"]
 Matrices = Mapping[tuple[str, str, str, int], pd.DataFrame]  # CELL -> errors (seeds, people)
 
@@ -24,13 +24,13 @@ def error_matrices(persons: pd.DataFrame) -> Matrices:
 
 
 def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
-    """Return each cell's MEANS: its mean error with an interval, and the reduction relative to k = 0."""
+    """Return each cell's mean error with an interval, and the reduction relative to k = 0."""
     rows = []
     for cell, errors in matrices.items():
         mean, *ends = bootstrap(errors.to_numpy(), evaluate.confidence, evaluate.resamples)
         before = matrices[*cell[:2], UNADAPTED, 0].to_numpy().mean()
         rows.append([*cell, mean, *ends, 1 - mean / before, *errors.shape[::-1]])
-    return pd.DataFrame(rows, columns=[*CELL, *MEANS])
+    return pd.DataFrame(rows, columns=[*CELL, "mean_deg", "low_deg", "high_deg", "reduction", "people", "seeds"])
 
 
 def changes(matrices: Matrices, tiers: Sequence[str], decide: Sequence[tuple], evaluate: Evaluate) -> pd.DataFrame:
@@ -73,9 +73,9 @@ def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Eval
     return table.assign(verdict=_select(words | {"different": table["difference_p_holm"] < alpha}))
 
 
-def _select(words: Mapping[str, pd.Series]) -> np.ndarray:
-    """Return the first word of each row whose condition holds."""
-    return np.select(list(words.values()), list(words), "not shown").astype(object)
+def _select(words: Mapping[str, pd.Series]) -> pd.Categorical:
+    """Return the first word of each row whose condition holds; the minimum of several WORDS is that of all of them."""
+    return pd.Categorical(np.select(list(words.values()), list(words), "not shown"), WORDS, ordered=True)
 
 
 def redirected(people: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
@@ -92,8 +92,7 @@ def redirected(people: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
 
 def redirection_changes(people: pd.DataFrame, tiers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
     """Compare each tier's errors of redirected strips with the baseline's, like `changes`, for each factor."""
-    rows, matrices = people[people["variant"] == REDIRECTED].assign(k=0), {}
-    for factor in FACTORS:
-        matrices |= error_matrices(rows.assign(learner=factor, error_deg=rows[f"{factor}_error_deg"]))
-    compared = changes(matrices, tiers, [(factor, 0) for factor in FACTORS], evaluate)
+    rows = people[people["variant"] == REDIRECTED].rename(columns=dict(zip(ERRORS, FACTORS, strict=True))).assign(k=0)
+    rows = rows.melt(["tier", "seed", "dataset", "person", "k"], FACTORS, "learner", "error_deg")
+    compared = changes(error_matrices(rows), tiers, [(factor, 0) for factor in FACTORS], evaluate)
     return compared.rename(columns={"learner": "factor"})

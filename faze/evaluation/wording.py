@@ -1,21 +1,13 @@
 """Number formats and phrases shared by verdicts, pages and tables. Standard library only."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 _SPELLINGS = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
-ENOUGH_ROUNDS = 3  # of fresh processes, to estimate their spread
 
 
 def title_of(dataset: str) -> str:
     """Return the name of a data set as its authors write it, or as it is in the configuration."""
     return _SPELLINGS.get(dataset, dataset)
-
-
-def peaks_differ(tier: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two tiers' ranges of peak memory do not overlap, over ENOUGH_ROUNDS or more."""
-    apart = tier["peak_gib_high"] < other["peak_gib_low"] or tier["peak_gib_low"] > other["peak_gib_high"]
-    return apart and min(len(tier["peaks_gib"]), len(other["peaks_gib"])) >= ENOUGH_ROUNDS
 
 
 def join(items: Sequence[str]) -> str:
@@ -40,17 +32,6 @@ def memory_change(ratio: float, differs: bool) -> str:
     text = f"{max(ratio, 1 / ratio):.2f}×"
     words = text if text == "1.00×" else f"{text} {'less' if ratio > 1 else 'as much'}"
     return words if differs else "not shown"
-
-
-def peak(row: Mapping[str, Any]) -> str:
-    """Format peak memory with the minimum and maximum over rounds, if they differ: 0.107 GiB (0.100 to 0.112)."""
-    low, high = row["peak_gib_low"], row["peak_gib_high"]
-    return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if low < high else "")
-
-
-def p_value(p: float) -> str:
-    """Format a p-value with two significant digits."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -20,7 +20,7 @@ from faze.config.parameters import Walk
 from faze.data.network_input import from_network, to_network
 from faze.data.pairs import open_people
 from faze.data.strips import StripStore
-from faze.evaluation.redirected_angles import by_variant
+from faze.evaluation.diagnostics import by_variant
 from faze.model.dted import DTED, Codes
 from faze.redirection.estimator import GazeHeadEstimator, estimate
 

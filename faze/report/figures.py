@@ -20,18 +20,8 @@ from faze.report.results import Results
 
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
 PUBLISHED = "#b42318"  # results of others next to ours
-LEARNERS = (
-    "#5b21b6",
-    "#0f766e",
-    "#b45309",
-    "#9f1239",
-    "#1e3a8a",
-    "#3f6212",
-    "#0284c7",
-    "#db2777",
-    "#525252",
-    "#ca8a04",
-)
+LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a")
+LEARNERS += ("#3f6212", "#0284c7", "#db2777", "#525252", "#ca8a04")
 MARKERS = "osD^vPX<>h"
 DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
 THIN = {"linewidth": 0.7, "alpha": 0.45}

@@ -21,13 +21,18 @@ ratio = or_dash("{:.2f}×".format)
 number = or_dash("{:.2f}".format)
 digits = or_dash("{:.3g}".format)
 count = or_dash("{:,.0f}".format)
-p_value = or_dash(wording.p_value)
 change = or_dash(lambda value: f"{wording.signed(value, 3)}°")  # three digits, so that small changes do not appear as 0
 signed_interval = or_dash(lambda low, high: f"{wording.signed(low, 3)} to {wording.signed(high, 3)}")
 interval = or_dash(lambda low, high: f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}")
 percent = or_dash(lambda share: f"{wording.signed(-100 * share, 0)} %")  # of a reduction: 0.51 becomes −51 %
 share = or_dash(lambda part: f"{100 * part:.0f} %".replace("-0 ", "0 ").replace("-", "−"))
 distance = or_dash(lambda part: f"{100 * part:.2g} %")  # 0.000031 becomes 0.0031 %
+
+
+@or_dash
+def p_value(p: float) -> str:
+    """Format a p-value with two significant digits."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 @or_dash

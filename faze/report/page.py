@@ -18,7 +18,7 @@ from faze.base.result_paths import ResultPaths
 from faze.data.strips import RENDERED, StripStore, read_store
 from faze.evaluation import wording
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.wording import peak, title_of
+from faze.evaluation.wording import title_of
 from faze.report import figures
 from faze.report import formats as f
 from faze.report.results import Results, read_csv
@@ -59,6 +59,7 @@ def tier_table(results: Results) -> list[Cells]:
         speed += [f.interval(row["speed_low"], row["speed_high"])] * bool(row["before"])
         if not row["same"]:
             speed = memory = ["not compared"]
+        low, high = row["peak_gib_low"], row["peak_gib_high"]
         cells = {
             "Tier": [
                 row["tier"],
@@ -67,7 +68,7 @@ def tier_table(results: Results) -> list[Cells]:
             ],
             "Same experiment": describe_proof(row["proof"]) if row["before"] else ["reference"],
             "Speed": [*speed, f.milliseconds(row["step_ms"])],
-            "Peak memory": [*memory, *peak(row).removesuffix(")").split(" (")],
+            "Peak memory": [*memory, f"{row['peak_gib']:.3f} GiB", f"{low:.3f} to {high:.3f}" if low < high else ""],
         }
         shown = {("", title): "\n".join(filter(None, lines)) for title, lines in cells.items()}
         if results.tables:

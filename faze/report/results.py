@@ -1,9 +1,7 @@
 """What a page shows: benchmark, proofs and, if anything was trained, the tables of the evaluation."""
 
-import importlib
 import inspect
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +11,15 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from faze.base import code_hash
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import SCORE, read_run
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED
-from faze.evaluation.diagnostics import performance
+from faze.evaluation.performance import performance, tier_changes
+from faze.evaluation.runs import list_runs
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import speed_and_memory
-from faze.evaluation.switches import tier_changes
 from faze.evaluation.wording import join, signed
 
 TALK = {"name": "talk", "speed": 2.07, "memory": 1.6, "error": 1.0}  # the baseline's value divided by the last tier's
@@ -103,8 +100,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     """Read a workload's run logs, if any; return its summary, and the tables `training` and `scores` (`compare`)."""
     run, confidence, curves = config.run, config.evaluate.confidence, []
-    runs = [(tier, seed) for tier in run.tiers for seed in run.seeds] + [(c, run.seeds[0]) for c in run.controls]
-    for tier, seed in runs:
+    for tier, seed in list_runs(run):
         values = read_run(log).values if (log := paths.run_log(tier, seed)).exists() else ()
         curves += [(tier, seed, value.step, value.value) for value in values if value.metric == SCORE]
     summary = NOT_TRAINED | {"about": describe(config.workload), "cards": cards(rows), "runs": []}
@@ -120,9 +116,9 @@ def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[di
 
 def describe(name: str) -> dict[str, Any]:
     """Describe a class of the user's, MODULE:CLASS: its attributes ABOUT, and the first sentence of its docstring."""
-    sys.path[:0] = [str(Path.cwd()), str(code_hash.ROOT)]
-    module, _, kind = name.partition(":")
-    workload = getattr(importlib.import_module(module), kind)
+    from faze.training.check import load_class  # imports torch, which the page of DT-ED does not need
+
+    workload = load_class(name)
     sentence = (inspect.getdoc(workload) or "").split("\n")[0].partition(". ")[0].rstrip(".") + "."
     return {"path": name, "summary": sentence} | {attribute: getattr(workload, attribute) for attribute in ABOUT}
 

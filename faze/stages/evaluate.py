@@ -12,38 +12,37 @@ from faze.base.result_paths import ResultPaths
 from faze.base.run_log import finite, read_run
 from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED, diagnostics, tables
-from faze.evaluation.redirected_angles import by_variant
-from faze.evaluation.runs import Ablation, read_errors
+from faze.evaluation.performance import performance, times_to_error, validation_curves
+from faze.evaluation.runs import list_runs, read_errors
 from faze.evaluation.summary import summarize
 
 
 def main(*, config: Resolved, results: Path, out: Path) -> None:
     """Read every run, compare each tier with the first, and write the tables as CSV and summary.json."""
-    run, learners, settings = config.run, config.fewshot.learners, config.evaluate
-    ablation = Ablation(ResultPaths(results), run.tiers, run.seeds, learners, config.datasets, run.controls)
-    persons = read_errors(ablation)
-    turned = {of: by_variant(pd.read_parquet(ablation.paths.redirected_pairs(*of))) for of in ablation.runs()}
+    paths, run, learners, settings = ResultPaths(results), config.run, config.fewshot.learners, config.evaluate
+    persons = read_errors(paths, list_runs(run), learners)
+    turned = {of: diagnostics.by_variant(pd.read_parquet(paths.redirected_pairs(*of))) for of in list_runs(run)}
     people = pd.concat([rows.assign(tier=tier, seed=seed) for (tier, seed), rows in turned.items()])
-    trainings = {of: read_run(ablation.paths.run_log(*of)) for of in itertools.product(run.tiers, run.seeds)}
-    benchmark = json.loads(ablation.paths.benchmark.read_text(encoding="utf-8"))
-    matrices, speed = tables.error_matrices(persons), diagnostics.performance(benchmark)
-    curves = diagnostics.validation_curves(trainings, speed.set_index("tier")["images_per_s"])
+    trainings = {of: read_run(paths.run_log(*of)) for of in itertools.product(run.tiers, run.seeds)}
+    benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
+    matrices, speed = tables.error_matrices(persons), performance(benchmark)
+    curves = validation_curves(trainings, speed.set_index("tier")["images_per_s"])
     decide = [(UNADAPTED, 0), (learners[0], max(config.fewshot.shots))]
     found = {
         "persons": persons,
         "tiers": tables.mean_errors(matrices, settings),
         "changes": tables.changes(matrices, run.tiers, decide, settings),
         "learners": tables.learner_differences(matrices, run.tiers, settings),
-        "pixel_checks": diagnostics.pixel_checks(ablation, persons, config.fewshot.query_entries),
-        "person_variance": diagnostics.person_variance(ablation, persons),
+        "pixel_checks": diagnostics.pixel_checks(paths, config, persons),
+        "person_variance": diagnostics.person_variance(paths, run, persons),
         "redirected_people": people,
         "redirected": tables.redirected(people, settings),
         "redirection_changes": tables.redirection_changes(people, run.tiers, settings),
         "performance": speed,
         "training": curves,
-        "convergence": diagnostics.times_to_error(curves, run.tiers[0], settings.margin_deg),
+        "convergence": times_to_error(curves, run.tiers[0], settings.margin_deg),
     }
-    summary = summarize(ablation, config, found, trainings)
+    summary = summarize(paths, config, found, list(trainings.values()))
     with whole_folder(out) as folder:
         for name, table in found.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")

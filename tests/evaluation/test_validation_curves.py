@@ -3,7 +3,7 @@
 import pandas as pd
 
 from faze.base.run_log import LoggedRun, LoggedValue
-from faze.evaluation.diagnostics import times_to_error, validation_curves
+from faze.evaluation.performance import times_to_error, validation_curves
 
 RATES = pd.Series({"baseline": 20.0, "fast": 40.0})
 

@@ -5,6 +5,7 @@ import pytest
 
 from faze.config.parameters import Evaluate
 from faze.evaluation import summary
+from faze.evaluation.tables import WORDS
 
 NAN = float("nan")
 EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.1, learner_margin_deg=0.1)
@@ -44,7 +45,7 @@ def test_only_a_tier_that_is_shown_to_be_better_has_a_number(changed, speed, mem
 
 def test_one_difference_decides():
     words = ["identical", "equivalent", "not shown", "not judged", "different"]  # each together with those before it
-    assert [summary.overall(pd.Series(words[: i + 1])) for i in range(5)] == words
+    assert [pd.Categorical(words[: i + 1], WORDS, ordered=True).min() for i in range(5)] == words
 
 
 def change(verdict: str, difference_deg: float, low_deg: float = -0.03, seeds: int = 3) -> dict:
@@ -59,7 +60,8 @@ def change(verdict: str, difference_deg: float, low_deg: float = -0.03, seeds: i
     ([], "not compared", ("run.tiers",)),
 ])  # fmt: skip
 def test_the_card_of_the_error_has_the_verdict_and_the_largest_change(rows, word, notes):
-    title, value, note = summary.error(pd.DataFrame(rows), "baseline", EVALUATE)
+    words = pd.Categorical([row["verdict"] for row in rows], WORDS, ordered=True)
+    title, value, note = summary.error(pd.DataFrame(rows).assign(verdict=words), "baseline", EVALUATE)
     assert (title, value) == ("Error compared with baseline", word) and all(text in note for text in notes)
 
 

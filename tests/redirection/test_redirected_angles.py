@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw
-from faze.evaluation.redirected_angles import by_variant
+from faze.evaluation.diagnostics import by_variant
 from faze.model.dted import Codes
 from faze.redirection.redirect import draw_targets, measure_person, redirect
 
