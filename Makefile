@@ -1,7 +1,6 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/sizes/smoke.yaml for another experiment)
 # make demo       a small ablation in three minutes; opens its page if there is a browser
-# make test       style, tests and documentation
-# make kills      tests that stop, kill and resume trainings and workflows; CI runs `make test` and this
+# make test       style, documentation and tests, in 11 minutes on two cores; CI runs this
 # make landmarker MediaPipe and its model, for `faze gaze` and head poses of your own frames
 # make compiled   tests that compile C++; takes minutes
 # make oldest     tests of the training with the oldest supported versions of torch and others
@@ -43,7 +42,12 @@ $(LANDMARKER): | $(INSTALLED)
 	$(BIN)/python -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' $(LANDMARKER_URL) $@.part
 	mv $@.part $@
 
-test: lint unit workflow docs
+# Two workers on two cores, one thread per process. A worker runs whole files, for their fixtures; the longest start first.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# One run of pytest, so that both workers are busy until the end.
+test: lint docs
+	$(PYTEST) -m "not compiled and not cluster"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -54,10 +58,11 @@ lint: $(INSTALLED)
 	$(BIN)/python tests/english.py *.md Snakefile benchmarks config docs examples faze profiles tests workflow
 	$(BIN)/python tests/size.py
 
-# One thread per process: two workers on two cores. Each starts with half of the tests, so that fixtures of a file are
-# created once.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not kills and not compiled and not cluster"
+	$(PYTEST) -m "not compiled and not cluster and not workflow and not kills"
+
+workflow kills: $(INSTALLED)
+	$(PYTEST) -m $@
 
 # Takes minutes without cached kernels, so it is not part of `test`.
 compiled: $(INSTALLED)
@@ -70,13 +75,6 @@ oldest:
 	.oldest/bin/python -m pip install --quiet torch==2.11.0 triton==3.6.0 numpy==2.4.0 scipy==1.17.0 h5py==3.16.0 \
 		opencv-python-headless==5.0.0.93 pyyaml==6.0 pydantic==2.14.0 filelock==4.2.0 joblib==1.6.0 tqdm==4.70.0 pytest
 	OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -m "not compiled" -k "not triton_kernels" tests/engine
-
-workflow: $(INSTALLED)
-	$(BIN)/pytest -n 2 --dist loadfile -m workflow
-
-# Takes minutes, since each of them starts several processes. A worker runs whole files, for their fixtures.
-kills: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m kills
 
 cluster: $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt snakemake-executor-plugin-slurm

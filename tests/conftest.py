@@ -25,6 +25,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in a shell's b
 
 # Of tests/workflow: they ask for one smoke ablation.
 FINISHED = ("test_ablation", "test_reruns", "test_tutorials", "test_real_data")
+# Files that start workflows or trainings take longest, so they run first, in this order; then all others.
+LONGEST = ("test_killed_ablation", *FINISHED, "test_workload", "test_inherited", "test_kills", "test_tiers")
+
+
+def rank(item: pytest.Item) -> int:
+    return LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,6 +13,12 @@ import pytest
 from faze.native.compiled import KERNELS, LEVELS, library_name
 
 ROOT = Path(__file__).resolve().parents[2]
+LOADED = """
+import torch
+from faze.fewshot.kernel import kernel_for
+from faze.fewshot.mlp import random_weights
+print(type(kernel_for(random_weights(1, 6, 64, 0), "selu")).__name__)
+"""
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
@@ -74,19 +80,14 @@ def test_the_wheel_itself_is_run(installed: Path, tmp_path: Path) -> None:
     assert len(found) == 2 and all(path.startswith(str(installed)) for path in found)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ("profile --tier ampp", "ampp is not defined under tiers; did you mean amp?"),
-        ("largest-batch --tier nope", "nope is not defined under tiers"),
-        ("import-checkpoint none.pth --out here.pt", "none.pth: "),
-        ("ui --configfile none.yaml", "none.yaml: cannot be read"),
-    ],
-)
-def test_commands_find_the_defaults_from_any_folder(
-    arguments: str, sentence: str, installed: Path, tmp_path: Path
-) -> None:
-    """Each command can detect its error only after it has read the defaults."""
-    answer = run(installed, tmp_path, "-m", "faze", *arguments.split())
-    assert answer.returncode == 1
-    assert sentence in answer.stderr and answer.stderr.count("\n") == 1
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_compiled_kernels_are_loaded(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "-c", LOADED)
+    assert done.stdout.startswith("CompiledKernel") and done.stderr == ""
+
+
+def test_commands_find_the_defaults_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    """The command can detect this error only after it has read the defaults."""
+    answer = run(installed, tmp_path, "-m", "faze", "profile", "--tier", "ampp")
+    assert answer.returncode == 1 and answer.stderr.count("\n") == 1
+    assert "ampp is not defined under tiers; did you mean amp?" in answer.stderr

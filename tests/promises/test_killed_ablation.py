@@ -22,8 +22,9 @@ run: {tiers: [baseline, two_processes], controls: []}
 tiers: {two_processes: {train: true}}
 synthetic: {laptop_people: 1, phone_train_people: 2, phone_val_people: 1, phone_test_people: 1,
   frames_per_person: 9, phone_train_frames: null}
+model: {growth: 2, blocks: 2, image_height_px: 16, image_width_px: 64, decoder_channels: 8}
 loss: {chunk_pairs: 4}
-train: {pairs: 320, global_batch: 8, log_every_pairs: 8, validate_every_pairs: 160, checkpoint_every_pairs: 8}
+train: {pairs: 640, global_batch: 8, log_every_pairs: 8, validate_every_pairs: 320, checkpoint_every_pairs: 8}
 fewshot: {learners: [maml, offset], shots: [1, 3], query_entries: 6, meta_query: 3, tasks: 1, outer_steps: 20}
 walk: {people: 1, frames: 3}
 estimator: {channels: 4, strips: 256, batch: 32}

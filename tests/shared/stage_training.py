@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from stores import PersonStrips, write_strips
 
-from faze.base.run_log import read_events
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import merge, read_config
 
@@ -84,17 +83,3 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
     while not path.exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
-
-
-def measured(log: Path) -> list[tuple]:
-    """Return the metrics in a log, without the speed."""
-    kept = [event for event in read_events(log) if event["event"] == "metrics"]
-    return [(e["step"], {k: v for k, v in e["values"].items() if k != "train/images_per_s"}) for e in kept]
-
-
-def assert_same_end(training: Training, undisturbed: Training) -> None:
-    for name, value in undisturbed.weights().items():
-        assert torch.equal(training.weights()[name], value), name
-
-    assert measured(training.log) == measured(undisturbed.log)  # no gap, nothing twice
-    assert not training.work.parent.exists()

@@ -37,7 +37,7 @@ LOSS = CONFIG.loss.model_copy(
 TRAIN = CONFIG.train.model_copy(update={"global_batch": 8, "warmup_pairs": 64, "base_lr": 1e-4, "head_lr": 1e-3})
 
 ALONE = World(0, 1, torch.device("cpu"))
-STEPS = 20  # that a switch must follow the baseline in float64; the first five in float32
+STEPS = 8  # that a switch must follow the baseline in float64; the first five in float32
 
 
 def people() -> People:

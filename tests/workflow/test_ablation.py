@@ -6,55 +6,39 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from checkout import NOTHING, Answer, Checkout
-from data_sets import entries, overrides
+from checkout import Answer, Checkout
+from data_sets import entries
 
 pytestmark = pytest.mark.workflow
 
 SMOKE = "config/sizes/smoke.yaml"
-TIERS = ["baseline", "amp", "ddp", "recompute"]
+TIERS = ["baseline", "amp", "ddp"]
 PER_RUN = ("train", "encode", "meta_train", "adapt", "redirect")  # of tiers, and of one noise control
 RUNS = dict.fromkeys(PER_RUN, len(TIERS) + 1) | {"walk": len(TIERS), "prove": len(TIERS)}
 ONCE = dict.fromkeys(("estimator", "benchmark", "evaluate", "report", "track"), 1)
 
 
-def test_everything_is_made_once(fresh: Checkout) -> None:
-    jobs = {"synthesise": 1, "preprocess": 2} | RUNS | ONCE
-    assert fresh.dry_run("ablation").jobs == fresh.dry_run().jobs == jobs
-
-
-def test_a_tiers_target_makes_one_tier(fresh: Checkout) -> None:
-    """Regression: it made the tier's walk, and so trained the baseline, which selects the people of walks."""
-    data = {"synthesise": 1, "preprocess": 2, "estimator": 1, "prove": 1}
-    assert fresh.dry_run("tier_amp").jobs == data | dict.fromkeys(PER_RUN, 1) | {"tier_amp": 1}
+def test_everything_is_made_once(finished: tuple[Checkout, Answer]) -> None:
+    assert finished[1].jobs == {"synthesise": 1, "preprocess": 2} | RUNS | ONCE
 
 
 def test_the_users_data_sets_replace_the_rendered_ones(fresh: Checkout, tmp_path: Path) -> None:
-    supplementary, strips = tmp_path / "supplementary.h5", tmp_path / "strips.h5"
-    supplementary.touch()
+    """Frames without head poses get landmarks; strips are copied."""
+    strips, model = tmp_path / "strips.h5", tmp_path / "face.task"
     strips.touch()
-    phone = {"path": tmp_path, "supplementary": supplementary}
+    model.touch()
     own = [{"name": "webcam", "layout": "strips", "path": str(strips), "splits": "test"}]
-    changed = entries(laptop={"path": str(tmp_path)}, phone=phone)
+    changed = entries(laptop={"path": str(tmp_path)}, phone={"path": tmp_path})
     listed = json.dumps({"datasets": own + changed}, default=str)
-    with fresh.appended(SMOKE, f"\npreprocess: {listed}\n"):
-        answer = fresh.dry_run("ablation", "--printshellcmds")
-    assert answer.jobs == {"preprocess": 3} | RUNS | ONCE
+    with fresh.appended(SMOKE, f"\npreprocess: {listed}\nlandmarks: {{model: {model}}}\n"):
+        answer = fresh.dry_run("--printshellcmds")
+    assert answer.jobs == {"landmarks": 1, "preprocess": 3} | RUNS | ONCE
+    assert "python -m faze landmarks" in answer.text and f"--model {model}" in answer.text
+    assert "--supplementary results/smoke/raw/phone_landmarks.h5" in answer.text
     stores = " ".join(f"results/smoke/data/{name}.h5" for name in ("webcam", "laptop", "phone"))
     assert f"--data {stores} " in answer.text
     trained = [line for block in answer.blocks("train") for line in block.splitlines() if "input: " in line]
     assert trained and all("data/phone.h5" in line and "webcam" not in line for line in trained)
-
-
-def test_frames_without_poses_get_landmarks(fresh: Checkout, tmp_path: Path) -> None:
-    model = tmp_path / "face.task"
-    model.touch()
-    keys = f"landmarks:\n  model: {model}\n"
-    with fresh.appended(SMOKE, overrides(phone={"path": tmp_path}) + keys):
-        answer = fresh.dry_run("ablation", "--printshellcmds")
-    assert answer.jobs["landmarks"] == 1 and answer.jobs["preprocess"] == 2
-    assert "python -m faze landmarks" in answer.text and f"--model {model}" in answer.text
-    assert "--supplementary results/smoke/raw/phone_landmarks.h5" in answer.text
 
 
 def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fresh: Checkout) -> None:
@@ -103,10 +87,6 @@ def test_the_benchmark_had_the_machine_to_itself(finished: tuple[Checkout, Answe
         running.add(job)
         measured = job if rule == "benchmark" else ""
     assert not running
-
-
-def test_a_second_run_has_nothing_to_do(done: Checkout) -> None:
-    assert NOTHING in done.snakemake("--cores", "all", "ablation").text
 
 
 def test_snakemakes_own_report(done: Checkout) -> None:

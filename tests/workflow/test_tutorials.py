@@ -64,6 +64,7 @@ def do(kind: str, block: str, folder: Path) -> str | None:
 
 
 def test_own_tier(folder: Path) -> None:
+    """Regression: the target made the tier's walk, and so trained the baseline, which selects the people of walks."""
     dry_run, run, switches = follow("own-tier.md", folder)
     jobs = Answer(0, dry_run).jobs
     stages = ("prove", "train", "encode", "meta_train", "adapt", "redirect")

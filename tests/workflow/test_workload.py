@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from checkout import NOTHING, ROOT, Checkout
+from checkout import ROOT, Checkout
 
 pytestmark = pytest.mark.workflow
 
@@ -13,12 +13,12 @@ CLASS = "from tiny_workload import Tiny\n\n\nclass Mine(Tiny):\n    steps = 40\n
 CONFIG = """
 name: tiny
 workload: mine:Mine
-run: {tiers: [baseline, fused_sgd, ddp], seeds: [0, 1], controls: [seed]}
+run: {tiers: [baseline, fused_sgd, ddp], seeds: [0], controls: [seed]}
 tiers: {fused_sgd: {on: baseline}, ddp: {on: fused_sgd, train: false}}
 benchmark: {warmup_steps: 1, warmup_blocks: 3, block_steps: 1, blocks: 2, rounds: 1}
 """
 AFTER = {"benchmark": 1, "report": 1, "track": 1}
-JOBS = {"prove": 3, "train": 5} | AFTER
+JOBS = {"prove": 3, "train": 3} | AFTER
 
 
 @pytest.fixture(scope="module")
@@ -50,30 +50,21 @@ def test_scores_are_those_of_the_run_logs_and_in_mlflow(tiny: Checkout) -> None:
     summary = json.loads(results(tiny, "evaluation/summary.json").read_text())
     scores = {(run["tier"], run["seed"]): run["metrics"]["score/final"] for run in summary["runs"]}
     assert scores["baseline", 0] == pytest.approx(scores["fused_sgd", 0]) and ("seed", 0) in scores
-    lines = results(tiny, "baseline/seed1/run.jsonl").read_text().splitlines()
+    lines = results(tiny, "baseline/seed0/run.jsonl").read_text().splitlines()
     last = [json.loads(line)["values"]["val/score"] for line in lines if "val/score" in line][-1]
-    assert scores["baseline", 1] == last > 50
-    assert len(json.loads(results(tiny, "tracking/tracked.json").read_text())["runs"]) == 5
+    assert scores["baseline", 0] == last > 50
+    assert len(json.loads(results(tiny, "tracking/tracked.json").read_text())["runs"]) == 3
 
 
 @pytest.mark.parametrize(
     ("path", "old", "new", "jobs"),
     [
-        ("mine.py", "steps = 40", "steps = 40  # a thought", {}),
-        ("mine.py", "steps = 40", "steps = 41", JOBS),
         ("tiny_workload.py", "1.5 * torch.randn", "1.6 * torch.randn", JOBS),
         ("tiny.yaml", "rounds: 1", "rounds: 2", AFTER),
     ],
-    ids=["comment", "class", "imported module", "value"],
+    ids=["imported module", "value"],
 )
 def test_a_change_re_runs_what_depends_on_it(path: str, old: str, new: str, jobs: dict, tiny: Checkout) -> None:
     with tiny.edited(path, old, new):
         answer = tiny.dry_run("ablation")
-    assert answer.jobs == jobs and (NOTHING in answer.text) == (not jobs)
-
-
-def test_a_class_with_a_fault_is_one_sentence_before_training(tiny: Checkout) -> None:
-    with tiny.edited("tiny_workload.py", '{"cross_entropy":', '{"cross_entropy": torch.ones(()), "other":'):
-        answer = tiny.snakemake("--cores", "1", "results/tiny/baseline/seed0/run.jsonl")
-    assert answer.code == 1
-    assert "the loss cross_entropy of network is not a finite scalar with a gradient" in answer.text
+    assert answer.jobs == jobs
