@@ -14,10 +14,8 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import Adaptation, Learner, MetaTraining
-from faze.fewshot.learner_file import Learned, save_fields
+from faze.fewshot.interface import Adaptation, Learned, Learner, MetaTraining, save_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.mlp import gaze_head_weights
 from faze.fewshot.person_codes import draw_calibrations, read_people, unadapted_error_deg
 
 
@@ -38,9 +36,10 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
             )
     for sentence in few_train + few:
         print(f"warning: {sentence}", file=sys.stderr)
-    head = gaze_head_weights(store.gaze_head) if store.gaze_head else None
     for learner, path in zip(learners, out, strict=True):
-        training = MetaTraining(train if learner.learns_from_tasks else [], val, settings, config.seed, threads, head)
+        training = MetaTraining(
+            train if learner.learns_from_tasks else [], val, settings, config.seed, threads, store.gaze_head
+        )
         began = time.perf_counter()
         learned = dataclasses.replace(learner.meta_train(training), checkpoint=store.checkpoint)
         about = {"seconds": time.perf_counter() - began, "val_deg": val_errors(learner, learned, training)}
