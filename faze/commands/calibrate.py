@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.codes import CodeStore
 from faze.data.readers.manifest import needs_landmarks, read_manifest
-from faze.fewshot.learner_file import Learned, load_learned, save_fields
+from faze.fewshot.interface import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, choose_person, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure

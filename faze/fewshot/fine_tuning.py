@@ -1,121 +1,208 @@
 """Learners that fine-tune a gaze network by gradient steps: the meta-trained ones, and the trained gaze head.
 
-Shapes: M calibrations, K values of k, S parameters.
+Paper section 3.2. MAML moves initial weights w so that one small step on a person's support reduces the loss on their
+query:
+
+    outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
+
+Its gradient is v - inner_lr * H v, where v is the query gradient after the step and H is the Hessian of the support
+loss before it. `maml` uses this gradient, `fomaml` omits H, and `reference` uses the gradient of the released code.
+
+Shapes: K values of k, T tasks per outer step; network k * T + t belongs to task t; S parameters.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
-from faze.fewshot.interface import Adaptation, Errors, MetaTraining
-from faze.fewshot.kernel import AutogradKernel, kernel_for
-from faze.fewshot.learner_file import Learned, plain
-from faze.fewshot.meta_training import Rule, meta_train
-from faze.fewshot.mlp import Weights, random_weights
-from faze.fewshot.person_codes import draw_calibrations, samples_of
+from faze.config.parameters import Fewshot
+from faze.fewshot import mlp
+from faze.fewshot.interface import Adaptation, Errors, Learned, Learner, MetaTraining
+from faze.fewshot.mlp import Activation, Samples
+from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibrations
 
 
-class FineTuned:
+class FineTuned(Learner):
     """A learner with one gaze network for each k, which is fine-tuned on k samples."""
 
-    name: str
-    learns_from_tasks = takes_steps = True
+    takes_steps = True
+
+    def initial(self, training: MetaTraining, init: str) -> Learned:
+        """Describe a network that is the same for all k; raise a UserError if codes do not contain the gaze head."""
+        if init == "random":
+            inputs, activation = training.train[0].code.shape[1], "selu"
+            network = mlp.random_network(inputs, training.settings.hidden, training.seed)
+        elif training.gaze_head:
+            network, activation = mlp.gaze_head_network(training.gaze_head), "relu"
+        else:
+            raise UserError(
+                "the store of codes does not contain the trained gaze head: run encode again, or remove `none` from "
+                "fewshot.learners and set fewshot.init: random"
+            )
+        state = {name: part.repeat(len(training.settings.shots), 1, 1) for name, part in network.items()}
+        return training.learned(self.name, state, activation=activation)
+
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
+        """Fine-tune the network for k; raise a UserError if the codes have another size or this diverges."""
+        inputs, found = learned.state["hidden_weight"].shape[1], person.code.shape[1]
+        if inputs != found:
+            raise UserError(
+                f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
+            )
+        steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
+        _, adapted = fine_tune(learned, [Calibration(person, 0, support)], steps, rate)
+        if not adapted.isfinite().all():
+            raise UserError(f"adaptation of {person} diverged: lower fewshot.adapt_lr and run meta_train again")
+        return {name: part[0].squeeze(0) for name, part in mlp.unpack(adapted.cpu(), inputs).items()}
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
-        """Fine-tune the network for each k on every calibration with that k, and measure the errors."""
-        kernel = kernel_for(learned.weights, learned.activation)
-        start, adapted = fine_tuned_errors_deg(kernel, learned.weights.pack(), learned.shots, adaptation).T
-        return Errors(adapted, start, adaptation.settings.adapt_steps)
+        """See Learner; raise a UserError if an adaptation diverges."""
+        calibrations, settings = adaptation.calibrations, adaptation.settings
+        size, last = mlp.NETWORKS_PER_CALL, np.arange(-settings.query_entries, 0)
 
+        def measure(first: int) -> Tensor:
+            some = calibrations[first : first + size]
+            query = samples_of([(calibration.person, last) for calibration in some])
+            both = fine_tune(learned, some, settings.adapt_steps, settings.adapt_lr)
+            return torch.stack([mlp.mean_angle_deg(networks, query, learned.activation) for networks in both], dim=1)
 
-class MetaLearner(FineTuned):
-    """A network that is meta-trained for fine-tuning; see faze.fewshot.meta_training for the rules."""
-
-    def __init__(self, rule: Rule) -> None:
-        self.name = self._rule = rule
-
-    def meta_train(self, training: MetaTraining) -> Learned:
-        """Train the initial weights; validate by adapting to one calibration per k and val person."""
-        settings, shots, val = training.settings, list(training.settings.shots), training.val
-        inputs = training.train[0].code.shape[1]
-        if settings.init == "gaze_head":
-            initial, activation = repeat_gaze_head(training), "relu"
-        else:
-            initial, activation = random_weights(len(shots), inputs, settings.hidden, training.seed), "selu"
-        kernel = kernel_for(initial, activation)
-        validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
-
-        def validate(networks: Tensor) -> list[float] | None:
-            if not val:
-                return None
-            adapted = fine_tuned_errors_deg(kernel, networks, shots, validation)[:, 1]
-            return adapted.reshape(len(shots), len(val)).mean(axis=1).tolist()
-
-        networks = initial.pack().to(kernel.device)
-        trained = meta_train(self._rule, kernel, networks, training.train, settings, training.seed, validate)
-        state = Weights.unpack(trained.networks.cpu(), inputs).as_state()
-        return Learned(self.name, shots, plain(settings), state, trained.history, activation, trained.steps)
+        errors_deg, progress = [], Progress(f"adapt {self.name}", len(calibrations), "calibrations")
+        # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
+        with ThreadPoolExecutor(adaptation.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for found in pool.map(measure, range(0, len(calibrations), size)):
+                errors_deg += found.double().tolist()
+                progress(len(errors_deg))
+        start_deg, adapted_deg = np.array(errors_deg).T
+        if not np.isfinite(adapted_deg).all():
+            lost = calibrations[np.argmin(np.isfinite(adapted_deg))]
+            raise UserError(f"adaptation of {lost.person} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
+        return Errors(adapted_deg, start_deg, settings.adapt_steps)
 
 
 class GazeHead(FineTuned):
     """The trained gaze head, fine-tuned with its own activation: the baseline for meta-learning."""
 
     name = "none"
-    learns_from_tasks = False
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Return the head for every k."""
-        state, settings = repeat_gaze_head(training).as_state(), training.settings
-        return Learned(self.name, list(settings.shots), plain(settings), state, activation="relu")
+        return self.initial(training, "gaze_head")
 
 
-def repeat_gaze_head(training: MetaTraining) -> Weights:
-    """Return the trained gaze head for every k; raise a UserError if the store of codes does not contain it."""
-    if training.gaze_head is None:
-        raise UserError(
-            "the store of codes does not contain the trained gaze head: run encode again, or remove `none` from "
-            "fewshot.learners and set fewshot.init: random"
-        )
-    return Weights(*(parameter.repeat(len(training.settings.shots), 1, 1) for parameter in training.gaze_head))
+class MetaLearner(FineTuned):
+    """A network that is meta-trained for fine-tuning, by one of the rules above."""
+
+    learns_from_tasks = True
+
+    def __init__(self, rule: str) -> None:
+        self.name = rule
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Train the networks of all k, and keep the best of each k on val people, or without val people the last one.
+
+        The history contains records {"step", "train_deg", "val_deg"} with errors in degrees for each k: the mean loss
+        of the outer steps since the previous record, and the mean over val people after adaptation, or None.
+        """
+        settings, val, learned = training.settings, training.val, self.initial(training, training.settings.init)
+        networks, inputs = mlp.pack(learned.state).to(mlp.DEVICE), learned.state["hidden_weight"].shape[1]
+        validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
+        losses, recorded, history = [], [], []
+        for step, loss in enumerate(outer_steps(self.name, networks, learned.activation, training), 1):
+            losses.append(loss)
+            if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
+                train_deg, val_deg = torch.stack(losses).mean(0), None
+                if not train_deg.isfinite().all():
+                    remedy = "lower fewshot.outer_lr or inner_lr"
+                    raise UserError(f"meta-training diverged before outer step {step}: {remedy}")
+                if val:
+                    errors = self.errors(dataclasses.replace(learned, state=mlp.unpack(networks, inputs)), validation)
+                    val_deg = errors.adapted_deg.reshape(-1, len(val)).mean(axis=1).tolist()
+                recorded.append(networks.clone())
+                history.append({"step": step, "train_deg": train_deg.tolist(), "val_deg": val_deg})
+                losses.clear()
+        best = np.argmin([record["val_deg"] for record in history], axis=0) if val else [-1] * len(networks)
+        kept = torch.stack([recorded[number][k] for k, number in enumerate(best)])
+        steps = [history[number]["step"] for number in best]
+        return dataclasses.replace(learned, state=mlp.unpack(kept.cpu(), inputs), history=history, outer_steps=steps)
 
 
-def fine_tuned_errors_deg(
-    kernel: AutogradKernel, networks: Tensor, shots: Sequence[int], adaptation: Adaptation
-) -> NDArray[np.float64]:
-    """Fine-tune the network (K, S) of each calibration's k on its samples; measure the error on its person's query.
+def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int, rate: float) -> tuple[Tensor, Tensor]:
+    """Fine-tune the network for k of M calibrations on their samples; return networks (M, S) before and after."""
+    own = [learned.shots.index(calibration.shots) for calibration in calibrations]
+    support = samples_of([(calibration.person, calibration.support) for calibration in calibrations])
+    before = mlp.pack(learned.state)[own].to(mlp.DEVICE)
+    return before, mlp.sgd(before, support, learned.activation, steps, rate)
 
-    Returns:
-        (M, 2) mean angles, in degrees, before and after the adaptation.
 
-    Raises:
-        UserError: the adaptation diverged.
+def outer_steps(rule: str, networks: Tensor, activation: Activation, training: MetaTraining) -> Iterator[Tensor]:
+    """Move the networks (K, S) in place by outer steps on tasks of train people; yield the loss (K,) of each step."""
+    settings, rng = training.settings, np.random.default_rng(training.seed)
+    progress = Progress(f"meta_train {rule}", settings.outer_steps, "steps")
+    mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
+    for step in range(1, settings.outer_steps + 1):
+        tasks = draw_tasks(training.train, settings, rng)
+        slope, loss = outer_gradient(rule, networks, activation, settings.inner_lr, *tasks)
+        # Adam with torch's default settings. The constructor of torch's own takes longer than a short meta-training.
+        mean.lerp_(slope, 1 - 0.9)
+        square.lerp_(slope.square(), 1 - 0.999)
+        networks -= settings.outer_lr * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+        yield loss
+        progress(step)
+
+
+def outer_gradient(
+    rule: str, networks: Tensor, activation: Activation, inner_lr: float, support: Samples, query: Samples
+) -> tuple[Tensor, Tensor]:
+    """Compute the gradient of the query loss after the inner step, averaged over tasks.
+
+    `reference` sums over tasks, and uses the query of the last task only. With g and H the gradient and Hessian of each
+    task's support loss at w, and q the last task's query loss, it is
+    sum of g + (1 - inner_lr * sum of H) * gradient of q at (w - inner_lr * sum of g).
+
+    The arguments are the networks w (K, S), the rate of the inner step per degree, and the samples of K * T networks.
+    The results are the gradient (K, S) and the query loss (K,) in degrees.
     """
-    calibrations, settings = adaptation.calibrations, adaptation.settings
-    initial = networks[[shots.index(calibration.shots) for calibration in calibrations]].to(kernel.device)
-    query_entries, size = np.arange(-settings.query_entries, 0), kernel.networks_per_call
-    progress, errors = Progress("adapt", len(calibrations), "calibrations"), []
+    num_tasks = len(support.code) // len(networks)
+    repeated = networks.repeat_interleave(num_tasks, dim=0)
+    by_support, _ = mlp.gradient(repeated, support, activation)
+    if rule != "reference":
+        by_query, loss = mlp.gradient(repeated - inner_lr * by_support, query, activation)
+        if rule == "maml":
+            by_query -= mlp.hessian_product(repeated, support, activation, inner_lr * by_query)
+        return by_query.unflatten(0, (-1, num_tasks)).mean(1), loss.unflatten(0, (-1, num_tasks)).mean(1)
+    total = by_support.unflatten(0, (-1, num_tasks)).sum(1)
+    last = Samples(*(part[num_tasks - 1 :: num_tasks].contiguous() for part in query))
+    by_query, loss = mlp.gradient(networks - inner_lr * total, last, activation)
+    direction = (inner_lr * by_query).repeat_interleave(num_tasks, dim=0)
+    turned = mlp.hessian_product(repeated, support, activation, direction).unflatten(0, (-1, num_tasks)).sum(1)
+    return total + by_query - turned, loss
 
-    def adapt(first: int) -> Tensor:
-        some, before = calibrations[first : first + size], initial[first : first + size]
-        people = [calibration.person for calibration in some]
-        support = samples_of(people, [calibration.support for calibration in some], kernel.device)
-        query = samples_of(people, [query_entries] * len(some), kernel.device)
-        after = kernel.sgd(before, support, steps=settings.adapt_steps, rate=settings.adapt_lr)
-        return torch.stack([kernel.mean_angle_deg(before, query), kernel.mean_angle_deg(after, query)], dim=1)
 
-    # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
-    with ThreadPoolExecutor(adaptation.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for found in pool.map(adapt, range(0, len(calibrations), size)):
-            errors += found.double().tolist()
-            progress(len(errors))
-    for calibration, found in zip(calibrations, errors, strict=True):
-        if not np.isfinite(found).all():
-            about = f"{calibration.person} with k = {calibration.shots}"
-            raise UserError(f"adaptation of {about} diverged: lower fewshot.adapt_lr")
-    return np.array(errors)
+def draw_tasks(people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator) -> tuple[Samples, Samples]:
+    """Draw settings.tasks people, and for each of them disjoint support and query samples, for every k.
+
+    All k have the same tasks: the support of a smaller k is the beginning of that of a larger one.
+    """
+    chosen, size = rng.permutation(len(people))[: settings.tasks], settings.meta_query
+    tasks = [(people[i], rng.permutation(len(people[i].code))[: size + max(settings.shots)]) for i in chosen]
+    support = [(person, entries[size : size + k]) for k in settings.shots for person, entries in tasks]
+    query = [(person, entries[:size]) for person, entries in tasks] * len(settings.shots)
+    return samples_of(support), samples_of(query)
+
+
+def samples_of(chosen: Sequence[tuple[PersonCodes, NDArray[np.int64]]]) -> Samples:
+    """Copy some entries of a person for each network to the device; their numbers may differ."""
+    code = pad_sequence([torch.from_numpy(person.code[entries]) for person, entries in chosen], batch_first=True)
+    gaze = pad_sequence(
+        [torch.from_numpy(person.gaze[entries]).float() for person, entries in chosen], batch_first=True
+    )
+    count = torch.tensor([len(entries) for _, entries in chosen])
+    return Samples(code.to(mlp.DEVICE), gaze.to(mlp.DEVICE), count.to(mlp.DEVICE))

@@ -1,4 +1,4 @@
-"""The interface of few-shot learners: methods, inputs and results. faze.fewshot.learners lists the learners.
+"""The interface of few-shot learners: methods, inputs, results and files. faze.fewshot.learners lists the learners.
 
 To add a learner, write a module with a class that has this interface, and add a line to that list. If it computes a
 correction directly, it is a ClosedForm; if it adapts a network by gradient steps, it is a
@@ -7,24 +7,56 @@ faze.fewshot.fine_tuning.FineTuned.
 Shapes: M calibrations.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
 from faze.config.parameters import Fewshot
-from faze.fewshot.learner_file import Learned, plain
-from faze.fewshot.mlp import Weights
+from faze.fewshot.mlp import PARTS, Activation
 from faze.fewshot.person_codes import Calibration, PersonCodes, Seen
+from faze.model.torch_file import read_mapping, write_mapping
+
+MOST_HIDDEN = 4096  # kernel.c has a network on its stack
 
 
 @dataclass(frozen=True)
-class MetaTraining:
+class Learned:
+    """A trained learner; its file contains a dict of these fields."""
+
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
+
+    learner: str
+    shots: list[int]
+    settings: dict[str, object]
+    state: dict[str, Tensor] = field(default_factory=dict)  # of networks, each (number of shots, ...)
+    history: list[dict[str, object]] = field(default_factory=list)  # of MetaLearner.meta_train
+    activation: Activation = "selu"
+    outer_steps: list[int] = field(default_factory=list)  # after which each k's network was selected
+    val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
+    seconds: float = 0.0  # duration of the training
+    left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
+    checkpoint: str = ""  # CodeStore.checkpoint of the training codes; "" if unknown
+
+    def check_codes(self, checkpoint: str, path: Path | str) -> None:
+        """Raise a UserError if codes come from another checkpoint than the training codes. Without state, any do."""
+        if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
+            raise UserError(
+                f"{path}: does not belong to the network whose codes trained the learner {self.learner}: pass the "
+                "learner of this network, or run meta_train again with its codes"
+            )
+
+
+class MetaTraining(NamedTuple):
     """The people on whom a learner is trained, and its settings."""
 
     train: Sequence[PersonCodes]
@@ -32,11 +64,14 @@ class MetaTraining:
     settings: Fewshot
     seed: int
     threads: int = 1
-    gaze_head: Weights | None = None  # the trained one (M = 1), if the store of codes contains it
+    gaze_head: Mapping[str, NDArray] | None = None  # CodeStore.gaze_head
+
+    def learned(self, learner: str, state: dict[str, Tensor], **about: object) -> Learned:
+        """Describe a trained learner."""
+        return Learned(learner, list(self.settings.shots), self.settings.model_dump(mode="json"), state, **about)
 
 
-@dataclass(frozen=True)
-class Adaptation:
+class Adaptation(NamedTuple):
     """The calibrations that a learner adapts to, and its settings."""
 
     calibrations: Sequence[Calibration]  # M, of any k; their people have settings.query_entries entries after the pool
@@ -44,8 +79,7 @@ class Adaptation:
     threads: int = 1
 
 
-@dataclass(frozen=True)
-class Errors:
+class Errors(NamedTuple):
     """The mean angle, in degrees, over the query of each of M calibrations."""
 
     adapted_deg: NDArray[np.float64]  # (M,)
@@ -53,36 +87,32 @@ class Errors:
     steps: int  # of adaptation; 0 for a learner without steps
 
 
-class Learner(Protocol):
+class Learner(ABC):
     """A few-shot learner. At k = 0, the error of every learner is that of the trained gaze head."""
 
-    learns_from_tasks: bool  # needs people of the split train
-    takes_steps: bool  # adapts by gradient steps, to the k of its training only
+    name: str
+    learns_from_tasks = False  # needs people of the split train
+    takes_steps = False  # adapts by gradient steps, to the k of its training only
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train on some people and validate on others."""
+        """Train on some people and validate on others. Without an override, nothing is learnt from them."""
+        return training.learned(self.name, {})
 
+    @abstractmethod
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
+        """Adapt to a person's support entries (k,); return the state of a PersonalEstimator."""
+
+    @abstractmethod
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Adapt to every calibration and measure the error on its person's query."""
 
 
-class ClosedForm(ABC):
+class ClosedForm(Learner):
     """A learner that computes a correction directly from the k samples; subclasses define `fit` and `estimate`."""
-
-    name: str
-    learns_from_tasks = takes_steps = False
-
-    @abstractmethod
-    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute the correction from a person's support entries (k,) and the trained state."""
 
     @abstractmethod
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
         """Estimate the gaze of entries as unit vectors (n, 3)."""
-
-    def meta_train(self, training: MetaTraining) -> Learned:
-        """Return an empty state; a learner that is trained on people overrides this."""
-        return Learned(self.name, list(training.settings.shots), plain(training.settings))
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Measure the errors of the estimates on the query."""
@@ -92,3 +122,28 @@ class ClosedForm(ABC):
             gaze = self.estimate(self.fit(person, calibration.support, learned), person.seen(query))
             adapted.append(mean_angle_deg(gaze, person.gaze[query]))
         return Errors(np.array(adapted), np.full(len(adapted), np.nan), 0)
+
+
+def load_learned(path: Path | str) -> Learned:
+    """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
+    learned = load_fields(Learned, path, "a learner file: run meta_train again")
+    if learned.learner in ("maml", "fomaml", "reference", "none"):
+        shapes = {name: tuple(part.shape) for name, part in learned.state.items()}
+        k, (*_, inputs, hidden) = len(learned.shots), (0, 0, *shapes.get("hidden_weight", ()))
+        expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
+        if shapes != dict(zip(PARTS, expected, strict=True)) or hidden > MOST_HIDDEN:
+            raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
+    return learned
+
+
+def load_fields(kind: type, path: Path | str, what: str) -> Any:
+    """Read a file of save_fields; raise a UserError with `what`, the expected content and the remedy, if it is none."""
+    try:
+        return TypeAdapter(kind).validate_python(dict(read_mapping(path)))
+    except ValidationError as error:
+        raise UserError(f"{path}: {error.errors()[0]['loc'][0]} is invalid for {what}") from None
+
+
+def save_fields(content: Any, path: Path | str) -> None:
+    """Write a dataclass atomically as a dict of its fields; torch.load(path, weights_only=True) reads it."""
+    write_mapping(path, {f.name: getattr(content, f.name) for f in dataclasses.fields(content)})

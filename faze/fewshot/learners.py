@@ -2,8 +2,7 @@
 
 from faze.fewshot.fine_tuning import GazeHead, MetaLearner
 from faze.fewshot.interface import Learner
-from faze.fewshot.linear_residual import Affine, Bayes
-from faze.fewshot.offset import Offset
+from faze.fewshot.residual import Affine, Bayes, Offset
 
 LEARNERS: dict[str, Learner] = {
     **{rule: MetaLearner(rule) for rule in ("maml", "fomaml", "reference")},

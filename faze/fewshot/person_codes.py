@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.data.codes import CodeStore
-from faze.fewshot.kernel import Samples
 
 
 class Seen(NamedTuple):
@@ -116,28 +114,3 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
                 rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
                 drawn.append(Calibration(person, repeat, rng.choice(pool, size=k, replace=False)))
     return drawn
-
-
-def samples_of(people: Sequence[PersonCodes], entries: Sequence[NDArray[np.int64]], device: torch.device) -> Samples:
-    """Copy entries[m] of people[m] for each network m; their numbers may differ."""
-    counts = np.array([len(some) for some in entries])
-    code = np.zeros((len(counts), counts.max(), people[0].code.shape[1]), np.float32)
-    gaze = np.zeros((*code.shape[:2], 3), np.float32)
-    for m, (person, some) in enumerate(zip(people, entries, strict=True)):
-        code[m, : len(some)], gaze[m, : len(some)] = person.code[some], person.gaze[some]
-    return Samples(*(torch.from_numpy(array).to(device) for array in (code, gaze, counts)))
-
-
-def draw_tasks(
-    people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator, device: torch.device
-) -> tuple[Samples, Samples]:
-    """Draw settings.tasks people, and for each of them disjoint support and query samples, for every k.
-
-    All k have the same tasks: the support of a smaller k is the beginning of that of a larger one.
-    """
-    chosen = [people[number] for number in rng.permutation(len(people))[: settings.tasks]]
-    size, num_k = settings.meta_query, len(settings.shots)
-    entries = [rng.permutation(len(person.code))[: size + max(settings.shots)] for person in chosen]
-    support = [some[size : size + k] for k in settings.shots for some in entries]
-    query = [some[:size] for some in entries] * num_k
-    return samples_of(chosen * num_k, support, device), samples_of(chosen * num_k, query, device)

@@ -16,32 +16,21 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
-from faze.fewshot.interface import ClosedForm
-from faze.fewshot.kernel import kernel_for
-from faze.fewshot.learner_file import Learned, load_fields
+from faze.fewshot.interface import Learned, load_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.mlp import Weights, gaze_vector
-from faze.fewshot.person_codes import PersonCodes, Seen, samples_of
+from faze.fewshot.mlp import gaze_vector, pack
+from faze.fewshot.person_codes import PersonCodes, Seen
 
 
 @dataclass(frozen=True, eq=False)
 class PersonalEstimator:
     """A person's estimator; its file contains a dict of these fields.
 
-    Attributes:
-        learner, person, dataset: names.
-        shots: k.
-        support: entries of the store used for calibration.
-        settings: settings of the adaptation: steps and lr; empty for closed forms.
-        state: for a closed form, the input of its `estimate`; for `offset`, offset_rad (2,), the pitch and yaw to be
-            subtracted from the trained gaze head's estimate. For a learner that takes steps, the adapted network:
-            hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32. The gaze is
-            act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze flattened
-            row by row. Like the labels, it points from the target to the eye.
-        activation: `act` of that network, selu or relu; empty for closed forms.
-        query_entries: number of entries over which errors are averaged, disjoint from the support; 0 if there are none.
-        error_deg, unadapted_deg: mean errors after and before calibration, in degrees; None without a query.
-        checkpoint: hash of the network that made the codes (CodeStore.checkpoint); "" if unknown.
+    For a closed form, `state` is the input of its `estimate`; for `offset`, offset_rad (2,), the pitch and yaw to be
+    subtracted from the trained gaze head's estimate. For a learner that takes steps, it is the adapted network:
+    hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32. The gaze is
+    act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze flattened row by
+    row. Like the labels, it points from the target to the eye.
     """
 
     __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
@@ -49,22 +38,22 @@ class PersonalEstimator:
     learner: str
     person: str
     dataset: str
-    shots: int
-    support: list[int]
-    settings: dict[str, float]
+    shots: int  # k
+    support: list[int]  # entries of the store used for calibration
+    settings: dict[str, float]  # of the adaptation: steps and lr; empty for closed forms
     state: dict[str, Tensor]
-    activation: str = ""
-    query_entries: int = 0
-    error_deg: float | None = None
-    unadapted_deg: float | None = None
-    checkpoint: str = ""
+    activation: str = ""  # `act` of the network, selu or relu; empty for closed forms
+    query_entries: int = 0  # over which errors are averaged, disjoint from the support; 0 if there are none
+    error_deg: float | None = None  # mean after calibration; None without a query
+    unadapted_deg: float | None = None  # mean before calibration
+    checkpoint: str = ""  # hash of the network that made the codes (CodeStore.checkpoint); "" if unknown
 
     def gaze(self, seen: Seen) -> NDArray[np.float64]:
         """Estimate calibrated gaze directions as unit vectors (n, 3)."""
         if not self.activation:
             return LEARNERS[self.learner].estimate(self.state, seen)
-        weights = Weights(*(self.state[name].reshape(1, -1, self.state[name].shape[-1]) for name in Weights._fields))
-        vector = gaze_vector(weights, torch.from_numpy(seen.code)[None], self.activation)[0].double().numpy()
+        network = pack({name: part[None] for name, part in self.state.items()})
+        vector = gaze_vector(network, torch.from_numpy(seen.code)[None], self.activation)[0].double().numpy()
         return vector / np.linalg.norm(vector, axis=-1, keepdims=True)
 
 
@@ -88,22 +77,12 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> 
         UserError: the codes differ in size from the learner's, or the adaptation diverged.
     """
     learner, entries = LEARNERS[learned.learner], np.asarray(support)
+    state, settings, activation = learner.fit(person, entries, learned), {}, ""
+    if learner.takes_steps:
+        settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
+        activation = learned.activation
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
-    if isinstance(learner, ClosedForm):
-        return PersonalEstimator(*about, {}, learner.fit(person, entries, learned))
-    weights, kernel = learned.weights, kernel_for(learned.weights, learned.activation)
-    if (inputs := weights.hidden_weight.shape[1]) != (found := person.code.shape[1]):
-        raise UserError(
-            f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
-        )
-    initial = weights.pack()[[learned.shots.index(len(entries))]].to(kernel.device)
-    samples = samples_of([person], [entries], kernel.device)
-    settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
-    adapted = kernel.sgd(initial, samples, steps=settings["steps"], rate=settings["lr"]).cpu()
-    if not adapted.isfinite().all():
-        raise UserError(f"adaptation of {person} diverged: lower fewshot.adapt_lr and run meta_train again")
-    state = {name: value[0].squeeze(0) for name, value in Weights.unpack(adapted, inputs).as_state().items()}
-    return PersonalEstimator(*about, settings, state, learned.activation)
+    return PersonalEstimator(*about, settings, state, activation)
 
 
 def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np.int64]) -> PersonalEstimator:

@@ -13,8 +13,7 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import Adaptation
-from faze.fewshot.learner_file import load_learned
+from faze.fewshot.interface import Adaptation, load_learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import draw_calibrations, read_people
 from faze.fewshot.result_tables import errors_table, write_tables

@@ -14,10 +14,8 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import Adaptation, Learner, MetaTraining
-from faze.fewshot.learner_file import Learned, save_fields
+from faze.fewshot.interface import Adaptation, Learned, Learner, MetaTraining, save_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.mlp import gaze_head_weights
 from faze.fewshot.person_codes import draw_calibrations, read_people, unadapted_error_deg
 
 
@@ -37,9 +35,9 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
             )
     for sentence in few_train + few:
         print(f"warning: {sentence}", file=sys.stderr)
-    head = gaze_head_weights(store.gaze_head) if store.gaze_head else None
     for learner, path in zip(learners, out, strict=True):
-        training = MetaTraining(train if learner.learns_from_tasks else [], val, settings, config.seed, threads, head)
+        examples = train if learner.learns_from_tasks else []
+        training = MetaTraining(examples, val, settings, config.seed, threads, store.gaze_head)
         began, left_out = time.perf_counter(), few_train * learner.learns_from_tasks + few
         learned = learner.meta_train(training)
         about = {"checkpoint": store.checkpoint, "seconds": time.perf_counter() - began, "left_out": left_out}

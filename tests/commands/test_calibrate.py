@@ -11,10 +11,9 @@ from stage_runs import call_faze
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
 from faze.data.codes import CodeStore, write_codes
-from faze.fewshot.interface import Adaptation
-from faze.fewshot.learner_file import Learned, load_fields, load_learned, save_fields
+from faze.fewshot.interface import Adaptation, Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.mlp import random_weights
+from faze.fewshot.mlp import PARTS, random_network
 from faze.fewshot.person_codes import Calibration, PersonCodes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator
 
@@ -36,8 +35,8 @@ def write_people(path: str, *names: str) -> None:
 
 def write_learner(path: str, learner: str = "maml") -> None:
     """Create two very different networks, for k = 1 and k = 4, with the learner's own settings."""
-    both = [random_weights(1, 6, 8, seed) for seed in (1, 2)]
-    state = {name: torch.cat([getattr(w, name) for w in both]) for name in both[0]._fields}
+    both = [random_network(6, 8, seed) for seed in (1, 2)]
+    state = {name: torch.cat([network[name] for network in both]) for name in PARTS}
     own = {"activation": "relu"} if learner == "none" else {}
     settings = FEWSHOT.model_dump() | {"shots": [1, 4]}
     save_fields(Learned(learner, [1, 4], settings, state, **own), Path(path))

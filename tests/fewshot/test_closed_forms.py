@@ -15,11 +15,10 @@ import torch
 from test_fewshot import settings
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.fewshot.interface import Adaptation, MetaTraining
-from faze.fewshot.learner_file import Learned
+from faze.fewshot.interface import Adaptation, Learned, MetaTraining
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.linear_residual import learn_weights, likely_dof, residual_deg
 from faze.fewshot.person_codes import PersonCodes, Seen, draw_calibrations
+from faze.fewshot.residual import learn_weights, likely_dof, residual_deg
 
 CLOSED = ("affine", "bayes")
 Truth = Callable[[np.random.Generator, Seen], np.ndarray]  # of a person: residuals (n, 2), degrees

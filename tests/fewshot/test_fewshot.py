@@ -4,15 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
-from faze.fewshot.interface import Adaptation
-from faze.fewshot.learner_file import Learned
+from faze.fewshot.fine_tuning import draw_tasks
+from faze.fewshot.interface import Adaptation, Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import PersonCodes, draw_calibrations, draw_tasks, unadapted_error_deg
+from faze.fewshot.person_codes import PersonCodes, draw_calibrations, unadapted_error_deg
 
 DEFAULTS = read_config().fewshot
 NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry
@@ -61,13 +60,13 @@ def test_tasks_are_different_people_with_disjoint_support_and_query():
     """The support of a smaller k is the beginning of that of a larger one."""
     seen, generators = set(), [np.random.default_rng(0) for _ in range(2)]
     for _ in range(50):
-        support, query = draw_tasks(people(), settings(tasks=3, shots=(9, 2)), generators[0], torch.device("cpu"))
+        support, query = draw_tasks(people(), settings(tasks=3, shots=(9, 2)), generators[0])
         assert support.count.tolist() == [9] * 3 + [2] * 3 and query.code[:3].equal(query.code[3:])
         assert support.code[3:, :2].equal(support.code[:3, :2])
         support, query = (
             samples._replace(code=samples.code[:3], gaze=samples.gaze[:3]) for samples in (support, query)
         )
-        fewer, same = draw_tasks(people(), settings(tasks=3, shots=(3,)), generators[1], torch.device("cpu"))
+        fewer, same = draw_tasks(people(), settings(tasks=3, shots=(3,)), generators[1])
         assert same.code.equal(query.code) and same.gaze.equal(query.gaze) and fewer.count.tolist() == [3] * 3
         assert fewer.code.equal(support.code[:, :3]) and fewer.gaze.equal(support.gaze[:, :3])
         both = np.concatenate([support.code[..., 0], query.code[..., 0]], axis=1)

@@ -14,8 +14,7 @@ import pytest
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
 from faze.data.codes import CodeStore, write_codes
-from faze.fewshot.interface import Adaptation, MetaTraining
-from faze.fewshot.learner_file import Learned
+from faze.fewshot.interface import Adaptation, Learned, MetaTraining
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibrations, read_people, unadapted_error_deg
 

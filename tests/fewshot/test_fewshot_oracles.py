@@ -14,18 +14,16 @@ from test_fewshot import people, settings
 from torch import Tensor
 from torch.nn import functional as F
 
-from faze.fewshot.fine_tuning import fine_tuned_errors_deg
-from faze.fewshot.interface import Adaptation
-from faze.fewshot.kernel import AutogradKernel, CompiledKernel, Samples
-from faze.fewshot.meta_training import meta_train, outer_gradient
-from faze.fewshot.mlp import Weights, gaze_vector, random_weights
-from faze.fewshot.person_codes import PersonCodes, draw_calibrations, draw_tasks
+from faze.fewshot import mlp
+from faze.fewshot.fine_tuning import draw_tasks, outer_gradient
+from faze.fewshot.interface import Adaptation, Learned, MetaTraining
+from faze.fewshot.learners import LEARNERS
+from faze.fewshot.mlp import Samples, gaze_vector, pack, random_network, unpack
+from faze.fewshot.person_codes import PersonCodes, draw_calibrations
 from faze.model.losses import angle_deg
-from faze.native.compiled import library
 
 INPUTS, HIDDEN, RATE, TASKS = 6, 5, 1e-3, 3
 SHOTS = [2, 4]
-EXACT = AutogradKernel(INPUTS, HIDDEN, "selu")
 
 
 @pytest.fixture
@@ -51,7 +49,7 @@ def networks(rng: torch.Generator, models: int, hidden: int = HIDDEN, inputs: in
 
 def loss(network: Tensor, code: Tensor, gaze: Tensor, activation: str = "selu") -> Tensor:
     """Compute the loss of a single network (S,) directly from the model's functions."""
-    vector = gaze_vector(Weights.unpack(network[None], code.shape[-1]), code[None], activation)[0]
+    vector = gaze_vector(network[None], code[None], activation)[0]
     return angle_deg(vector, gaze).mean()
 
 
@@ -77,7 +75,7 @@ def test_outer_gradients_are_those_of_autograd_and_finite_differences(rng, rule)
     weights = networks(rng, 2).requires_grad_()
     support = batch(rng, torch.tensor(SHOTS).repeat_interleave(TASKS), 4)
     query = batch(rng, torch.full((2 * TASKS,), 7), 7)
-    found, losses = outer_gradient(rule, EXACT, weights.detach(), RATE, support, query)
+    found, losses = outer_gradient(rule, weights.detach(), "selu", RATE, support, query)
     total = outer_loss(rule, weights, SHOTS, support, query)
     [expected] = torch.autograd.grad(total, weights)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
@@ -87,50 +85,53 @@ def test_outer_gradients_are_those_of_autograd_and_finite_differences(rng, rule)
         for distance in (1e-6, -1e-6):
             along.append(outer_loss(rule, weights + distance * direction, SHOTS, support, query).item())
         assert (found * direction).sum().item() == pytest.approx((along[0] - along[1]) / 2e-6, rel=1e-6)
-        first_order, _ = outer_gradient("fomaml", EXACT, weights.detach(), RATE, support, query)
+        first_order, _ = outer_gradient("fomaml", weights.detach(), "selu", RATE, support, query)
         assert (first_order - found).abs().max() > 1e-4 * found.abs().max()  # the test can tell them apart
 
 
 def test_meta_training_is_torchs_adam_on_these_gradients():
     """Also: each k keeps the network of its lowest val error, or without val people the last one."""
-    fewshot = settings(shots=(1, 3), tasks=TASKS, outer_steps=40, validate_every_steps=10, outer_lr=0.01, inner_lr=RATE)
-    initial, vals = random_weights(2, INPUTS, 8, seed=0).pack(), iter([[5.0, 5.0], [3.0, 4.0], [4.0, 2.0], [3.0, 2.0]])
-    kernel, persons, seen = AutogradKernel(INPUTS, 8, "selu"), small_codes(), []
-    found = meta_train("maml", kernel, initial, persons, fewshot, 7, lambda n: seen.append(n.clone()) or next(vals))
-    generator, own = np.random.default_rng(7), initial.clone()
-    optimizer, losses = torch.optim.Adam([own], lr=0.01), []
+    fewshot = settings(shots=(1, 3), tasks=TASKS, hidden=8, outer_lr=0.01, inner_lr=RATE, validate_every_steps=10)
+    persons, learner, generator = small_codes(), LEARNERS["maml"], np.random.default_rng(7)
+
+    def train(steps: int, val: list[PersonCodes]) -> Learned:
+        return learner.meta_train(MetaTraining(persons, val, fewshot.model_copy(update={"outer_steps": steps}), 7))
+
+    own, losses = pack(random_network(INPUTS, 8, seed=7)).repeat(2, 1), []
+    optimizer = torch.optim.Adam([own], lr=0.01)
     for _ in range(40):
-        tasks = draw_tasks(persons, fewshot, generator, torch.device("cpu"))
-        own.grad, loss_deg = outer_gradient("maml", kernel, own, RATE, *tasks)
+        own.grad, loss_deg = outer_gradient("maml", own, "selu", RATE, *draw_tasks(persons, fewshot, generator))
         losses.append(loss_deg)
         optimizer.step()
-    torch.testing.assert_close(seen[-1], own, rtol=0, atol=1e-4)
-    torch.testing.assert_close(torch.tensor(found.history[-1]["train_deg"]), torch.stack(losses[30:]).mean(0))
-    assert found.steps == [20, 30]
-    assert torch.equal(found.networks, torch.stack([seen[1][0], seen[2][1]]))
-    last = meta_train("maml", kernel, initial, persons, fewshot, 7, lambda n: None)
-    assert last.steps == [40, 40] and torch.equal(last.networks, seen[-1])
+    last = train(40, [])
+    torch.testing.assert_close(pack(last.state), own, rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.tensor(last.history[-1]["train_deg"]), torch.stack(losses[30:]).mean(0))
+    assert last.outer_steps == [40, 40]
+    best = train(40, persons)
+    for k, step in enumerate(best.outer_steps):
+        assert step == min(best.history, key=lambda record: record["val_deg"][k])["step"]
+        assert torch.equal(pack(best.state)[k], pack(train(step, []).state)[k])
 
 
 @pytest.mark.parametrize(("inputs", "hidden"), [(6, 64), (6, 13), (9, 48), (3, 1)])
 @pytest.mark.parametrize("activation", ["selu", "relu"])
 def test_the_compiled_kernel_equals_autograd_in_double_precision(rng, activation, inputs, hidden):
-    if (code := library("fewshot/kernel.c")) is None:
-        pytest.skip("kernel.c is not compiled")
-    native, exact = (CompiledKernel(code, inputs, hidden, activation), AutogradKernel(inputs, hidden, activation))
     weights, direction = networks(rng, 6, hidden, inputs), networks(rng, 6, hidden, inputs)
+    if not mlp.is_compiled(weights.float()):
+        pytest.skip("kernel.c is not compiled")
     samples = batch(rng, torch.tensor([9, 1, 4, 9, 2, 7]), 9, inputs)
     single = Samples(samples.code.float(), samples.gaze.float(), samples.count)
 
     def assert_close(mine: Tensor, oracle: Tensor) -> None:
         torch.testing.assert_close(mine.double(), oracle, rtol=1e-4, atol=2e-5 * oracle.abs().max().item())
 
-    for mine, oracle in zip(native.gradient(weights.float(), single), exact.gradient(weights, samples), strict=True):
+    both = mlp.gradient(weights.float(), single, activation), mlp.gradient(weights, samples, activation)
+    for mine, oracle in zip(*both, strict=True):
         assert_close(mine, oracle)
-    mine = native.hessian_product(weights.float(), single, direction.float())
-    assert_close(mine, exact.hessian_product(weights, samples, direction))
-    mine = native.sgd(weights.float(), single, steps=30, rate=3e-5)
-    torch.testing.assert_close(mine.double(), exact.sgd(weights, samples, steps=30, rate=3e-5), rtol=0, atol=2e-5)
+    mine = mlp.hessian_product(weights.float(), single, activation, direction.float())
+    assert_close(mine, mlp.hessian_product(weights, samples, activation, direction))
+    mine = mlp.sgd(weights.float(), single, activation, 30, 3e-5)
+    torch.testing.assert_close(mine.double(), mlp.sgd(weights, samples, activation, 30, 3e-5), rtol=0, atol=2e-5)
     assert not torch.equal(mine, weights.float())
 
 
@@ -139,11 +140,14 @@ def test_adaptation_equals_torch_sgd_model_after_model_whatever_the_chunks(activ
     """Each k starts from its own network; padding and the samples of other calibrations have no effect."""
     fewshot = settings(shots=(4, 2), repeats=2, adapt_steps=50, adapt_lr=1e-5)
     adaptation = Adaptation(draw_calibrations(small_codes(), fewshot, repeats=2), fewshot, threads=2)
-    kernel, initial = AutogradKernel(INPUTS, HIDDEN, activation), networks(torch.Generator().manual_seed(1), 2).float()
-    found = fine_tuned_errors_deg(kernel, initial, [4, 2], adaptation)
-    monkeypatch.setattr(AutogradKernel, "networks_per_call", 3)
-    np.testing.assert_allclose(fine_tuned_errors_deg(kernel, initial, [4, 2], adaptation), found, atol=1e-4)
-    for calibration, errors in zip(adaptation.calibrations, found, strict=True):
+    initial = networks(torch.Generator().manual_seed(1), 2).float()
+    learned = Learned("maml", [4, 2], {}, unpack(initial, INPUTS), activation=activation)
+    found = LEARNERS["maml"].errors(learned, adaptation)
+    monkeypatch.setattr(mlp, "KERNEL", None)
+    monkeypatch.setattr(mlp, "NETWORKS_PER_CALL", 3)
+    again = LEARNERS["maml"].errors(learned, adaptation)
+    np.testing.assert_allclose(again.adapted_deg, found.adapted_deg, atol=1e-4)
+    for m, calibration in enumerate(adaptation.calibrations):
         code, gaze = (torch.from_numpy(x).float() for x in (calibration.person.code, calibration.person.gaze))
         network = initial[[4, 2].index(calibration.shots)].clone().requires_grad_()
         before = loss(network, code[-6:], gaze[-6:], activation).item()
@@ -153,17 +157,15 @@ def test_adaptation_equals_torch_sgd_model_after_model_whatever_the_chunks(activ
             loss(network, code[calibration.support], gaze[calibration.support], activation).backward()
             optimizer.step()
         after = loss(network, code[-6:], gaze[-6:], activation).item()
-        np.testing.assert_allclose(errors, [before, after], atol=1e-3)
+        np.testing.assert_allclose([found.start_deg[m], found.adapted_deg[m]], [before, after], atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["compiled where it can be", "torch"])
 def test_a_network_that_is_right_stays(rng, dtype):
     """At angle 0, the gradient and the Hessian product are 0, not NaN."""
-    code = library("fewshot/kernel.c") if dtype == torch.float32 else None
-    sizes = (INPUTS, HIDDEN, "selu")
-    kernel, right = CompiledKernel(code, *sizes) if code else EXACT, torch.zeros(1, HIDDEN * (INPUTS + 4) + 3).to(dtype)
+    right = torch.zeros(1, HIDDEN * (INPUTS + 4) + 3).to(dtype)
     right[0, -1] = 2.0
     given = batch(rng, torch.tensor([3]), 3)
     given = Samples(given.code.to(dtype), torch.tensor([0.0, 0.0, 1.0]).to(dtype).repeat(1, 3, 1), given.count)
-    assert torch.equal(kernel.sgd(right, given, steps=5, rate=1e-2), right)
-    assert not outer_gradient("maml", kernel, right, RATE, given, given)[0].any()
+    assert torch.equal(mlp.sgd(right, given, "selu", 5, 1e-2), right)
+    assert not outer_gradient("maml", right, "selu", RATE, given, given)[0].any()

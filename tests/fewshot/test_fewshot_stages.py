@@ -17,8 +17,8 @@ from stage_runs import call_stage
 
 from faze.base.geometry import vector_from_pitchyaw
 from faze.data.codes import GAZE_HEAD, write_codes
-from faze.fewshot import kernel
-from faze.fewshot.learner_file import Learned
+from faze.fewshot import mlp
+from faze.fewshot.interface import Learned
 
 SMALL = {
     "shots": [1, 4],
@@ -79,7 +79,7 @@ def call(folder: Path, stage: str, learners: str, threads: int = 1, seed: int = 
 def small_chunks() -> Iterator[None]:
     """Several threads have something to do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel.CompiledKernel, "networks_per_call", 2)
+        patch.setattr(mlp, "NETWORKS_PER_CALL", 2)
         yield
 
 
@@ -187,7 +187,8 @@ def test_a_meta_learner_can_start_from_the_trained_gaze_head(again, learner):
     assert found["state"]["hidden_weight"].shape == (2, 6, 6)  # the head's hidden units, not the config's 16
 
 
-def test_without_the_compiled_kernel_torch_gives_the_same(again, errors, without_kernels):
+def test_without_the_compiled_kernel_torch_gives_the_same(again, errors, monkeypatch):
+    monkeypatch.setattr(mlp, "KERNEL", None)
     learners = [*META_LEARNERS, "none"]
     assert call(again, "meta_train", " ".join(learners)) == call(again, "adapt", " ".join(learners)) == 0
     for name in learners:

@@ -14,7 +14,7 @@ import torch
 
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
-from faze.fewshot.learner_file import Learned, load_learned, save_fields
+from faze.fewshot.interface import Learned, load_learned, save_fields
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import calibrate
 

@@ -12,7 +12,7 @@ from stores import write_strips
 
 from faze.data.codes import CodeStore
 from faze.data.network_input import shrink
-from faze.fewshot.mlp import gaze_head_weights, gaze_vector
+from faze.fewshot.mlp import gaze_head_network, gaze_vector, pack
 from faze.model.dted import DTED
 from faze.model.weights import save_weights
 from faze.stages import encode
@@ -75,7 +75,7 @@ def test_the_stored_gaze_head_makes_the_stored_gaze_hat(run: Callable[..., int],
     """The gaze head's activation is the one that the few-shot learner `none` uses."""
     assert run() == 0
     codes = CodeStore(tmp_path / "codes.h5")
-    head, arrays = gaze_head_weights(codes.gaze_head), codes["00002"]
+    head, arrays = pack(gaze_head_network(codes.gaze_head)), codes["00002"]
     vector = gaze_vector(head, torch.from_numpy(arrays["z_gaze"]).reshape(1, 5, -1), "relu")[0]
     np.testing.assert_allclose(torch.nn.functional.normalize(vector, dim=-1), arrays["gaze_hat"], atol=1e-5)
 

@@ -1,0 +1,227 @@
+"""Learners that correct gaze_hat by a model of the person's residual, label - gaze_hat: offset, affine, bayes.
+
+Pitch and yaw are modelled independently, in degrees. `offset` averages the residuals of the k samples. For the others,
+residual = weights * features of the entry + noise. The weights are normally distributed over people. Train people give
+this prior by expectation maximisation, and the k samples of a person give the posterior in closed form (Bishop, Pattern
+Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train people, so they differ
+less from one another than other people do. Therefore three factors (for the variances of the constant, of the other
+weights, and of the noise) are fitted to val people. The noise has Student's t distribution with `dof` degrees of
+freedom, so a sample that differs from the others has less weight.
+
+Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor
+
+from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.fewshot.interface import ClosedForm, Learned, MetaTraining
+from faze.fewshot.person_codes import PersonCodes, Seen
+
+LEAST = 1e-8  # variance
+DOF = np.geomspace(2.5, 1000, 100)  # candidates; the noise has a variance only above 2, and is normal in the limit
+Array = NDArray[np.float64]
+Prior = Mapping[str, Array]  # mean (2, d), covariance (2, d, d), noise (2,), dof (1,); center, scale of features (2, d)
+
+
+def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> Array:
+    """Compute the residual of some entries, label minus gaze_hat: (2, n) degrees of pitch and yaw."""
+    truth, estimate = (pitchyaw_from_vector(vectors[entries]) for vectors in (person.gaze, person.gaze_hat))
+    return np.degrees(pitchyaw_difference(truth, estimate)).T
+
+
+class Offset(ClosedForm):
+    """A learner that subtracts the mean error of the k samples (estimate - truth, in pitch and yaw) from gaze_hat."""
+
+    name = "offset"
+
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
+        """Compute offset_rad (2,): pitch and yaw."""
+        return {"offset_rad": torch.from_numpy(-np.radians(residual_deg(person, support).mean(axis=1)))}
+
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
+        """Subtract the offset."""
+        return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) - correction["offset_rad"].numpy())
+
+
+class Bayes(ClosedForm):
+    """A model that is linear in 1, gaze_hat, head pose, their squares and products, and the gaze code."""
+
+    name = "bayes"
+    learns_from_tasks = True
+    around_identity = False  # people's mean weights are zero, and weights are independent
+
+    def features(self, seen: Seen) -> Array:
+        """Compute the features (2, n, d) for each axis, here the same for both; the first is the constant 1."""
+        angles = np.column_stack([pitchyaw_from_vector(seen.gaze_hat), seen.head])  # (n, 4) rad
+        first, second = np.triu_indices(4)
+        products = angles[:, first] * angles[:, second]
+        whole = np.column_stack([np.ones(len(angles)), angles, products, seen.code.astype(np.float64)])
+        return np.stack([whole, whole])
+
+    def design(self, prior: Prior, seen: Seen) -> Array:
+        """Standardise the features (2, n, d)."""
+        return (self.features(seen) - prior["center"][:, None]) / prior["scale"][:, None]
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Estimate the prior from train people, the factors from val people, and the tails of the noise from both."""
+        everything = [person.seen(slice(None)) for person in training.train]
+        raw = np.concatenate([self.features(seen) for seen in everything], axis=1)
+        prior = {"center": raw.mean(axis=1), "scale": raw.std(axis=1)}
+        prior["center"][:, 0], prior["scale"][prior["scale"] < 1e-9] = 0.0, 1.0
+        designs = [self.design(prior, seen) for seen in everything]
+        residuals = [residual_deg(person, slice(None)) for person in training.train]
+        axes = [learn_weights([x[i] for x in designs], [r[i] for r in residuals], self.around_identity) for i in (0, 1)]
+        prior |= zip(("mean", "covariance", "noise"), map(np.stack, zip(*axes, strict=True)), strict=True)
+        surprise = [left_out_residuals(prior, *self._some_samples(prior, training.train))]
+        if training.val:
+            samples = self._some_samples(prior, training.val)
+            prior = stretch(prior, likely_factors(prior, *samples))
+            surprise.append(left_out_residuals(prior, *samples))
+        prior["dof"] = np.array([likely_dof(np.concatenate(surprise))])
+        return training.learned(self.name, {name: torch.from_numpy(value) for name, value in prior.items()})
+
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
+        """Compute the person's posterior."""
+        prior = {name: value.numpy() for name, value in learned.state.items()}
+        mean, covariance = posterior(prior, self.design(prior, person.seen(support)), residual_deg(person, support))
+        return learned.state | {"mean": torch.from_numpy(mean), "covariance": torch.from_numpy(covariance)}
+
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
+        """Add the posterior mean of the residual to gaze_hat."""
+        own = {name: value.numpy() for name, value in correction.items()}
+        residual = np.radians(times(self.design(own, seen), own["mean"]).T)
+        return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + residual)
+
+    def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
+        """Return features (P, 2, n, d) of evenly spaced entries, and residuals minus the prior's mean (P, 2, n)."""
+        count, designs, residuals = min(60, *(len(person.code) for person in people)), [], []
+        for person in people:
+            entries = np.linspace(0, len(person.code) - 1, count).astype(int)
+            designs.append(self.design(prior, person.seen(entries)))
+            residuals.append(residual_deg(person, entries))
+        return np.stack(designs), np.stack(residuals) - times(np.stack(designs), prior["mean"])
+
+
+class Affine(Bayes):
+    """A slope and an offset for each axis, shrunk towards the identity."""
+
+    name = "affine"
+    around_identity = True
+
+    def features(self, seen: Seen) -> Array:
+        """Return 1 and the angle of the axis."""
+        hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat)).T
+        return np.stack([np.ones_like(hat), hat], axis=-1)
+
+
+def times(matrix: Array, vector: Array) -> Array:
+    """Multiply (..., n, d) by (..., d): (..., n)."""
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def learn_weights(
+    designs: Sequence[Array], residuals: Sequence[Array], around_identity: bool
+) -> tuple[Array, Array, float]:
+    """Estimate mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
+
+    Each person has features (n, d) and residuals (n,) in degrees. `around_identity` keeps the mean at zero and the
+    covariance diagonal.
+    """
+    gram = np.stack([x.T @ x for x in designs])  # (P, d, d)
+    moment = np.stack([x.T @ r for x, r in zip(designs, residuals, strict=True)])  # (P, d)
+    square, entries, d = sum(r @ r for r in residuals), sum(map(len, residuals)), gram.shape[-1]
+    mean, noise = np.zeros(d), max(square / entries, LEAST)
+    covariance = np.eye(d) * noise / d
+    for _ in range(500):
+        precision = np.linalg.inv(covariance)
+        own = np.linalg.inv(precision + gram / noise)  # (P, d, d) posterior covariance
+        weights = times(own, precision @ mean + moment / noise)  # (P, d)
+        mean = np.zeros(d) if around_identity else weights.mean(axis=0)
+        aside = weights - mean
+        covariance = (own + aside[:, :, None] * aside[:, None, :]).mean(axis=0)
+        covariance = (np.diag(np.diag(covariance)) if around_identity else covariance) + LEAST * np.eye(d)
+        fitted = np.sum(weights * (times(gram, weights) - 2 * moment)) + np.sum(own * gram)
+        before, noise = noise, max((square + fitted) / entries, LEAST)
+        if abs(before - noise) < 1e-9 * before:
+            break
+    kept = 0.0  # of the mean: James-Stein's factor for unknown covariance, as few people say little about many weights
+    if len(gram) > d:
+        distance = max(mean @ np.linalg.solve(covariance, mean), LEAST)
+        kept = max(0.0, 1 - (d - 2) / ((len(gram) - d + 2) * distance))
+    return kept * mean, covariance + (1 - kept) ** 2 * np.outer(mean, mean), noise
+
+
+def stretch(prior: Prior, factors: Array) -> dict[str, Array]:
+    """Multiply the variances of the constant, of the other weights, and of the noise by factors (3,)."""
+    by = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
+    by[0] = factors[0] ** 0.5
+    return dict(prior) | {"covariance": prior["covariance"] * by[:, None] * by, "noise": factors[2] * prior["noise"]}
+
+
+def covariance_of(prior: Prior, design: Array) -> Array:
+    """Compute the covariance (P, 2, n, n) of residuals, given features (P, 2, n, d)."""
+    return design @ prior["covariance"] @ design.mT + prior["noise"][:, None, None] * np.eye(design.shape[-2])
+
+
+def likely_factors(prior: Prior, design: Array, surprise: Array) -> Array:
+    """Find the likeliest factors for `stretch`; their prior is log-normal around 1, and the logarithm has width 2."""
+    eye = LEAST * np.eye(surprise.shape[2])
+
+    def unlikelihood(logs: Array) -> float:
+        root = np.linalg.cholesky(covariance_of(stretch(prior, np.exp(logs)), design) + eye)
+        determinant = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum()
+        return np.sum(np.linalg.solve(root, surprise[..., None]) ** 2) / 2 + determinant + np.sum(logs**2) / 8
+
+    bounds = [(-12, 12)] * 3  # so that covariances stay definite in double precision
+    return np.exp(minimize(unlikelihood, np.zeros(3), bounds=bounds, tol=1e-12).x)
+
+
+def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
+    """Standardise each residual by its prediction from the person's others: (P, 2, n) -> (P * n, 2).
+
+    For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
+    """
+    precision = np.linalg.inv(covariance_of(prior, design))
+    found = times(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
+    standard = found.swapaxes(1, 2).reshape(-1, 2)
+    return standard / np.maximum(np.sqrt(np.mean(standard**2, axis=0)), LEAST)
+
+
+def likely_dof(standard: Array) -> float:
+    """Find the degrees of freedom of the bivariate t distribution with unit variances that is likeliest for (n, 2)."""
+    square = np.sum(standard**2, axis=1)[:, None]
+    log = np.log(DOF) - np.log(DOF - 2) - (DOF + 2) / 2 * np.log1p(square / (DOF - 2))
+    return float(DOF[log.sum(axis=0).argmax()])
+
+
+def posterior(prior: Prior, design: Array, residual: Array) -> tuple[Array, Array]:
+    """Compute mean (2, d) and covariance (2, d, d) of weights from features (2, k, d) and residuals (2, k).
+
+    A t distribution is a mixture of normal ones. A sample that the others do not explain has a larger variance, by a
+    factor for both axes (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
+    """
+    noise, dof = prior["noise"][:, None], prior["dof"][0]
+    factor = np.ones(design.shape[1])
+    for _ in range(30):
+        mean, covariance = condition(prior, design, residual, noise * factor)
+        variance = np.sum(design @ covariance * design, axis=-1) + noise
+        square = np.sum(((residual - times(design, mean)) ** 2 + variance) / noise - 1, axis=0)
+        before, factor = factor, (dof - 2 + square) / (dof + 2)
+        if np.allclose(factor, before, rtol=1e-3, atol=0):
+            break
+    return condition(prior, design, residual, noise * factor)
+
+
+def condition(prior: Prior, design: Array, residual: Array, noise: Array) -> tuple[Array, Array]:
+    """Compute the mean (2, d) and covariance (2, d, d) of weights for normal noise of variance (2, k)."""
+    shared = prior["covariance"] @ design.mT  # (2, d, k)
+    spread = design @ shared + noise[..., None] * np.eye(design.shape[1])
+    gain = np.linalg.solve(spread, shared.mT).mT  # (2, d, k)
+    surprise = residual - times(design, prior["mean"])
+    return prior["mean"] + times(gain, surprise), prior["covariance"] - gain @ shared.mT
