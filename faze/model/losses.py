@@ -72,7 +72,7 @@ CodeDistance = CodeAngle | CodeEuclidean
 
 
 def farthest_same(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Compute the distance from each code to the farthest one of the same person.
+    """Find the farthest code of the same person for each code.
 
     Args:
         codes: (..., N, F, 3).
@@ -80,21 +80,19 @@ def farthest_same(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tens
         distance: the distance between codes.
 
     Returns:
-        (..., N) distances.
+        (..., N, F, 3) codes.
     """
-    index = distance.grid(codes).masked_fill(~_same_person(person), -torch.inf).argmax(-1)
-    return distance(codes, _take(codes, index))
+    return _take(codes, distance.grid(codes).masked_fill(~_same_person(person), -torch.inf).argmax(-1))
 
 
 def nearest_other(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Compute the distance (..., N) from each code to the nearest one of another person, or to any if there is none."""
-    index = distance.grid(codes).masked_fill(_same_person(person), torch.inf).argmin(-1)
-    return distance(codes, _take(codes, index))
+    """Find the nearest code of another person for each code (..., N, F, 3), or any code if there is only one person."""
+    return _take(codes, distance.grid(codes).masked_fill(_same_person(person), torch.inf).argmin(-1))
 
 
 def embedding_consistency(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
     """Compute the mean distance from frontalised codes to the farthest of the same person (paper equation 4)."""
-    return farthest_same(codes, person, distance).mean()
+    return distance(codes, farthest_same(codes, person, distance)).mean()
 
 
 def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float) -> Tensor:
@@ -103,8 +101,8 @@ def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float
     The loss of a group with only one person is 0.
     """
     has_other = ~_same_person(person).all(-1)
-    farther = farthest_same(codes, person, distance) - nearest_other(codes, person, distance)
-    terms = torch.where(has_other, F.softplus(farther + margin), 0.0)
+    farthest, nearest = farthest_same(codes, person, distance), nearest_other(codes, person, distance)
+    terms = torch.where(has_other, F.softplus(distance(codes, farthest) - distance(codes, nearest) + margin), 0.0)
     # Average within each group first, so that the value does not depend on which groups share a process.
     return (terms.sum(-1) / has_other.sum(-1).clamp(min=1)).mean()
 

@@ -104,8 +104,8 @@ def embedding_terms(code: str, frontal: Tensor, person: Tensor) -> Tensors:
     angle = losses.CodeAngle()
     terms = {f"all_equal_{code}": losses.all_equal(frontal, angle)}
     for infix, name, distance in (("", "angular", angle), ("_euc", "euclidean", losses.CodeEuclidean())):
-        within = losses.farthest_same(frontal, person, distance)
-        between = losses.nearest_other(frontal, person, distance)
+        within = distance(frontal, losses.farthest_same(frontal, person, distance))
+        between = distance(frontal, losses.nearest_other(frontal, person, distance))
         terms |= {
             f"embedding_consistency{infix}_{code}_{name}": losses.embedding_consistency(frontal, person, distance),
             f"triplet{infix}_{code}_{name}": losses.triplet(frontal, person, distance, margin=0.0),
