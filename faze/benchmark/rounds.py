@@ -30,8 +30,6 @@ from faze.native.allocator_retention import VARIABLE, with_allocator_retention
 
 STEADY_SHARE = 0.1  # the slowest of three blocks over their fastest, minus 1
 
-Round = dict[str, dict[str, Any]]  # tier -> its measurements
-
 
 class TierProcesses(contextlib.AbstractContextManager):
     """The processes of a tier, addressed as one; leaving the context ends them."""
@@ -102,9 +100,9 @@ def measure_rounds(
         raise UserError("; ".join(sorted(set(failed.values()))))
 
 
-def read_rounds(kept: Path, identity: str) -> dict[int, Round]:
+def read_rounds(kept: Path, identity: str) -> dict[int, dict[str, dict]]:
     """Return the rounds measured so far, by number; the last one may lack tiers."""
-    rounds: dict[int, Round] = defaultdict(dict)
+    rounds: dict[int, dict[str, dict]] = defaultdict(dict)
     for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
         with contextlib.suppress(json.JSONDecodeError):  # cut off
             record = json.loads(line)
@@ -113,7 +111,7 @@ def read_rounds(kept: Path, identity: str) -> dict[int, Round]:
     return rounds
 
 
-def measure_group(names: Sequence[str], start: Callable[[str], TierProcesses], benchmark: Benchmark) -> Round:
+def measure_group(names: Sequence[str], start: Callable[[str], TierProcesses], benchmark: Benchmark) -> dict[str, dict]:
     """Warm up each tier; then time blocks of all of them in turn, in alternating order; then read memory and phases."""
     others, began = other_seconds(), time.perf_counter()
     with contextlib.ExitStack() as stack:
@@ -131,7 +129,6 @@ def measure_group(names: Sequence[str], start: Callable[[str], TierProcesses], b
             joules = sum(block["joules"] for block in timed) / row["block_steps"] / len(timed)
             row |= {"blocks_ms": [1e3 * block["seconds"] / row["block_steps"] for block in timed]}
             row |= {"joules_per_step": None if math.isnan(joules) else joules}
-            row |= {"throttled": sorted({why for block in timed for why in block["throttled"]})}
             row |= {name: sum(each[name] for each in memory) for name in memory[0]}
             row["phases_ms"] = tier.ask("phases", row["block_steps"])[0]
     other_cores = (other_seconds() - others) / (time.perf_counter() - began)
@@ -151,11 +148,10 @@ def warm_up(tier: TierProcesses, about: dict[str, Any], benchmark: Benchmark) ->
 
 
 def time_block(tier: TierProcesses, steps: int) -> dict[str, Any]:
-    """Time a block of steps: seconds of the slowest process, joules of all of them, and what slowed any of them."""
+    """Time a block of steps: seconds of the slowest process, and joules of all of them."""
     answers = tier.ask("block", steps)
-    throttled = [why for each in answers for why in each["throttled"]]
-    joules = sum(each["joules"] for each in answers)
-    return {"seconds": max(each["seconds"] for each in answers), "joules": joules, "throttled": throttled}
+    seconds, joules = ([each[name] for each in answers] for name in ("seconds", "joules"))
+    return {"seconds": max(seconds), "joules": sum(joules)}
 
 
 def other_seconds() -> float:

@@ -25,8 +25,7 @@ def tabulate(rounds: Sequence[Mapping[str, Any]], engines: Mapping[str, Engine],
     same = {tier: why_same(engines, tier, *of_tier[0]) for tier, of_tier in measured.items() if tier != first}
     comparisons = max(1, sum(not reason for reason in same.values()))
     rows = {tier: compare(*zip(*of_tier, strict=True), comparisons) for tier, of_tier in measured.items()}
-    for tier, row in rows.items():
-        row["same_as_baseline"] = same.get(tier)
+    rows = {tier: row | {"same_as_baseline": same.get(tier)} for tier, row in rows.items()}
     count = min(map(len, measured.values()), default=0)
     over = "rounds" if count >= ENOUGH_ROUNDS else "blocks"
     about = {"rounds": count, "speed_interval": {"confidence": CONFIDENCE, "over": over}}
@@ -58,12 +57,9 @@ def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any
         "memory_ratio": float(stats.gmean(np.divide(their_peaks, peaks))),
         "phases_ms": phases_ms,
         "joules_per_step": None if None in joules else float(np.mean(joules)),
-        "throttled": sorted({why for row in of_tier for why in row["throttled"]}),
-        "warmup_s": first["warmup_s"],
         "unsteady_rounds": sum(not row["warmup_steady"] for row in of_tier),
         "pays_off_after_pairs": first["batch"] * extra_s * 1e3 / gained_ms if gained_ms > 0 else None,
-        "switches": first["switches"],
-        "devices": first["devices"],
+        **{name: first[name] for name in ("warmup_s", "switches", "devices")},
     }
 
 
@@ -79,8 +75,7 @@ def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], co
     residuals = np.concatenate([each - each.mean() for each in samples])
     freedom = len(residuals) - len(samples)
     error = math.sqrt(residuals @ residuals / freedom / len(residuals))
-    reach = stats.t.ppf((1 + confidence) / 2, freedom) * error
-    mean = medians.mean()
+    mean, reach = medians.mean(), stats.t.ppf((1 + confidence) / 2, freedom) * error
     return {"ratio": math.exp(mean), "low": math.exp(mean - reach), "high": math.exp(mean + reach)}
 
 

@@ -1,4 +1,4 @@
-"""Measurements of people: redirected strips, checks that the network uses the pixels, and components of errors."""
+"""Measurements of people: redirected strips, and checks that the network uses the pixels."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from faze.base.geometry import mean_angle_deg, pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.base.geometry import mean_angle_deg, pitchyaw_difference, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
-from faze.config.parameters import Run
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
 
@@ -18,18 +17,15 @@ SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
 ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
 GAINS = tuple(f"{factor}_gain" for factor in FACTORS)
 NUMBERS = (*ERRORS, *GAINS, *SIMILARITIES)
-# Components of a person's error (a constant, a slope of each axis, head pose and the other axis) -> parameters so far.
-COMPONENTS = {"offset": 1, "slope": 2, "linear": 5}
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
     """Measure the redirected strips and their controls of each person: dataset, person, variant and NUMBERS, means.
 
     `error_deg` is the angle between the requested and the estimated direction (ST-ED, section 4.2: against the label).
-    `gain` is that of the least squares turned = gain x requested + bias, with a bias for each axis. `requested` is the
-    change from the labels of strip a to those of strip b, `turned` that of the estimate from strip a, decoded without
-    turning, to the redirected strip. The gain of real strips is that of the estimator; strips that are not turned, or
-    all equally, have none.
+    `gain` is that of the least squares turned = gain x requested + bias, with a bias for each axis: from the labels of
+    strip a to those of strip b, and from the estimate of strip a, decoded without turning, to the redirected strip's.
+    The gain of real strips is that of the estimator; strips that are not turned, or all equally, have none.
     """
     found = []
     for (dataset, person), rows in pairs.groupby(["dataset", "person"], sort=False):
@@ -70,30 +66,5 @@ def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, 
     design, wanted = np.column_stack([np.ones(len(head)), head]), vector_from_pitchyaw(gaze[-query_entries:])
     coefficients = np.linalg.lstsq(design[:-query_entries], gaze[:-query_entries], rcond=None)[0]
     estimate = vector_from_pitchyaw(design[-query_entries:] @ coefficients)
-    of_pairs = mean_angle_deg(wanted[:, None], gaze_hat[-query_entries:])  # every pair (i, j) is equally likely
-    return {"pixel_blind": mean_angle_deg(estimate, wanted), "permuted": of_pairs}
-
-
-def person_variance(paths: ResultPaths, run: Run, persons: pd.DataFrame) -> pd.DataFrame:
-    """Decompose the baseline's squared error on all entries, as Chen and Shi (arXiv 1905.04451) do: rms and shares."""
-    rows = []
-    for dataset, names in persons.groupby("dataset", sort=False)["person"].unique().items():
-        stores = [CodeStore(paths.codes(run.tiers[0], seed, dataset)) for seed in run.seeds]
-        squares = np.mean([residual_squares(store[name]) for store in stores for name in names], axis=0)
-        rows.append([dataset, squares[0] ** 0.5, *-np.diff(squares, append=0) / squares[0], len(names)])
-    return pd.DataFrame(rows, columns=["dataset", "rms_deg", *COMPONENTS, "rest", "people"])
-
-
-def residual_squares(codes: Mapping[str, NDArray]) -> NDArray:
-    """Compute one person's squared error (4,), squared degrees, without a model and after fitting each nested model.
-
-    Sums are divided by the degrees of freedom, since each fit also removes some noise by chance.
-    """
-    hat, head = pitchyaw_from_vector(codes["gaze_hat"].astype(np.float64)), codes["head"].astype(np.float64)
-    residual = np.degrees(pitchyaw_difference(codes["gaze"].astype(np.float64), hat))
-    parameters, totals = np.array([0, *COMPONENTS.values()]), 0
-    for axis in range(2):
-        basis, _ = np.linalg.qr(np.column_stack([np.ones(len(hat)), hat[:, axis], head, hat[:, 1 - axis]]))
-        explained = np.cumsum([0, *np.square(basis.T @ residual[:, axis])])[parameters]
-        totals += (np.sum(residual[:, axis] ** 2) - explained) / (len(hat) - parameters)
-    return totals
+    permuted = mean_angle_deg(wanted[:, None], gaze_hat[-query_entries:])  # every pair (i, j) is equally likely
+    return {"pixel_blind": mean_angle_deg(estimate, wanted), "permuted": permuted}

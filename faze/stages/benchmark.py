@@ -12,10 +12,9 @@ import joblib
 from faze.base import code_hash
 from faze.base.files import whole_file
 from faze.base.machine import machine_lock
-from faze.benchmark.roofline import measure_roofline
 from faze.benchmark.rounds import TierProcesses, measure_rounds, read_rounds
 from faze.benchmark.table import peak_shares, tabulate
-from faze.benchmark.tier_process import measure_tier
+from faze.benchmark.tier_process import measure_roofline, measure_tier
 from faze.config.stage_config import Resolved
 from faze.data.strips import SPLITS, read_store
 from faze.engine import machine

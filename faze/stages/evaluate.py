@@ -34,7 +34,6 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
         "changes": tables.changes(matrices, run.tiers, decide, settings),
         "learners": tables.learner_differences(matrices, run.tiers, settings),
         "pixel_checks": diagnostics.pixel_checks(paths, config, persons),
-        "person_variance": diagnostics.person_variance(paths, run, persons),
         "redirected_people": people,
         "redirected": tables.redirected(people, settings),
         "redirection_changes": tables.redirection_changes(people, run.tiers, settings),

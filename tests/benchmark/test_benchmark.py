@@ -122,7 +122,7 @@ class FakeTier:
         self.journal.append((self.tier, request))
         if self.tier == "broken":
             raise UserError("broken: its process ended early")
-        block = {"joules": 3.0 * sum(arguments), "throttled": []}
+        block = {"joules": 3.0 * sum(arguments)}
         blocks = [{"seconds": each * sum(arguments)} | block for each in (0.05, 0.1)]
         answers = {"memory": [{"peak_gib": 1.0}, {"peak_gib": 0.5}], "phases": [{"forward": 100.0}]}
         return answers.get(request, blocks)
@@ -177,7 +177,7 @@ def test_a_warm_up_ends_when_three_blocks_take_about_the_same_time(seconds: list
     """They differ by at most a tenth; the first block counts only as time. There are at most four further blocks."""
     left, settings = list(seconds), Config.benchmark.model_copy(update={"warmup_blocks": 4})
     tier = FakeTier("a", [])
-    tier.ask = lambda request, steps: [{"seconds": left.pop(0), "joules": 0.0, "throttled": []}]
+    tier.ask = lambda request, steps: [{"seconds": left.pop(0), "joules": 0.0}]
     found = warm_up(tier, {"settling_steps": 3, "least_s": 10.0}, settings)
     assert left == [] and (found["warmup_s"], found["warmup_steady"]) == (pytest.approx(sum(seconds)), steady)
     assert found["warmup_steps"] == 3 + 2 + 4 * (len(seconds) - 1)

@@ -82,12 +82,12 @@ print(peak.read()["peak_gib"])
 
 
 class FakeNvml(ModuleType):
-    """Two boards whose energy counters grow by 1,000 and 3,000 mJ between readings, and what slows each down."""
+    """Two boards whose energy counters grow by 1,000 and 3,000 mJ between readings."""
 
     def __init__(self, broken: bool = False) -> None:
         super().__init__("pynvml")
         self.broken = broken
-        self.readings, self.reasons = {"GPU-uuid0": 0, "GPU-uuid1": 0}, {"GPU-uuid0": 0x1, "GPU-uuid1": 0x24}
+        self.readings = {"GPU-uuid0": 0, "GPU-uuid1": 0}
 
     NVMLError = OSError
     nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)  # noqa: N815
@@ -99,9 +99,6 @@ class FakeNvml(ModuleType):
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
         self.readings[handle] += 1000 if handle == "GPU-uuid0" else 3000
         return self.readings[handle]
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
-        return self.reasons[handle]
 
 
 @pytest.fixture(autouse=True)
@@ -117,19 +114,8 @@ def test_energy_of_gpus_is_that_of_the_boards_that_compute(monkeypatch: pytest.M
         assert -energy.joules() + energy.joules() == joules and energy.least_s == 2.0
 
 
-def test_throttling_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle GPU (bit 0) is not throttled. The values are those of nvml.h."""
-    nvml = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    energy = Energy(GPU, 2)
-    assert energy.throttled() == ["power cap", "temperature (driver)"]
-    for bit, reason in ((0x8, "hardware slowdown"), (0x40, "temperature (hardware)"), (0x80, "power brake")):
-        nvml.reasons["GPU-uuid1"] = bit
-        assert energy.throttled() == [reason]
-
-
 def test_energy_is_unknown_without_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(broken=True))
     energy = Energy(GPU, 1)
-    assert math.isnan(energy.joules()) and energy.least_s == 0 and energy.throttled() == []
+    assert math.isnan(energy.joules()) and energy.least_s == 0
     assert math.isnan(Energy(CPU, 1).joules())
