@@ -27,7 +27,7 @@ PARTS = ("read", "landmarks", "head pose", "strip and network", "overlay")
 
 
 def repeated(video: Path, count: int) -> Iterator[SourceFrame]:
-    """Yield the frames of a video again and again."""
+    """Yield `count` frames, starting the video again whenever it ends."""
     return itertools.islice((frame for _ in itertools.count() for frame in frames_of(sources_of([video]))), count)
 
 
@@ -81,7 +81,7 @@ def main() -> None:
         rate = args.frames / (time.perf_counter() - began)
         median, late = 1e3 * np.percentile(latency, [50, 95])
         print(f"whole chain: {rate:.1f} frames/s, latency {median:.1f} ms (95th percentile {late:.1f} ms)")
-        print("; ".join(f"resident after {number:,} frames: {mib:.0f} MiB" for number, mib in sizes.items()))
+        print("; ".join(f"resident memory after {number:,} frames: {mib:.0f} MiB" for number, mib in sizes.items()))
         parts = 1e3 * np.median(time_parts(estimator, args.video, lens, min(args.frames, 300)), axis=0)
         print("; ".join(f"{part} {ms:.1f} ms" for part, ms in zip(PARTS, parts, strict=True)))
 

@@ -57,7 +57,7 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray]:
 
 
 def read_annotation(path: Path) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield folder, image and (147,) numbers of each line."""
+    """Yield the folder, the image and the (147,) numbers of each line."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         for line, cells in enumerate(csv.reader(file), 1):
             try:
@@ -90,7 +90,7 @@ def describe(matrix: NDArray, lens: NDArray, numbers: NDArray, shift: NDArray, r
 
 
 def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
-    """Yield person, image and numbers of each frame whose image exists and whose number `every` divides."""
+    """Yield person, image and numbers of each frame that has an image and whose number is a multiple of `every`."""
     try:
         corners = np.loadtxt(raw / "calibration/face_model.txt").reshape(50, 3)[CORNERS]
     except (OSError, ValueError):
@@ -140,7 +140,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", type=Path, metavar="RAW", help="folder that contains calibration/ and data/")
     parser.add_argument("out", type=Path, metavar="OUT.csv", help="manifest, in RAW or in a folder above it")
-    parser.add_argument("--every", type=int, default=1, help="use frames whose number this divides (default: 1)")
+    parser.add_argument("--every", type=int, default=1, help="use frames with a multiple of this number (default: 1)")
     parser.add_argument("--cameras", type=int, nargs="+", default=[*range(18)], help="numbers (default: all)")
     args = parser.parse_args()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # a sentence is enough

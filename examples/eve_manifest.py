@@ -137,7 +137,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", type=Path, metavar="RAW", help="folder that contains train01, val01 ...")
     parser.add_argument(
-        "out", type=Path, metavar="OUT.csv", help="manifest; its frames are in a folder of the same name"
+        "out", type=Path, metavar="OUT.csv", help="manifest to write; frames go to a folder of the same name"
     )
     parser.add_argument("--every", type=int, default=30, help="use every Nth valid frame of a video (default: 30)")
     parser.add_argument("--cameras", nargs="+", default=["webcam_c"], help="basler, webcam_l, webcam_c, webcam_r")

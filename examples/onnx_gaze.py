@@ -19,7 +19,7 @@ def read_strip(path: str, width: int, height: int) -> np.ndarray:
     """Return a strip (height, width, 3), uint8, RGB; area averaging makes it smaller without aliasing."""
     image = cv2.imread(path)
     if image is None:
-        raise SystemExit(f"{path}: is not an image that OpenCV reads")
+        raise SystemExit(f"{path}: is not an image that OpenCV can read")
     rows, columns = image.shape[:2]
     if rows % height or columns != rows // height * width:
         raise SystemExit(f"{path}: {columns} x {rows} px is no multiple of {width} x {height}, so it is no strip")

@@ -85,11 +85,11 @@ class Transformer(Workload):
         return min((number + 1) / warm_up, 0.5 + 0.5 * cosine)
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
-        """Return tokens and labels (batch_size, length), int64; padding is the number of symbols."""
+        """Return tokens and labels (batch_size, length), int64; the padding token is `symbols`."""
         return self._batch(number, seed, bucketed=self.bucketed)
 
     def _batch(self, number: int, seed: int, *, bucketed: bool) -> dict[str, Tensor]:
-        """Return a bucket, or a random part, of the sequences that as many steps as there are buckets share."""
+        """Return one bucket, or a random part, of the sequences that len(bucket_lengths) successive steps share."""
         block, part = divmod(number, len(self.bucket_lengths))
         # Torch uses only 32 bits of the seed of a CPU generator.
         random = torch.Generator().manual_seed((seed * 1_000_003 + block) % 2**32)

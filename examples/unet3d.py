@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.body = nn.Sequential(*first, nn.LeakyReLU(), *second, nn.LeakyReLU())
 
     def forward(self, x: Tensor, skipped: Tensor | None = None) -> Tensor:
-        """Transform the features, in the decoder together with the features of the encoder."""
+        """Transform the features; in the decoder, first append the features that the encoder `skipped` to it."""
         return self.body(x if skipped is None else torch.cat([x, skipped], 1))
 
 

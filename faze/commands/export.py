@@ -49,7 +49,7 @@ class Gaze(nn.Module):
 
 
 def main(*, onnx: Literal["gaze"], checkpoint: Path, out: Path) -> None:
-    """Write the graph if its output is the network's; the checkpoint `shipped` is that of the package."""
+    """Write the graph if its output equals the network's; the checkpoint `shipped` is the one in the package."""
     from onnxruntime import InferenceSession
 
     gaze = Gaze(load_model(network_path(checkpoint)))

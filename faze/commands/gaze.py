@@ -84,7 +84,7 @@ def main(
     screen_found = read_screen(screen) if screen else None
     frames = frames_of(sources) if sources else camera_frames(camera_index)
     progress = Progress(
-        "gaze" if sources else "gaze (Ctrl-C ends it)", None, "frames"
+        "gaze" if sources else "gaze (Ctrl-C to stop)", None, "frames"
     )  # what a video states of its number is an estimate
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,

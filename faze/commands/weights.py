@@ -107,7 +107,7 @@ def write_card(start: dict, stores: list[StripStore], errors: pd.DataFrame, lear
 
 
 def describe_licence(sources: set[str]) -> str:
-    """Describe the licence of the weights, given the sources of all pixels used to train network and learners."""
+    """Describe the licence of the weights, given the sources of all pixels used to train network or learners."""
     if sources == {RENDERED}:
         return "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only."
     if UNKNOWN_SOURCE in sources:

@@ -109,7 +109,7 @@ def _combinations(config: Config) -> Iterator[Fault]:
     if len(set(config.run.seeds)) < len(config.run.seeds):
         yield "run.seeds", "contains a seed twice"
     if not config.train.pairs and not config.train.start:
-        yield "train.pairs", "0 only evaluates the weights of train.start, which is null"
+        yield "train.pairs", "0 only evaluates the weights of train.start, which is null: set one of them"
 
 
 def _datasets(config: Config) -> Iterator[Fault]:

@@ -49,7 +49,7 @@ class StripStore:
 
 
 def read_store(path: Path, fold: Fold | None = None) -> StripStore:
-    """Read a store; a fold replaces its splits: people are in the folds in turn. Too few people are a UserError."""
+    """Read a store; a fold, to which people are assigned in turn, replaces its splits. Refuse too few people."""
     people = []
     with reading(path), h5py.File(path, locking=False) as file:
         for name, group in sorted(file.items()):

@@ -14,7 +14,7 @@ from faze.base.errors import UserError
 
 @contextlib.contextmanager
 def worker_processes(count: int, **options: object) -> Iterator[Parallel]:
-    """Open `joblib.Parallel` with as many processes; raise UserError if one of them is killed."""
+    """Open `joblib.Parallel` with `count` processes; raise a UserError if one of them is killed."""
     watching = {"initializer": _thread.start_new_thread, "initargs": (_end_with, (os.getpid(),))}
     try:
         yield Parallel(count, **watching, **options)

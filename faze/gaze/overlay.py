@@ -1,4 +1,4 @@
-"""A video with the gaze drawn into each frame: an arrow, the strip in a corner, and the angles or a reason."""
+"""Draw the gaze into each frame of a video: an arrow, the strip in a corner, and the angles, or why there is none."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence

@@ -132,7 +132,7 @@ def _read_image(path: Path, reason: str = "", *stated: object) -> SourceFrame:
 
 
 def camera_frames(index: int) -> Iterator[SourceFrame]:
-    """Yield the frames of a camera of this machine, until it stops."""
+    """Yield the frames of a camera attached to this machine, until it stops."""
     camera = cv2.VideoCapture(index)
     if not camera.isOpened():
         raise UserError(f"camera {index} cannot be opened: does it exist, or is another program using it?")

@@ -35,7 +35,7 @@ def check_video(path: Path) -> None:
             f"ffmpeg -i {path.name} -c:v libx264 converted.mp4"
         )
     notes = {
-        "is to be rotated by an angle that is not a multiple of 90 degrees, which is not done": first.rotation % 90,
+        "requests a rotation that is not a multiple of 90 degrees and is ignored": first.rotation % 90,
         "is interlaced, which distorts moving faces: deinterlace it, as by ffmpeg -vf bwdif": first.interlaced_frame,
         "contains several videos, of which only the best is read": videos > 1,
     }

@@ -23,7 +23,7 @@ WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
 def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype of sums."""
+    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype `sum_dtype(x)`."""
     y = torch.empty_like(x)
     scale = x.new_empty((*x.shape[:2], 1), dtype=sum_dtype(x))
     grid, tile = _tiles(x)

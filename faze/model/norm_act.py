@@ -108,9 +108,9 @@ def _slices(x: Tensor) -> list[slice]:
 
 
 def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype of sums.
+    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype `sum_dtype(x)`.
 
-    Of results that are an alias or written in place, torch.compile 2.11 loses the gradient.
+    Results must not be aliases or written in place: torch.compile 2.11 would lose their gradients.
     """
     wide = x.to(sum_dtype(x))
     centred = wide - wide.mean(2, keepdim=True)

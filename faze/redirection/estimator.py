@@ -126,7 +126,7 @@ def _errors_deg(estimated: Tensor, labels: Tensor) -> Iterator[Tensor]:
 
 
 def vary(image: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
-    """Randomly mirror, recolour and blur strips (B, 3, H, W) in [-1, 1] with labels (B, 4), as drawn for a step."""
+    """Randomly mirror, recolour and blur strips (B, 3, H, W) in [-1, 1] with labels (B, 4); `step` seeds the draws."""
     draw = torch.Generator().manual_seed(int(np.random.SeedSequence([SEED, step]).generate_state(1)[0]))
     each = (len(image), 1, 1, 1)
     mirrored = torch.rand(each, generator=draw).to(image.device) < 0.5
@@ -149,7 +149,7 @@ def blur(image: Tensor, sigma_px: float) -> Tensor:
 
 
 def measure_errors(network: GazeHeadEstimator, store: StripStore) -> Iterator[dict[str, str | int | float]]:
-    """Yield a row for each of the splits val and test with people, with means over people of their mean errors."""
+    """Yield the errors, averaged over people, for each of the splits val and test that contains people."""
     for split in ("val", "test"):
         if store.of_split(split):
             people, errors = open_people(store, network.size, split=split), []

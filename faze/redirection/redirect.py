@@ -49,12 +49,12 @@ WINDOWS = {44: (1.5, 11), 28: (0.8, 7), 20: (0.5, 5), 12: (0.3, 3)}
 
 
 def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEstimator]:
-    """Load DT-ED and an estimator, which must be trained on strips of the same size, on a GPU if there is one."""
+    """Load DT-ED and an estimator onto a GPU if there is one; refuse an estimator for strips of another size."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dted, network = load_model(checkpoint, device), load_estimator(estimator, device)
     if network.size != (dted.model.image_height_px, dted.model.image_width_px):
         size = "{} x {}".format(*network.size)
-        raise UserError(f"{estimator}: was trained on {size} px, unlike {checkpoint}: run the rule estimator again")
+        raise UserError(f"{estimator}: its strips of {size} px do not match {checkpoint}: run the rule estimator again")
     return dted, network
 
 

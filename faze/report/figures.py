@@ -1,4 +1,4 @@
-"""Figures of a page."""
+"""The figures of the page."""
 
 import functools
 import itertools

@@ -115,7 +115,7 @@ def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[di
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Describe a class of the user's, MODULE:CLASS: its attributes ABOUT, and the first sentence of its docstring."""
+    """Describe a user's class, MODULE:CLASS, by its attributes ABOUT and the first sentence of its docstring."""
     from faze.training.check import load_class  # imports torch, which the page of DT-ED does not need
 
     workload = load_class(name)

@@ -1,4 +1,4 @@
-"""Encode the strips of each store: codes of every strip, the trained gaze head and its estimates."""
+"""Encode the strips of each store, and write their codes, the trained gaze head and its estimates."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -45,7 +45,7 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
-    """Measure the mean error in degrees at each k of val people calibrated like test people; "0" is unadapted."""
+    """Measure the mean error of val people, calibrated like test people, in degrees at each k; "0": not calibrated."""
     if not training.val:
         return {}
     settings = training.settings

@@ -18,7 +18,7 @@ from faze.training.train import load_workload
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
-    """Prove a tier; for the baseline, only check the workload. `data` is for DT-ED."""
+    """Write a tier's proof; for the baseline, only check the workload. Only DT-ED needs `data`."""
     check_torch()
     proof = {"number": 0.0, "formats": []}
     with machine_lock(exclusive=False):

@@ -84,7 +84,7 @@ class Batches(Dataset):
 
 @dataclass(frozen=True)
 class Training:
-    """A training that is ready to start."""
+    """A training run that is ready to start."""
 
     workload: Workload
     world: World
@@ -226,7 +226,7 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
 
 
 def resume(checkpoint: Path, identity: str, network: nn.Module, step: Step) -> tuple[int, int]:
-    """Restore a killed run's checkpoint, if it is of the same training; return its step and the size of its log."""
+    """Restore a killed run's checkpoint, if it belongs to this training; return its step and the size of its log."""
     state = read_mapping(checkpoint, next(network.parameters()).device) if checkpoint.exists() else {}
     if state.get("identity") != identity:
         return 0, 0

@@ -96,7 +96,7 @@ class Workload(ABC):
         return batch
 
     def keep_resident(self, wanted: bool, device: torch.device) -> Switch:
-        """Keep all stored samples on the device, if wanted and possible."""
+        """Keep all stored samples on the device, if this is `wanted` and possible."""
         return Switch.of("resident", wanted, "the workload generates its batches")
 
     def rates(self, seen: int, first: Sequence[float]) -> list[float]:

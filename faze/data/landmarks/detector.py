@@ -41,9 +41,9 @@ def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
     """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
 
     MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
-    faces with UnusableFrame. If the frame has fewer than `most` large faces, it also searches square parts.
+    faces with UnusableFrame. If a frame has fewer than `most` large faces, it also searches square parts of the frame.
 
-    A UserError says if the model, a Face Landmarker task file, cannot be used, or if MediaPipe is not installed.
+    Raise a UserError if the model, a Face Landmarker task file, cannot be used, or MediaPipe is not installed.
     """
     # One more face than wanted, of which the largest are used: MediaPipe's own choice changes between frames.
     with (

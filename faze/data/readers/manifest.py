@@ -65,7 +65,7 @@ class Table:
 
 
 def _read_table(path: Path, most: int | None = None) -> Table:
-    """Read a table, or the first lines of a CSV file; a UserError states file, line, column and remedy."""
+    """Read a table, or the first `most` lines of a CSV file; a UserError names the file, line, column and remedy."""
     with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
         if path.suffix.lower() == ".parquet":
             cells = pd.read_parquet(path).reset_index()  # a named index of pandas is a column

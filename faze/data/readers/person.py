@@ -39,7 +39,7 @@ class Person:
         return self.targets_mm if self.gaze is None else origins_mm - 1000 * self.gaze
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Person":
-        """Return some of the frames."""
+        """Return the person with the selected frames only."""
         names = ["cameras", "distortions", "poses", "targets_mm", "gaze"]
         if self.corners_mm.ndim == 3:
             names.append("corners_mm")

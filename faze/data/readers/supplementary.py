@@ -22,7 +22,7 @@ _REMEDY = "download it again, or make it with `faze landmarks`"
 
 
 def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person], supplementary: Path | None) -> People:
-    """Return the people whose folders are in `raw`, as FAZE annotates them, or as `read` reads each of the folders."""
+    """Return the people in `raw`, as `supplementary` (FAZE's file) annotates them; without it, as `read` reads them."""
     if supplementary is not None:
         read = functools.partial(_read_both, read=read, supplementary=supplementary)
         with reading(supplementary, _REMEDY), h5py.File(supplementary) as file:

@@ -163,7 +163,7 @@ def _rays(camera: Camera, box: Box, width: int, height: int) -> NDArray:
 
 
 def _knots(start: int, length: int, samples: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Place knots along one side of a box, px; also return the knot before each sample, and its distance in steps."""
+    """Return knots along a side of a box, px, the knot before each sample, and the distance from it in steps."""
     px, knots = length / samples, length // _KNOTS_PX + 2
     step = (samples - 1) * px / (knots - 1)
     at = np.arange(samples) * px / step
