@@ -1,5 +1,6 @@
 """The compiled C kernels: how they are built, found and identified."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -13,10 +14,10 @@ from faze.native.compiled import KERNELS, LEVELS, library_name
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = """
-import torch
 from faze.fewshot.kernel import kernel_for
 from faze.fewshot.mlp import random_weights
-print(type(kernel_for(random_weights(1, 6, 64, 0), "selu")).__name__)
+from faze.native.compiled import library
+print(type(kernel_for(random_weights(1, 6, 64, 0), "selu")).__name__, library("fewshot/kernel.c")._name)
 """
 
 
@@ -49,3 +50,6 @@ def test_each_kernel_is_built_for_each_level_under_the_name_that_is_loaded(check
     environment = os.environ | {"PYTHONPATH": str(checkout)}
     done = subprocess.run(command, cwd=checkout, env=environment, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("CompiledKernel") and done.stderr == ""
+    any_processor = next(checkout / name for name in names if "_v0_" in name.name)
+    best = max(level for level in LEVELS if level <= ctypes.CDLL(any_processor).level())
+    assert f"_v{best}_" in done.stdout
