@@ -1,10 +1,10 @@
 """The machine's lock between benchmarks and other jobs, and its GPUs."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -33,8 +33,10 @@ def test_a_benchmark_runs_beside_nothing(lock: Path, first: bool, second: bool, 
         assert one.stdout.readline() == "held\n"
         with start(second) as other:
             if waits:
+                assert select.select([other.stdout, other.stderr], [], [])[0] == [other.stderr]
                 message = other.stderr.readline()
                 assert message.startswith("waiting for ") and str(lock) in message
+                assert not select.select([other.stdout], [], [], 0.2)[0]
                 one.send_signal(signal.SIGKILL)  # the kernel releases the lock
             assert other.stdout.readline() == "held\n"
             assert other.communicate("\n")[1] == ""
@@ -51,8 +53,7 @@ def test_other_users_share_the_lock(lock: Path) -> None:
         os.umask(umask)
     lock.chmod(0o444)
     with machine_lock(exclusive=True):
-        began = time.monotonic()
-    assert time.monotonic() - began < 1
+        pass
 
 
 @pytest.mark.parametrize(("visible", "count"), [("", 0), ("0", 1), ("0,2", 2), ("GPU-1a,GPU-2b", 2), ("-1", 0)])

@@ -95,9 +95,11 @@ def test_a_tier_that_cannot_act_has_the_baselines_step_and_does_not_count() -> N
 
 
 def test_rounds_cut_short_show_the_tiers_measured_beside_the_baseline() -> None:
-    rounds = [{"baseline": measured([10.0, 10.0]), "amp": measured([5.0, 5.0])}, {"amp": measured([1.0, 1.0])}]
+    rounds = [{"baseline": measured([10.0, 10.0]), "amp": measured([5.0, 5.0])}]
+    rounds += [{"baseline": measured([30.0, 30.0])}, {"amp": measured([1.0, 1.0])}]
     result = tabulated(rounds, amp={"precision": "fp16"}, bf16={"precision": "bf16"})
-    assert list(result["tiers"]) == ["baseline", "amp"] and result["tiers"]["amp"]["speedup"]["ratio"] == 2
+    assert list(result["tiers"]) == ["baseline", "amp"] and result["rounds"] == 1
+    assert result["tiers"]["amp"]["speedup"]["ratio"] == 2
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ LOW = {"precision": "fp16", "force": True}
 
 @pytest.mark.parametrize("switches", [{}, {"accumulate": 2}, LOW, LOW | {"loss_scalers": "shared"}])
 def test_each_optimiser_descends_its_own_terms(switches):
-    _, weights = play(**switches)
+    step, weights = play(**switches)
+    assert not any(p.grad.any() for p in step.model.parameters())
     assert weights == [pytest.approx(1.0 - 0.25 * 2.0), pytest.approx(1.0 - 0.125 * (2.0 * -2.0 + 0.5))]
 
 

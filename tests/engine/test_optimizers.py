@@ -5,7 +5,7 @@ import torch
 
 from faze.engine.optim import build_optimizer
 
-LR, DECAY = 0.1, 0.01
+LR, DECAY = 0.1, 0.02
 WEIGHT = torch.tensor([[3.0, 0.0], [0.0, 4.0]], dtype=torch.float64)  # length 5
 GRADIENT = torch.tensor([[0.0, 6.0], [8.0, 0.0]], dtype=torch.float64)  # length 10
 

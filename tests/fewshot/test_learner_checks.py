@@ -34,8 +34,8 @@ def file_of(folder: Path, learner: str, state: dict[str, torch.Tensor], /, **cha
 
 
 def test_a_valid_file_is_read_and_used(tmp_path: Path) -> None:
-    found = load_learned(file_of(tmp_path, "maml", network(4096)))
-    assert (found.learner, found.shots, found.settings) == ("maml", [1, 3], SETTINGS)
+    found = load_learned(file_of(tmp_path, "maml", network(4096), activation="relu"))
+    assert (found.shots, found.settings, found.activation) == ([1, 3], SETTINGS, "relu")
     assert all(torch.equal(value, network(4096)[name]) for name, value in found.state.items())
     rng = np.random.default_rng(0)
     gaze = vector_from_pitchyaw(rng.normal(0, 0.2, (6, 2)))

@@ -29,7 +29,7 @@ typedef struct {
 } person;
 typedef struct { vec towards; float width_rad, strength; } mirrored; /* a light that eyes and spectacles reflect */
 typedef struct {
-    vec right, down, ahead; /* the camera's axes in the head frame */
+    float rotation[9]; /* head -> camera */
     vec camera, start; /* position of the camera in the head frame; the same relative to the ellipsoid, in its axes */
     vec key, screen;
     float key_rgb[3], screen_rgb[3], ambient[3];
@@ -112,29 +112,80 @@ static void look_up(const map *m, int n, int border, const float *x, const float
     }
 }
 
+#define AHEAD 24 /* samples ahead, for which maps are prefetched: a map is larger than a core's second-level cache */
+
 /* Interpolate the first three channels of a map with four. */
 static void look_up_3(
     const map *m, int n, const float *x, const float *y, float *restrict a, float *restrict b, float *restrict c)
 {
-    int at[n];
+    int at[n + AHEAD];
     float right[n], down[n];
     find(m, n, 0, x, y, at, right, down);
+    EACH(i, AHEAD) at[n + i] = at[n - 1];
     EACH(i, n) {
         const v4 *upper = (const v4 *)m->data + at[i], *lower = upper + m->columns;
+        __builtin_prefetch(upper + (at[i + AHEAD] - at[i])), __builtin_prefetch(lower + (at[i + AHEAD] - at[i]));
         v4 above = upper[0] + right[i] * (upper[1] - upper[0]), below = lower[0] + right[i] * (lower[1] - lower[0]);
         v4 found = above + down[i] * (below - above);
         a[i] = found[0], b[i] = found[1], c[i] = found[2];
     }
 }
 
-/* Turn a row of rays, of which x and y in the camera frame are given, into the head frame. */
-static void turn_rays(const view *v, int n, float plane[restrict][n])
+/* One axis of a grid of samples. The lens is inverted at knots only, about 16 px apart. */
+typedef struct {
+    int samples, knots;
+    double first, step, px; /* position of the first knot, distance of two knots, and of two samples, px */
+} axis;
+
+static axis place_knots(int start, int length, int samples)
 {
+    double px = (double)length / samples;
+    int knots = length / 16 + 2;
+    return (axis){samples, knots, start - 0.5 + 0.5 * px, (samples - 1) * px / (knots - 1), px};
+}
+
+/* Return the knot before a sample, and in `beyond` the distance from it, in steps. */
+static inline int knot_before(const axis *a, int sample, double *beyond)
+{
+    double at = sample * a->px / a->step;
+    int knot = (int)at < a->knots - 2 ? (int)at : a->knots - 2;
+    *beyond = at - knot;
+    return knot;
+}
+
+/* Compute the rays (x, y, 1), in the camera frame, in rows of knots. lens: fx fy cx cy k1 k2 p1 p2 k3. */
+static void invert_lens(const double *lens, const axis *across, const axis *down, double rays[][2][across->samples])
+{
+    double at[2][across->knots], beyond;
+    EACH(row, down->knots) {
+        EACH(k, across->knots) {
+            double seen_x = (across->first + k * across->step - lens[2]) / lens[0];
+            double seen_y = (down->first + row * down->step - lens[3]) / lens[1], x = seen_x, y = seen_y;
+            EACH(round, 8) {
+                double r2 = x * x + y * y, radial = 1 + r2 * (lens[4] + r2 * (lens[5] + r2 * lens[8]));
+                double at_x = x * radial + 2 * lens[6] * x * y + lens[7] * (r2 + 2 * x * x);
+                double at_y = y * radial + lens[6] * (r2 + 2 * y * y) + 2 * lens[7] * x * y;
+                x += seen_x - at_x, y += seen_y - at_y;
+            }
+            at[0][k] = x, at[1][k] = y;
+        }
+        EACH(i, across->samples) {
+            int k = knot_before(across, i, &beyond);
+            EACH(c, 2) rays[row][c][i] = (1 - beyond) * at[c][k] + beyond * at[c][k + 1];
+        }
+    }
+}
+
+/* Compute the directions, in the head frame, of a row of n samples. */
+static void turn_rays(const view *v, const axis *down, int row, int n, double rays[][2][n], float plane[restrict][n])
+{
+    double beyond;
+    const int k = knot_before(down, row, &beyond);
+    const float *r = v->rotation;
     EACH(i, n) {
-        float x = plane[RAY][i], y = plane[RAY + 1][i];
-        plane[RAY][i] = x * v->right.x + y * v->down.x + v->ahead.x;
-        plane[RAY + 1][i] = x * v->right.y + y * v->down.y + v->ahead.y;
-        plane[RAY + 2][i] = x * v->right.z + y * v->down.z + v->ahead.z;
+        float x = (float)((1 - beyond) * rays[k][0][i] + beyond * rays[k + 1][0][i]);
+        float y = (float)((1 - beyond) * rays[k][1][i] + beyond * rays[k + 1][1][i]);
+        EACH(c, 3) plane[RAY + c][i] = x * r[c] + y * r[3 + c] + r[6 + c];
     }
 }
 
@@ -334,19 +385,23 @@ static void meet_spectacles(
     }
 }
 
-/* Paint a part of the frame with w x h samples.
+/* Paint a box (left, top, width, height) of the frame with w x h samples.
  *
- * rows: the rays x, y of the samples in the camera frame, and working memory. eyes and eye_boxes, relative to the part: two
- * or NULL. s: NULL without spectacles. Results: levels (h, w, 3), and inside (h, w), 1 where rays meet the head. */
+ * lens: fx fy cx cy k1 k2 p1 p2 k3. eyes and eye_boxes, relative to the box: two or NULL. s: NULL without spectacles.
+ * rows is working memory. Results: levels (h, w, 3), and inside (h, w), 1 where rays meet the head. */
 void paint(
-    const view *v, const person *p, const maps *m, int32_t w, int32_t h, const eye *eyes, const int32_t eye_boxes[][4],
-    const spectacles *s, float rows[][ROW][w], uint8_t *levels, float *inside)
+    const double *lens, const view *v, const person *p, const maps *m, const int32_t *box, int32_t w, int32_t h,
+    const eye *eyes, const int32_t eye_boxes[][4], const spectacles *s, float rows[][ROW][w], uint8_t *levels,
+    float *inside)
 {
+    const axis across = place_knots(box[0], box[2], w), down = place_knots(box[1], box[3], h);
+    double rays[down.knots][2][w];
+    invert_lens(lens, &across, &down, rays);
     EACH(y, h) {
+        turn_rays(v, &down, y, w, rays, rows[y]);
         float(*row)[w] = rows[y];
-        turn_rays(v, w, row);
         if (s) meet_spectacles(v, s, w, row[RAY], row[RAY + 1], row[RAY + 2], row[GLOW], row[SHARE], row[METAL]);
-        meet_face(v, p, m, w, row, inside + (size_t)y * w);
+        meet_face(v, p, m, w, rows[y], inside + (size_t)y * w);
     }
     if (eyes) EACH(side, 2) draw_eye(v, p, m, &eyes[side], side, eye_boxes[side], w, rows);
     EACH(y, h) {
@@ -357,5 +412,22 @@ void paint(
         }
         uint8_t *to = levels + 3 * (size_t)y * w;
         EACH(i, w) EACH(c, 3) to[3 * i + c] = (uint8_t)(int)least(rintf(fabsf(row[c][i] * v->exposure)), 255);
+    }
+}
+
+/* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each, by opacity (h, w); feathered: fading at the edges. */
+void blend(
+    uint8_t *frame, int64_t stride, const uint8_t *levels, const float *opacity, int32_t w, int32_t h,
+    int32_t feathered)
+{
+    EACH(y, h) {
+        uint8_t *to = frame + y * stride;
+        const uint8_t *from = levels + 3 * (size_t)y * w;
+        float down = feather(y, h), wide[3 * w];
+        EACH(i, w) {
+            float share = unit(opacity[(size_t)y * w + i]) * (feathered ? down * feather(i, w) : 1);
+            EACH(c, 3) wide[3 * i + c] = share;
+        }
+        EACH(i, 3 * w) to[i] = (uint8_t)(int)rintf((from[i] * wide[i] + to[i] * (1 - wide[i])) / 1.00001f); /* as OpenCV */
     }
 }

@@ -13,8 +13,7 @@ from faze.data.synthetic.person import Spectacles, SyntheticPerson
 from faze.data.synthetic.setting import Camera
 from faze.native.compiled import library
 
-_PLANES, _RAY = 11, slice(5, 7)  # of a row of samples in kernel.c; those of the rays' x and y
-_KNOTS_PX = 16  # distance of the points, at least, at which the lens is inverted
+_PLANES = 11  # of a row of samples in kernel.c
 _CORNEA_RADIUS_MM = 7.8
 # Boxes (two corners, mm) around the head, the band across the eyes, and an eyeball.
 _HEAD_MM = ((-80.0, -105.0, 0.0), (80.0, 145.0, 90.0))
@@ -117,11 +116,12 @@ class Painter:
 
     def _paint(self, shot: Shot, view: NDArray, box: Box, px_per_sample: int, *parts: NDArray | None) -> Layer:
         width, height = (side // px_per_sample for side in box[2:])
+        lens = np.concatenate([shot.camera.parameters, shot.camera.distortion])
         rows = np.empty((height, _PLANES, width), np.float32)
-        rows[:, _RAY] = _rays(shot.camera, box, width, height)
         levels, inside = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
         eyes, eye_boxes, glasses = parts or (None, None, None)
-        before, after = [view, self._record, self._maps], [eyes, eye_boxes, glasses, rows, levels, inside]
+        before = [lens, view, self._record, self._maps, np.array(box, np.int32)]
+        after = [eyes, eye_boxes, glasses, rows, levels, inside]
         self._code.paint(*map(_pointer, before), width, height, *map(_pointer, after))
         return box, levels, inside
 
@@ -144,42 +144,17 @@ class Painter:
         )
 
 
-def _rays(camera: Camera, box: Box, width: int, height: int) -> NDArray:
-    """Compute x and y, (h, 2, w), of the rays (x, y, 1) of samples in a box; the lens is inverted at knots only."""
-    left, top, *size = box
-    seen_x, *across = _knots(left, size[0], width)
-    seen_y, *down = _knots(top, size[1], height)
-    fx, fy, cx, cy = camera.parameters
-    k1, k2, p1, p2, k3 = camera.distortion
-    seen_x, seen_y = np.meshgrid((seen_x - cx) / fx, (seen_y - cy) / fy)
-    x, y = seen_x, seen_y
-    for _ in range(8):
-        r2 = x * x + y * y
-        radial = 1 + r2 * (k1 + r2 * (k2 + r2 * k3))
-        error_x = seen_x - (x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x))
-        error_y = seen_y - (y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y)
-        x, y = x + error_x, y + error_y
-    return np.stack([_between(_between(at.T, *across).T, *down) for at in (x, y)], axis=1)
-
-
-def _knots(start: int, length: int, samples: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Return knots along a side of a box, px, the knot before each sample, and the distance from it in steps."""
-    px, knots = length / samples, length // _KNOTS_PX + 2
-    step = (samples - 1) * px / (knots - 1)
-    at = np.arange(samples) * px / step
-    before = np.minimum(at.astype(int), knots - 2)
-    return start - 0.5 + 0.5 * px + np.arange(knots) * step, before, (at - before)[:, None]
-
-
-def _between(values: NDArray, before: NDArray, beyond: NDArray) -> NDArray:
-    """Interpolate between rows of values."""
-    return (1 - beyond) * values[before] + beyond * values[before + 1]
+def blend(region: NDArray[np.uint8], levels: NDArray[np.uint8], opacity: Image, feathered: bool) -> None:
+    """Blend levels (h, w, 3) into a part (h, w, 3) of a frame; the opacity (h, w) is clipped to 0..1."""
+    height, width = opacity.shape
+    row_bytes = ctypes.c_int64(region.strides[0])
+    load_kernel().blend(_pointer(region), row_bytes, _pointer(levels), _pointer(opacity), width, height, feathered)
 
 
 def _view(shot: Shot, camera_mm: NDArray) -> NDArray[np.float32]:
     light = shot.light
     return _floats(
-        axes=shot.rotation,
+        rotation=shot.rotation,
         camera=camera_mm,
         start=(camera_mm - CENTRE_MM) / AXES_MM,
         **vars(light),

@@ -9,14 +9,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.face import Image, draw_line
-from faze.data.synthetic.kernel import Layer, Light, Painter, Shot
+from faze.data.synthetic.face import draw_line
+from faze.data.synthetic.kernel import Layer, Light, Painter, Shot, blend
 from faze.data.synthetic.layouts import PersonFrames
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson
 
 ROOMS = 3  # places and days per person
 _NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
-_FEATHER_PX = 5  # width over which the band across the eyes fades into the head
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,15 +154,6 @@ def _draw(image: NDArray[np.uint8], layer: Layer, softness_px: float, feathered:
     """Draw a layer inside the silhouette, since colours outside it are undefined; return that part of the image."""
     (left, top, *size), levels, inside = layer
     cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
-    cover = np.clip(cv2.resize(cover, size), 0, 1)
-    if feathered:
-        cover *= _feather(size[1])[:, None] * _feather(size[0])
     region = image[top : top + size[1], left : left + size[0]]
-    region[:] = cv2.blendLinear(cv2.resize(levels, size), region, cover, 1 - cover)
+    blend(region, cv2.resize(levels, size), cv2.resize(cover, size), feathered)
     return region
-
-
-def _feather(samples: int) -> Image:
-    """Return the opacity of samples along a side that fades at both ends."""
-    centres = np.arange(0.5, samples, dtype=np.float32)
-    return np.clip(np.minimum(centres, samples - centres) / _FEATHER_PX, 0, 1)
