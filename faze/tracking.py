@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the stages after a training found out about its run."""
+    """The results of the stages after training, for one run."""
 
     results: Mapping[str, Any]  # the run's entry in summary.json
     report: str  # where it is, for the description

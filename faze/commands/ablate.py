@@ -1,4 +1,4 @@
-"""The whole ablation of your own training: proofs, trainings, benchmark, page and MLflow.
+"""The whole ablation of your own training: proofs, training runs, benchmark, page and MLflow.
 
 Writes NAME.yaml in the working directory, where you can change tiers and seeds, and runs it with Snakemake, or resumes.
 """

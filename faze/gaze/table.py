@@ -1,4 +1,4 @@
-"""The table of `faze gaze`: a row for each face of each frame. Faces are followed from frame to frame."""
+"""The table of `faze gaze`: a row for each face of each frame. Faces are tracked from frame to frame."""
 
 import csv
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Table:
         self.frames = self.usable = 0
 
     def add(self, frame: SourceFrame, found: Sequence[FaceGaze | str]) -> None:
-        """Write the row of each face of a frame, or of the reason why there is none."""
+        """Write a row for each face of a frame, or one with the reason why there is none."""
         if frame.source != self._source:
             self._source, self._last_mm = frame.source, []
         self.frames += 1

@@ -122,7 +122,7 @@ def _draw_scores(axes: Axes, results: Results, tiers: pd.Series) -> None:
 
 
 def draw_training(results: Results) -> Figure:
-    """Plot every tier's validation against what it has seen: thin lines for seeds, bold lines for means."""
+    """Plot every tier's validation against the samples seen: thin lines for seeds, bold lines for means."""
     curves, seen, value = results.tables["training"], {"samples": "samples seen"}, "score"
     if results.datasets:
         seen, value = {"pairs": "training pairs", "rate_seconds": "seconds at the benchmark's rate"}, "error_deg"

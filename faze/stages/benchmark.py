@@ -1,6 +1,6 @@
 """Measure speed and memory of every tier, in rounds of fresh processes on the first batches of its training.
 
-No training or other benchmark of any checkout runs on the machine meanwhile.
+Meanwhile, no training run or other benchmark of any checkout runs on the machine.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A user's class at the door: import it, and check what it returns, before anything is trained or timed.
+"""Import a user's class, and check what it returns, before anything is trained or timed.
 
 Each error is one sentence that names the class and the remedy.
 """

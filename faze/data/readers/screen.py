@@ -1,4 +1,4 @@
-"""The screen of a manifest, and its pose towards the camera: converts targets from px to mm.
+"""The screen of a manifest, and its pose relative to the camera, which convert targets from px to mm.
 
 The camera faces the user, who sees the x axis of the camera frame point to the left: on a screen without rotation, x_px
 grows along -x, and y_px along +y. docs/how-to/own-frames.md has a drawing.
