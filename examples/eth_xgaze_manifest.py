@@ -94,7 +94,7 @@ def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
     try:
         corners = np.loadtxt(raw / "calibration/face_model.txt").reshape(50, 3)[CORNERS]
     except (OSError, ValueError):
-        raise UserError(f"{raw}/calibration/face_model.txt: is missing or has no 50 points: download it") from None
+        raise UserError(f"{raw}/calibration/face_model.txt: missing, or does not have 50 points: download it") from None
     shift, cameras, sizes = corners.mean(axis=0) - INNER_EYE_CORNERS_14_MM.mean(axis=0), {}, {}
     for path in sorted((raw / "data/annotation_train").glob("subject*.csv")):
         misses = []

@@ -20,7 +20,7 @@ run:
   tiers: {tiers}
   seeds: [0] # three or more give intervals of the score
 """
-ON_CPU = """tiers: # what acts on any network; `train: false` is only measured
+ON_CPU = """tiers: # these act on any network; one with `train: false` is only measured
   bf16: {on: baseline}
   fused_sgd: {on: baseline, train: false}
   ddp: {on: baseline, train: false}

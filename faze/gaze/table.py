@@ -46,7 +46,7 @@ class Table:
             self._writer.writerow(row)
 
     def _number(self, face: FaceGaze) -> int:
-        """Return the number of the face that was last seen here, or a new number."""
+        """Return the number of the face that was last seen near this one, or a new number."""
         for number, last_mm in enumerate(self._last_mm):
             if np.linalg.norm(last_mm - face.origin_mm) <= FARTHEST_MM:
                 self._last_mm[number] = face.origin_mm

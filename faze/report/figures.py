@@ -207,7 +207,7 @@ def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
 
 
 def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float) -> None:
-    """Plot the curve and interval of every learner, from 0 to the end of the bands."""
+    """Plot the curve and interval of every learner; the axis begins at 0."""
     for learner, color, marker in zip(results.summary["learners"], LEARNERS, MARKERS, strict=False):
         curve, baseline = (results.curve(each, dataset, learner) for each in (tier, results.tiers[0]))
         shots, style = curve["k"], {"linewidth": 1.9 * size, "markersize": 5 * size}

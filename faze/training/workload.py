@@ -79,7 +79,7 @@ class Workload(ABC):
 
     @property
     def samples(self) -> int:
-        """The number of samples of a training."""
+        """The number of samples of a training run."""
         return self.steps * self.batch_size
 
     @property

@@ -18,7 +18,7 @@ from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
 from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, unreadable
 
-_REMEDY = "download it again, or make it with `faze landmarks`"
+_REMEDY = "download it again, or create it with `faze landmarks`"
 
 
 def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person], supplementary: Path | None) -> People:
