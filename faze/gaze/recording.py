@@ -57,7 +57,7 @@ class Recording:
 
 
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
-    """Estimate the gaze in a person's frames in a manifest (path); landmarks give the head poses that are NaN."""
+    """Estimate the gaze in a person's frames in a manifest (path); head poses that are NaN come from landmarks."""
     faces, used, rejects = [], [], []
     for row, (_, [face, *_]) in enumerate(estimator.frames(frames_of_person(person))):
         if isinstance(face, str):

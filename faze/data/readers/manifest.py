@@ -192,7 +192,7 @@ def _read_frames(table: Table) -> Person:
     table.reject(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
     table.reject(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
     differs = splits != splits.groupby(names).transform("first")
-    table.reject(differs, "split", "the person is in another split in an earlier line, but belongs to one")
+    table.reject(differs, "split", "the person is in another split in an earlier line: use only one split")
     folder = table.path.absolute().parent
     files = [os.path.normpath(image.removeprefix(f"{folder}/")) for image in table.cells["image"]]
     table.reject([not is_inside(file) for file in files], "image", OUTSIDE)
