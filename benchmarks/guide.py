@@ -91,7 +91,7 @@ def convolve(autotuned: bool, backward: bool, tiny: bool) -> float:
 
 
 def autotuning(rounds: int, tiny: bool) -> None:
-    """Compare in two processes: torch caches the algorithm of a shape, whichever way it was chosen."""
+    """Compare in two processes, since torch caches the algorithm of a shape, whichever way it was chosen."""
     pools = {on: ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) for on in (False, True)}
 
     def way(autotuned: bool, backward: bool) -> Callable[[], float]:

@@ -107,7 +107,7 @@ class ConvLSTM(Workload):
         return torch.einsum("nfby,nfbx->nfyx", y, x).clamp(max=1)
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the absolute and the squared error of all predictions, also of those within the given frames."""
+        """Return the absolute and the squared error of all predictions, including those of given frames."""
         predicted, frames = model(batch["frames"][:, : self.past]).to(torch.get_default_dtype()), batch["frames"][:, 1:]
         return {"network": {"L1": F.l1_loss(predicted, frames), "MSE": F.mse_loss(predicted, frames)}}
 

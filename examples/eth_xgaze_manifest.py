@@ -79,8 +79,8 @@ def miss_of(numbers: NDArray, matrix: NDArray, corners: NDArray) -> float:
 def describe(matrix: NDArray, lens: NDArray, numbers: NDArray, shift: NDArray, rotated_px: NDArray | None) -> list:
     """Return camera (4) in px, distortion (5), target (3) in mm, head rotation (3) in rad, head position (3) in mm.
 
-    `shift` (3,) leads from faze's gaze origin to the data set's, in the head frame, in mm. `rotated_px` (2,) contains
-    width and height of the stored image if it is rotated by 180 degrees; otherwise it is None.
+    `shift` (3,) is the vector from faze's gaze origin to the data set's, in the head frame, in mm. `rotated_px` (2,)
+    contains width and height of the stored image if it is rotated by 180 degrees; otherwise it is None.
     """
     head, centre, turn = cv2.Rodrigues(numbers[5:8])[0], matrix[:2, 2], np.eye(3)
     if rotated_px is not None:  # as documented, about (width / 2, height / 2); the tangential coefficients change sign
@@ -94,7 +94,7 @@ def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
     try:
         corners = np.loadtxt(raw / "calibration/face_model.txt").reshape(50, 3)[CORNERS]
     except (OSError, ValueError):
-        raise UserError(f"{raw}/calibration/face_model.txt: is missing or has no 50 points: download it") from None
+        raise UserError(f"{raw}/calibration/face_model.txt: missing, or does not have 50 points: download it") from None
     shift, cameras, sizes = corners.mean(axis=0) - INNER_EYE_CORNERS_14_MM.mean(axis=0), {}, {}
     for path in sorted((raw / "data/annotation_train").glob("subject*.csv")):
         misses = []
@@ -111,7 +111,7 @@ def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
             misses.append(miss_of(numbers, cameras[camera][0], corners))
             yield [path.stem, image, *describe(*cameras[camera], numbers, shift, sizes.get(camera))]
         if misses and not np.nanmedian(misses) < MOST:
-            raise UserError(f"{path}: its head poses miss the landmarks of the eyes, so its layout is another one")
+            raise UserError(f"{path}: its head poses miss the landmarks of the eyes: this is another layout")
 
 
 def convert(raw: Path, out: Path, every: int, only: list[int]) -> None:

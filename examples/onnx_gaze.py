@@ -22,7 +22,7 @@ def read_strip(path: str, width: int, height: int) -> np.ndarray:
         raise SystemExit(f"{path}: is not an image that OpenCV can read")
     rows, columns = image.shape[:2]
     if rows % height or columns != rows // height * width:
-        raise SystemExit(f"{path}: {columns} x {rows} px is no multiple of {width} x {height}, so it is no strip")
+        raise SystemExit(f"{path}: {columns} x {rows} px is not a multiple of {width} x {height}, so it is not a strip")
     return cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), (width, height), interpolation=cv2.INTER_AREA)
 
 

@@ -114,7 +114,7 @@ class Transformer(Workload):
         return {"network": {"cross_entropy": (each.sum(1) / (labels != self.symbols).sum(1)).mean()}}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the accuracy over all tokens of batches whose seed, -1, no training has."""
+        """Return the accuracy over all tokens of batches with seed -1, which no training run uses."""
         device, right, count = next(model.parameters()).device, 0, 0
         for number in range(self.validation_batches):
             tokens, labels = (x.to(device) for x in self._batch(number, -1, bucketed=True).values())

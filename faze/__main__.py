@@ -32,7 +32,7 @@ KEEP_MEMORY = ("train", "encode", "walk", "redirect", "preprocess", "gaze")
 
 
 def main() -> int:
-    """Run the stage or command; return 1 after one sentence if the user can fix the error."""
+    """Run the stage or command; print an error that the user can fix as one sentence, and return 1."""
     names = STAGES | COMMANDS
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: bool = False) -> dict[str, Any]:
-    """Parse a command line by the signature and docstring of a function.
+    """Parse a command line according to the signature and docstring of a function.
 
     The types are Path, str, int, float, bool (a flag), Resolved, Literal, and lists and `| None` of them. A section
     `Args:` in the docstring contains help texts. Every stage accepts --threads, whose default is all usable cores.

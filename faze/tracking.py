@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the stages after a training found out about its run."""
+    """The results of the stages after training, for one run."""
 
     results: Mapping[str, Any]  # the run's entry in summary.json
     report: str  # where it is, for the description
@@ -112,7 +112,7 @@ class Store:
             self.experiment_id = self._find_or_create_experiment(tracking.experiment, artifacts)
 
     def _find_or_create_experiment(self, name: str, artifacts: str | None) -> str:
-        """Find an experiment, deleted or not, by the tag that faze gave it, since people may rename it, or by name."""
+        """Find an experiment, deleted or not, by the tag that faze gave it (people may rename it) or by its name."""
         every = self.client.search_experiments(view_type=3, filter_string=f"tags.`faze.experiment` = '{name}'")
         found = every[0] if every else self.client.get_experiment_by_name(name)
         if not found:

@@ -23,7 +23,7 @@ NEUTRAL = {
     "faze.weights": "is a path; the rule's input is the checkpoint itself",
     "faze.config": "acts through the stage's resolved config file, which is an input; see decision 1",
 }
-DATA = (".c", ".css", ".j2", ".json", ".csv", ".yaml")  # read from beside the modules of a package
+DATA = (".c", ".css", ".j2", ".json", ".csv", ".yaml")  # read from the folder of a package
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

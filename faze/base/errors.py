@@ -9,4 +9,4 @@ class UserError(ValueError):
 
 
 class DamagedFile(UserError):
-    """A stranger's file that cannot be opened; it stops the stage. A gap only excludes a frame or a person."""
+    """An input file that cannot be read. It stops the stage, or excludes only the person or frame that it describes."""

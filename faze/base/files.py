@@ -1,4 +1,4 @@
-"""Write files so that each output is complete or absent, and read files of strangers."""
+"""Write files so that each output is complete or absent, and read files that others made."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def _temporary(path: Path) -> Path:
 
 @contextlib.contextmanager
 def reading(path: Path | str, remedy: str = "recreate it or download it again") -> Iterator[None]:
-    """Turn whatever a parser raises on a stranger's file into one sentence."""
+    """Convert whatever a parser raises on an invalid file to one sentence."""
     try:
         yield
     except (UserError, MemoryError):
@@ -65,6 +65,6 @@ def reading(path: Path | str, remedy: str = "recreate it or download it again") 
 
 
 def read_text(path: Path | str) -> str:
-    """Read a stranger's text file, with or without the byte order mark that some editors add."""
+    """Read a text file, with or without the byte order mark that some editors add."""
     with reading(path, "save it as UTF-8"):
         return Path(path).read_text(encoding="utf-8-sig")

@@ -51,7 +51,7 @@ def gpus() -> int:
 
 @contextlib.contextmanager
 def machine_lock(exclusive: bool) -> Iterator[None]:
-    """Keep the benchmark, which is exclusive, from running beside trainings or another benchmark of any checkout.
+    """Keep the exclusive benchmark from overlapping with training runs or another benchmark, of any checkout.
 
     The kernel releases the lock when its last process ends, even by kill -9.
     """
@@ -66,7 +66,7 @@ def machine_lock(exclusive: bool) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            others = "trainings and benchmarks" if exclusive else "a benchmark"
+            others = "training runs and benchmarks" if exclusive else "a benchmark"
             print(f"waiting for {others} on this machine to end ({path})", file=sys.stderr, flush=True)
             fcntl.flock(descriptor, kind)
         yield

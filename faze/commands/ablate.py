@@ -1,4 +1,4 @@
-"""The whole ablation of your own training: proofs, trainings, benchmark, page and MLflow.
+"""The whole ablation of your own training: proofs, training runs, benchmark, page and MLflow.
 
 Writes NAME.yaml in the working directory, where you can change tiers and seeds, and runs it with Snakemake, or resumes.
 """
@@ -20,7 +20,7 @@ run:
   tiers: {tiers}
   seeds: [0] # three or more give intervals of the score
 """
-ON_CPU = """tiers: # what acts on any network; `train: false` is only measured
+ON_CPU = """tiers: # these act on any network; one with `train: false` is only measured
   bf16: {on: baseline}
   fused_sgd: {on: baseline, train: false}
   ddp: {on: baseline, train: false}

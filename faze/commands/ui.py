@@ -38,7 +38,7 @@ def main(*, configfile: list[Path] = (), results: Path = Path("results"), port: 
 
 
 def follow(store: tracking.Store, paths: ResultPaths, place: tracking.Place, sizes: dict[Path, int]) -> None:
-    """Mirror a run's log if it has grown; repeat it at the next look after a failure."""
+    """Mirror a run's log if it has grown; after a failure, retry at the next call."""
     live, log = paths.live_log(place.tier, place.seed), paths.run_log(place.tier, place.seed)
     log = live if live.exists() else log
     try:

@@ -68,7 +68,7 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
     paths, run = ResultPaths(results), (tier, seed)
     start, network = read_run(paths.run_log(*run)).start, load_model(paths.checkpoint(*run))
     if "fold.folds" in start["config"]:
-        raise UserError(f"{results}: has a network for each fold of the people: train one with a JSON file of splits")
+        raise UserError(f"{results}: has a network for each fold: train a single one, with a JSON file of splits")
     datasets = pd.read_parquet(paths.errors(*run, learners[0]))["dataset"].unique().tolist()
     errors = read_errors(paths, [run], learners)
     card = write_card(start, [read_store(paths.store(dataset)) for dataset in datasets], errors, learners)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 
-DTED = "faze"  # the workload that is not a class of the user's
+DTED = "faze"  # the only workload that is not a user's class
 RENDERED = {"mpiifacegaze": "laptop", "gazecapture": "phone"}  # layout -> the people whom faze renders in it
 CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
 BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))

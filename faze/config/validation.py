@@ -1,4 +1,4 @@
-"""Read and check a configuration: every value, the tiers, combinations of values, and paths. All faults at once."""
+"""Read and check a configuration: every value, the tiers, combinations of values, and paths; report all faults."""
 
 import difflib
 import os
@@ -61,7 +61,7 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 
 def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any] | None = None) -> Config:
-    """Read the defaults, the override files and further changes; refuse all faults at once, with file, line and key."""
+    """Read the defaults, the override files and further changes; report all faults at once, with file, line and key."""
     paths = [DEFAULTS, *overrides]
     try:
         config = Config.model_validate(merge(read_yaml(*paths), changes or {}))
@@ -119,7 +119,7 @@ def _datasets(config: Config) -> Iterator[Fault]:
         if not data.path and data.layout not in RENDERED:
             yield f"{key}.{number}", f"lacks path; only {', '.join(RENDERED)} are rendered"
         if (data.splits == "leave_one_person_out") != (data.folds is not None):
-            yield f"{key}.{number}.folds", "is the number of networks of splits: leave_one_person_out"
+            yield f"{key}.{number}.folds", "must be set if, and only if, splits is leave_one_person_out"
         if data.splits == "stated" and data.layout.startswith("mpii"):
             yield f"{key}.{number}.splits", f"{data.layout} states none: {', '.join(SPLITS[1:])}, or a JSON file"
     trained = [data.name for data in datasets if data.splits != "test"]

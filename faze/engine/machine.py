@@ -44,7 +44,7 @@ def lacks_memory(error: Exception) -> bool:
 def check_torch() -> None:
     """Raise UserError if the installed torch is not one with which the switches have been tested."""
     if not (2, 11) <= tuple(map(int, torch.__version__.split(".")[:2])) <= (2, 13):
-        raise UserError(f"torch {torch.__version__}: switches are tested, and could act, with 2.11 to 2.13 only")
+        raise UserError(f"torch {torch.__version__}: switches are tested with 2.11 to 2.13 only: install one of these")
 
 
 def commit() -> str:

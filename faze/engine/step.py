@@ -83,7 +83,7 @@ class Step:
     def __call__(
         self, batch: Mapping[str, Tensor], weights: Mapping[str, float], clock: Clock = no_clock
     ) -> dict[str, Tensor]:
-        """Train on this process's share of the global batch, with a weight for each loss term ({}: each as it is).
+        """Train on this process's share of the global batch, with a weight for each loss term ({}: all weights are 1).
 
         Returns:
             The loss terms and their weighted sum `loss`, detached scalars on the device.

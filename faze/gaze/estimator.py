@@ -1,4 +1,4 @@
-"""Estimate the gaze in camera frames by the chain that the frames of a manifest go through.
+"""Estimate the gaze in camera frames by the same steps as in the frames of a manifest.
 
 frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camera's frame -> gaze in the camera frame
 """
@@ -51,7 +51,7 @@ class FaceGaze:
 
 @dataclass(frozen=True)
 class GazeEstimator:
-    """A trained network with the virtual camera of its strips, a detector of faces and, if known, a person and a lens.
+    """A trained network with the virtual camera of its strips, a face detector and, if known, a person and a lens.
 
     docs/how-to/gaze.md contains an example.
     """
@@ -111,7 +111,7 @@ class GazeEstimator:
             yield frame, found
 
     def faces(self, image: NDArray[np.uint8], camera: Camera) -> list[FaceGaze | str]:
-        """Estimate the gaze of each face in an upright BGR frame (H, W, 3), the largest first, or return why not."""
+        """Estimate the gaze of each face in an upright BGR frame (H, W, 3), largest first, or why there is none."""
         found: list[FaceGaze | str] = []
         for landmarks in self.detect(image):
             try:

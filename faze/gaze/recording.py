@@ -1,4 +1,4 @@
-"""A person's own labelled frames, of a manifest, as codes for a calibration.
+"""Convert a person's labelled frames, from a manifest, to codes for a calibration.
 
 Held-out targets measure the calibration: frames of one target resemble each other, so the error on a frame of a target
 that was used would be too small.
@@ -43,7 +43,7 @@ class Recording:
     def support(self, shots: int | None) -> list[int]:
         """Choose frames for calibration: the first of each target that is not held out, then the second, and so on.
 
-        `shots` is their number; None: one of each target. Too few targets or frames are a UserError.
+        `shots` is their number; None: one of each target. Raise a UserError if there are too few targets or frames.
         """
         if self.target.max() + 1 < EVERY:
             first = f"; the first rejected frame is {self.rejects[0]}" if self.rejects else ""
@@ -57,7 +57,7 @@ class Recording:
 
 
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
-    """Estimate the gaze in a person's frames in a manifest (path); landmarks give the head poses that are NaN."""
+    """Estimate the gaze in a person's frames in a manifest (path); head poses that are NaN come from landmarks."""
     faces, used, rejects = [], [], []
     for row, (_, [face, *_]) in enumerate(estimator.frames(frames_of_person(person))):
         if isinstance(face, str):

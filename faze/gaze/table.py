@@ -1,4 +1,4 @@
-"""The table of `faze gaze`: a row for each face of each frame. Faces are followed from frame to frame."""
+"""The table of `faze gaze`: a row for each face of each frame. Faces are tracked from frame to frame."""
 
 import csv
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Table:
         self.frames = self.usable = 0
 
     def add(self, frame: SourceFrame, found: Sequence[FaceGaze | str]) -> None:
-        """Write the row of each face of a frame, or of the reason why there is none."""
+        """Write a row for each face of a frame, or one with the reason why there is none."""
         if frame.source != self._source:
             self._source, self._last_mm = frame.source, []
         self.frames += 1
@@ -46,7 +46,7 @@ class Table:
             self._writer.writerow(row)
 
     def _number(self, face: FaceGaze) -> int:
-        """Return the number of the face that was last seen here, or a new number."""
+        """Return the number of the face that was last seen near this one, or a new number."""
         for number, last_mm in enumerate(self._last_mm):
             if np.linalg.norm(last_mm - face.origin_mm) <= FARTHEST_MM:
                 self._last_mm[number] = face.origin_mm

@@ -20,7 +20,7 @@ DAMAGED = "the frame is damaged"
 
 
 def check_video(path: Path) -> None:
-    """Refuse a file of which no frame can be decoded, and name what is not done as in a player."""
+    """Refuse a file without a decodable frame, and report what a player would do differently."""
     try:
         with av.open(str(path.absolute())) as container:  # "a:b.mp4" would be read by a protocol "a"
             stream = container.streams.best("video")

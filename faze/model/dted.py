@@ -128,7 +128,7 @@ class DTED(nn.Module):
         return F.normalize(code, dim=axis) if axis else code
 
 
-# What a training can freeze: parts, and dense blocks with the layers around them.
+# What training can freeze: parts, and dense blocks with the layers around them.
 _PARTS = {"encoder": "encoder", "fc_enc": "encoder", "decoder": "decoder", "fc_dec": "decoder"}
 _BLOCKS = {"encoder.initial": "encoder.block1", "decoder.last": "decoder.block{blocks}"}
 

@@ -29,7 +29,7 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
         try:
             content = torch.load(path, map_location=map_location, weights_only=True)
         except (pickle.UnpicklingError, LookupError, EOFError):  # torch's own message advises to run the file's code
-            raise ValueError("it is no torch file, or contains more than tensors and plain values") from None
+            raise ValueError("it is not a torch file, or contains more than tensors and plain values") from None
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
         raise UserError(f"{path}: contains no mapping from names to tensors")
     return content

@@ -44,7 +44,7 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
 
 
 def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool) -> DTED:
-    """Load the network of a checkpoint, from which a training starts or which is only evaluated.
+    """Load the network of a checkpoint, from which training starts or which is only evaluated.
 
     Args:
         path: the checkpoint.

@@ -1,1 +1,1 @@
-"""What faze needs of the C library and of its own C code."""
+"""Settings of the C library, and the loading of faze's own C code."""

@@ -59,7 +59,7 @@ def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEsti
 
 
 def draw_targets(strips: int) -> NDArray[np.int64]:
-    """Draw another strip b for each of N >= 2 strips a; return their indices (N,). A draw depends only on that of a."""
+    """Draw another strip b for each of N >= 2 strips a; return their indices (N,). A draw depends only on a's index."""
     draws = np.array([np.random.default_rng([0, index]).random() for index in range(strips)])
     targets = np.floor(draws * (strips - 1)).astype(np.int64)
     return targets + (targets >= np.arange(strips))

@@ -122,7 +122,7 @@ def _draw_scores(axes: Axes, results: Results, tiers: pd.Series) -> None:
 
 
 def draw_training(results: Results) -> Figure:
-    """Plot every tier's validation against what it has seen: thin lines for seeds, bold lines for means."""
+    """Plot every tier's validation against the samples seen: thin lines for seeds, bold lines for means."""
     curves, seen, value = results.tables["training"], {"samples": "samples seen"}, "score"
     if results.datasets:
         seen, value = {"pairs": "training pairs", "rate_seconds": "seconds at the benchmark's rate"}, "error_deg"
@@ -207,7 +207,7 @@ def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
 
 
 def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float) -> None:
-    """Plot the curve and interval of every learner, from 0 to the end of the bands."""
+    """Plot the curve and interval of every learner; the axis begins at 0."""
     for learner, color, marker in zip(results.summary["learners"], LEARNERS, MARKERS, strict=False):
         curve, baseline = (results.curve(each, dataset, learner) for each in (tier, results.tiers[0]))
         shots, style = curve["k"], {"linewidth": 1.9 * size, "markersize": 5 * size}

@@ -1,6 +1,6 @@
 """Measure speed and memory of every tier, in rounds of fresh processes on the first batches of its training.
 
-No training or other benchmark of any checkout runs on the machine meanwhile.
+Meanwhile, no training run or other benchmark of any checkout runs on the machine.
 """
 
 import json
@@ -53,7 +53,7 @@ def main(
 
 
 def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
-    """Measure the rounds, which a file beside the output keeps, then the roofline."""
+    """Measure the rounds, which are kept in a file beside the output, then the roofline."""
     baseline, engines = next(iter(config.engines)), config.engines
     is_cpu = pick_device(engines[baseline].device).type == "cpu"
     about = {"machine": machine.describe(), "threads": threads}

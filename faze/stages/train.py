@@ -1,7 +1,7 @@
 """Rule `train`: train one tier with one seed -> checkpoint and run log.
 
-DT-ED is trained on normalised strips; a class of the user's makes its own batches. With `parallel: ddp`, torchrun
-starts one process per device. A killed training continues from its last checkpoint.
+DT-ED is trained on normalised strips; a user's class generates its own batches. With `parallel: ddp`, torchrun
+starts one process per device. A killed run resumes from its last checkpoint.
 """
 
 import sys
@@ -15,7 +15,7 @@ from faze.training.train import train
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path, run_log: Path) -> None:
-    """Train, or continue; `data` is for DT-ED."""
+    """Train, or resume; only DT-ED needs `data`."""
     check_torch()
     with machine_lock(exclusive=False):
         if launch(config.engine, ["train", *sys.argv[2:]]):

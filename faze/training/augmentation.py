@@ -18,7 +18,7 @@ STREAM = 0xA06  # separates these draws from other draws with the same seed
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The augmentation of a training."""
+    """The augmentation of a training run."""
 
     settings: Augment
     people: int

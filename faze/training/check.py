@@ -1,4 +1,4 @@
-"""A user's class at the door: import it, and check what it returns, before anything is trained or timed.
+"""Import a user's class, and check what it returns, before anything is trained or timed.
 
 Each error is one sentence that names the class and the remedy.
 """
@@ -92,7 +92,7 @@ def faults(workload: Workload) -> Iterator[str]:
 def gradient_faults(
     optimizer: str, terms: Mapping[str, Tensor], owners: Mapping[Tensor, str], model: nn.Module
 ) -> Iterator[str]:
-    """Yield the parameters that an optimiser's losses do not reach, or those of another one that they reach."""
+    """Yield the parameters that an optimiser's losses do not reach, and those of another optimiser that they reach."""
     names = {p: key for key, p in model.named_parameters()}
     total = torch.stack(list(terms.values())).sum()
     found = torch.autograd.grad(total, list(owners), allow_unused=True, retain_graph=True)

@@ -127,8 +127,8 @@ class DTEDTraining(Workload):
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Return `val/gaze_deg`, the mean over val people of their mean gaze errors, and `val/l1`.
 
-        This is the mean over people with two or more strips of the absolute difference between their first strips,
-        redirected to the gaze and head pose of the next strip, and that strip.
+        The latter is the mean, over people with two or more strips, of the absolute difference between their first
+        strips, redirected to the gaze and head pose of the next strip, and that strip.
         """
         dted, people, errors_deg, differences = model.dted, self.validation, [], []
         device = next(dted.parameters()).device

@@ -1,7 +1,7 @@
 """The training of any workload. `train` writes one run: it calls `build`, then `fit`, which contains the loop.
 
 A killed run continues from its last checkpoint, in `NAME.work` beside the output, and ends with the same weights. With
-three or more ddp processes they are equal up to rounding: the first step after a start sums gradients in other buckets.
+three or more ddp processes, they are equal up to rounding: the first step after a start uses other gradient buckets.
 """
 
 import contextlib
@@ -95,7 +95,7 @@ class Training:
     first_rates: list[float]  # of each parameter group
 
     def take(self, batch: Batch, seen: int, **options: object) -> dict[str, Tensor]:
-        """Train on a batch, with the rates and loss weights after so many samples; return the loss and its terms."""
+        """Train on a batch, with the rates and loss weights after `seen` samples; return the loss and its terms."""
         self.step.set_learning_rates(self.workload.rates(seen, self.first_rates))
         return self.step(batch, self.workload.weights(seen), **options)
 

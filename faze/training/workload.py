@@ -67,7 +67,7 @@ class Workload(ABC):
         """Return the factor of all learning rates in a step; by default 1."""
         return 1.0
 
-    # What only a training with stored samples or schedules of its own overrides, such as that of DT-ED:
+    # Only training with stored samples or schedules of its own, such as DT-ED's, overrides these:
 
     chunk = 1  # samples that the losses compare with each other, so that no process may have a part of them
     unit, images = "samples", 1  # in which the log counts throughput, and how many of them a sample has
@@ -79,7 +79,7 @@ class Workload(ABC):
 
     @property
     def samples(self) -> int:
-        """The number of samples of a training."""
+        """The number of samples of a training run."""
         return self.steps * self.batch_size
 
     @property
@@ -92,7 +92,7 @@ class Workload(ABC):
         return batch
 
     def prepare(self, batch: Batch) -> Batch:
-        """Make a batch, which is on the device, the network's input."""
+        """Convert a batch, which is on the device, to the network's input."""
         return batch
 
     def keep_resident(self, wanted: bool, device: torch.device) -> Switch:
@@ -100,11 +100,11 @@ class Workload(ABC):
         return Switch.of("resident", wanted, "the workload generates its batches")
 
     def rates(self, seen: int, first: Sequence[float]) -> list[float]:
-        """Return the learning rate of each group after so many samples; `first` are those of parameter_groups."""
+        """Return the learning rate of each group after `seen` samples; `first` are those of parameter_groups."""
         return [rate * self.rate(seen // self.batch_size) for rate in first]
 
     def weights(self, seen: int) -> dict[str, float]:
-        """Return the weight of each loss term after so many samples; {}: each counts as it is."""
+        """Return the weight of each loss term after `seen` samples; {}: all weights are 1."""
         return {}
 
     def network(self, model: nn.Module) -> nn.Module:
@@ -112,7 +112,7 @@ class Workload(ABC):
         return model
 
     def about(self, model: nn.Module) -> dict[str, object]:
-        """Return what else a checkpoint says of the network."""
+        """Return the other entries of a checkpoint that describe the network."""
         return {}
 
 

@@ -91,4 +91,4 @@ def test_the_example_prints_the_angles_of_the_network_for_strips_of_two_sizes(tr
     found = [[float(word) for word in line.split() if word[0] in "+-"] for line in lines]
     np.testing.assert_allclose(found, expected, atol=0.02)
     cv2.imwrite(str(tmp_path / "photo.png"), np.zeros((480, 640, 3), np.uint8))
-    assert "640 x 480 px is no multiple of 128 x 32" in example(str(tmp_path / "photo.png")).stderr
+    assert "640 x 480 px is not a multiple of 128 x 32" in example(str(tmp_path / "photo.png")).stderr

@@ -74,7 +74,7 @@ def write_torn(path: Path) -> None:
 FAULTS = {
     "absent": (lambda path: None, "No such file"),
     "empty": (lambda path: path.touch(), ""),
-    "text": (lambda path: path.write_text("hello"), "no torch file"),
+    "text": (lambda path: path.write_text("hello"), "not a torch file"),
     "torn": (write_torn, ""),
     "code": (lambda path: torch.save({"a": Runs()}, path), "more than tensors"),
     "code, older": (lambda path: path.write_bytes(pickle.dumps({"a": Runs()}, 2)), "more than tensors"),

@@ -143,7 +143,7 @@ def test_what_was_proved_is_said_and_another_experiment_is_not_compared(seeds):
     assert amp[1] == "the same in float64 in fp16 within 2.1 %, tolerated 7 %" and amp[2].startswith("1.00×")
     assert ddp[1] == "another experiment" and ddp[2].startswith("not compared") and ddp[3].startswith("not compared")
     assert "0.94×" not in text_of(html.split("</dl>")[0])
-    assert "ddp is another experiment than baseline: in float64, the encoder moves by 0.1." in text_of(html)
+    assert "ddp is a different experiment from baseline: in float64, the encoder moves by 0.1." in text_of(html)
     assert ["amp", "fp16", "12", "encoder", "0.021", "0.07"] in rows_of(html, "<summary>Proofs")
 
 

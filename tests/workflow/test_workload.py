@@ -42,7 +42,7 @@ def test_page_says_which_tiers_are_the_same_experiment(tiny: Checkout) -> None:
     failed = {tier: "failed" in proof for tier, proof in proofs.items()}
     assert failed == {"fused_sgd": False, "ddp": True}  # its BatchNorm sees half a batch
     page = results(tiny, "report/index.html").read_text()
-    assert "another experiment than baseline" in page and "accuracy, %" in page
+    assert "different experiment from baseline" in page and "accuracy, %" in page
     assert "gaze" not in page and "strips" not in page
 
 

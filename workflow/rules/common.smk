@@ -25,7 +25,7 @@ except UserError as error:
 os.environ[DEVICE] = auto_device(settings)  # for jobs on other nodes
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-GAZE = settings.workload == DTED  # otherwise someone's own training
+GAZE = settings.workload == DTED  # otherwise a user's own training
 ROOT = f"results/{settings.name}"
 TIERS, SEEDS = trained_tiers(settings), settings.run.seeds
 config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.range_deg}  # for captions
@@ -68,7 +68,7 @@ def file_of(stage, wildcards, folder, suffix):
     return f"{run}/{folder}/{'_'.join([stage, *names])}.{suffix}"
 
 
-# A workload's class and what it imports are in the current folder or, as the examples, beside faze.
+# A workload's class and what it imports are in the current folder or, like the examples, beside faze.
 MODULE = settings.workload.partition(":")[0]
 WORKLOAD_CODE = [] if GAZE else sources(MODULE, Path.cwd()) or sources(MODULE)
 
@@ -101,12 +101,12 @@ def options(stage, words, wildcards, input, output):
 
 
 def proof_of(wildcards):
-    """Return the proof on which a training depends; a noise control is trained like the baseline."""
+    """Return the proof on which a training run depends; a noise control is trained like the baseline."""
     return PROOF.format(tier=TIERS[0] if wildcards.tier in CONTROLS else wildcards.tier)
 
 
 def cores_of_training(wildcards):
-    """Return the cores of a training: all with a GPU; on CPUs, two processes that wait for each other share one."""
+    """Return the cores of a training run: all with a GPU; on CPUs, two processes that wait for each other share one."""
     tier = TIERS[0] if wildcards.tier in CONTROLS else wildcards.tier
     engine, threads = resolve_tier(settings, tier), settings.train.threads
     if auto_device(settings) == "cuda" and engine.device != "cpu":

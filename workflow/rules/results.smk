@@ -1,4 +1,4 @@
-# Of every workload: the proof that each tier is the same experiment, its training, its speed and memory, and MLflow.
+# For every workload: the proof that each tier is the same experiment, its training, its speed and memory, and MLflow.
 
 
 use rule stage as prove with:

@@ -1,4 +1,4 @@
-# Anyone's training, a class of the user's.
+# A user's own training, described by a class.
 
 OF_TIER = [f"{RUN}/checkpoint.pt"]
 

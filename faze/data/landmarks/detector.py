@@ -131,7 +131,7 @@ def _search_squares(find: _Finder, rgb: NDArray[np.uint8]) -> list[_Face]:
 
 
 def _distinct(faces: Sequence[_Face]) -> list[_Face]:
-    """Return the first of all faces at the same place."""
+    """Return the faces without those at the same place as an earlier one."""
     found: list[_Face] = []
     for face in faces:
         if all(np.linalg.norm(face.center_px - other.center_px) > other.width_px for other in found):

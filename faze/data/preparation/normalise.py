@@ -1,6 +1,6 @@
 """Normalise the frames of a data set: raw frames -> eye strips and labels (FAZE section 3).
 
-People are cut into parts of at most 2,000 frames, which processes make in parallel. A finished part is a file in a
+People are split into parts of at most 2,000 frames, which processes make in parallel. A finished part is a file in a
 folder beside the output, from which a killed run resumes; at the end, the parts are joined.
 """
 

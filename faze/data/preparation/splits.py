@@ -13,7 +13,7 @@ SplitRule = Callable[[str, str], str]  # person, and the split that the data sta
 
 
 def split_rule(splits: str) -> SplitRule:
-    """Return the rule that `splits` of a data set's entry describes; a UserError if it is the path of a bad file."""
+    """Return the rule that `splits` of a data set describes; raise a UserError if it is the path of an invalid file."""
     if splits == "stated":
         return lambda person, stated: stated
     if splits in WORDS:

@@ -30,7 +30,7 @@ PER_STRIP = ("labels", "file_name", "frame_index")
 def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[Part]]], size: int, **about: str) -> str:
     """Write the store and the rejects of people, given by names and parts of `size` bytes in all, and describe them.
 
-    If no person has a strip, a UserError contains the most frequent reasons. `about` is the file's attributes.
+    If no person has a strip, raise a UserError with the most frequent reasons. `about` is the file's attributes.
     """
     strips, rejected = 0, []
     with _whole_hdf5(out, size) as file:
@@ -84,7 +84,7 @@ def _write_person(file: h5py.File, name: str, parts: Sequence[Part]) -> int:
 
 
 def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
-    """Copy a file of strips, of faze or of the released code, to a store; a UserError if it is something else."""
+    """Copy a file of strips, of faze or of the released code, to a store; refuse any other file."""
     split_of, shape = split_rule(config.dataset.splits), (config.preprocess.height_px, config.preprocess.width_px, 3)
     with reading(raw, "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"):
         file = h5py.File(raw)

@@ -30,7 +30,7 @@ def read_small_yaml(path: Path) -> dict[str, Any]:
 def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
     """Return matrix and distortion (see `Camera`), and width and height of the calibrated frames in px, if known.
 
-    A UserError names the file if it is missing or describes no camera that OpenCV has a model for.
+    Raise a UserError if the file is missing or describes a camera for which OpenCV has no model.
     """
     size = None
     if path.suffix.lower() == ".mat":

@@ -1,4 +1,4 @@
-"""Read a manifest (docs/how-to/own-frames.md): anyone's frames, in one CSV or Parquet file with a line per frame.
+"""Read a manifest (docs/how-to/own-frames.md): a user's frames, in one CSV or Parquet file with a line per frame.
 
 Lines are counted as a spreadsheet shows them: the header is line 1. Faults of the whole file are errors; a fault of a
 line is the reason why its frame is left out.
@@ -107,7 +107,7 @@ def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
 def _check_header(header: list[str], where: str) -> tuple[str, str]:
     """Check names of columns, in lower case; return the keys of the table's groups in CAMERAS and in TARGETS.
 
-    A UserError says where a column is missing, is unknown or occurs twice.
+    Raise a UserError if a column is missing, unknown or listed twice.
     """
     for name in header:
         if name in KNOWN and header.count(name) > 1:
@@ -155,7 +155,7 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
     """Read the people of a manifest, sorted by name; their frames are in the order of `session` and `time_s`.
 
     Head poses come from the table, or from the HDF5 that `faze landmarks` wrote for it (`supplementary`). If `posed` is
-    False, they may be missing, and are then NaN. A UserError describes a fault that concerns all lines.
+    False, they may be missing, and are then NaN. Raise a UserError if a fault concerns all lines.
     """
     table = _read_table(path)
     if posed and (POSE[0] in table.cells) == (supplementary is not None):
@@ -192,7 +192,7 @@ def _read_frames(table: Table) -> Person:
     table.reject(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
     table.reject(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
     differs = splits != splits.groupby(names).transform("first")
-    table.reject(differs, "split", "the person is in another split in an earlier line, but belongs to one")
+    table.reject(differs, "split", "the person is in another split in an earlier line: use only one split")
     folder = table.path.absolute().parent
     files = [os.path.normpath(image.removeprefix(f"{folder}/")) for image in table.cells["image"]]
     table.reject([not is_inside(file) for file in files], "image", OUTSIDE)

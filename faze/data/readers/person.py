@@ -18,7 +18,7 @@ OUTSIDE = "path leads out of the data folder"  # a reason to leave a frame out
 
 @dataclass(eq=False)
 class Person:
-    """The n annotated frames of one person; what is unknown is NaN."""
+    """The n annotated frames of one person; unknown values are NaN."""
 
     name: str
     folder: Path  # to which the files are relative

@@ -1,4 +1,4 @@
-"""The screen of a manifest, and its pose towards the camera: converts targets from px to mm.
+"""The screen of a manifest, and its pose relative to the camera, which convert targets from px to mm.
 
 The camera faces the user, who sees the x axis of the camera frame point to the left: on a screen without rotation, x_px
 grows along -x, and y_px along +y. docs/how-to/own-frames.md has a drawing.
@@ -32,7 +32,7 @@ class Screen:
         return self.top_left_mm + across * self.axes[0] + down * self.axes[1]
 
     def hit(self, origin_mm: NDArray, direction: NDArray) -> NDArray | None:
-        """Return the px (2,) where a ray, (3,) each in the camera frame, meets the screen's plane; None if nowhere."""
+        """Return the px (2,) where a ray (3,) in the camera frame meets the screen's plane; None if it does not."""
         normal = np.cross(*self.axes)
         along = normal @ direction
         distance = normal @ (self.top_left_mm - origin_mm) / along if abs(along) > 1e-9 else -1.0

@@ -18,7 +18,7 @@ from faze.base.errors import UserError
 from faze.base.files import reading, whole_file
 from faze.data.readers.person import OUTSIDE, People, Person, camera_matrices, is_inside, unreadable
 
-_REMEDY = "download it again, or make it with `faze landmarks`"
+_REMEDY = "download it again, or create it with `faze landmarks`"
 
 
 def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person], supplementary: Path | None) -> People:
@@ -31,7 +31,7 @@ def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person],
 
 
 def read_or_explain(read: Callable[[Path], Person], folder: Path) -> Person:
-    """Read a person's folder; a missing or damaged file is the reason of the person's only row."""
+    """Read a person's folder; a missing or damaged file becomes the reason in the person's only row."""
     try:
         return read(folder)
     except UserError as error:
@@ -47,7 +47,7 @@ def _read_both(folder: Path, read: Callable[[Path], Person], supplementary: Path
 
 
 def read_supplementary(path: Path, name: str, folder: Path) -> Person:
-    """Read one person's annotation, or raise a UserError: an array is missing or has another shape."""
+    """Read one person's annotation; raise a UserError if an array is missing or has another shape."""
     with reading(path, _REMEDY), h5py.File(path) as file:
         if name not in file:
             return unreadable(name, folder, "not in the supplementary annotation")

@@ -48,7 +48,7 @@ class Shot:
     pupil_mm: float  # radius
 
     def boxes(self, person: SyntheticPerson) -> tuple[Box, Box, NDArray[np.int32]]:
-        """Find the boxes around the head and around the band across the eyes, and in the band those of the eyes."""
+        """Find the boxes around the head, around the band across the eyes and, relative to it, around each eye."""
         around = [_EYE_MM + centre * [1, 1, 0] for centre in person.eye_centres_mm]
         corners = [list(itertools.product(*np.transpose(box))) for box in (_HEAD_MM, _BAND_MM, *around)]  # (4, 8, 3)
         pixels = self.camera.project(np.array(corners) @ self.rotation.T + self.origin_mm)

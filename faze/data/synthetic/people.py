@@ -1,4 +1,4 @@
-"""Render all people: list them, and write each person's folder of frames and annotation."""
+"""Render all people: list them, and write each person's frames and annotation to a folder."""
 
 from collections.abc import Iterator
 from pathlib import Path

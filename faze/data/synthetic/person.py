@@ -43,7 +43,7 @@ class Spectacles:
 # Streams of random numbers: each aspect of a person has its own, so that aspects do not affect each other.
 ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
 # The seed of each domain's people. Test people had 0 and 3 until defaults were tuned on them; the current ones are new,
-# and tuning uses val people only (decision 10).
+# and tuning uses val people only (decision 9).
 _DOMAINS = {"mpiifacegaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
 _FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so more people in one split do not rename those of another
 

@@ -1,7 +1,7 @@
 """One person's frames in three dimensions: head poses, targets, eye directions, and their annotation.
 
-The visual axes of both eyes meet in the true target; optical axes deviate from them by kappa, and spectacles deflect
-both. The annotation errs in the target, and in the place and turn of the head.
+The visual axes of both eyes meet at the true target; optical axes deviate from them by kappa, and spectacles deflect
+both. The annotation errs in the target, and in the position and rotation of the head.
 
 Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a name indicates otherwise.
 """

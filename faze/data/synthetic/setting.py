@@ -157,7 +157,7 @@ def _sample_quality(rng: np.random.Generator, finer: float) -> tuple[tuple[float
 
 
 def _screen(camera: Camera, size_mm: ArrayLike, size_units: tuple, corner_mm: tuple, tilt_rad: NDArray) -> Screen:
-    """Express a screen in the camera frame; `corner_mm` is its corner, right and down from the camera for the user."""
+    """Express a screen in the camera frame; `corner_mm`: its corner, right of and below the camera for the user."""
     rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
     corner = rotation @ np.array([*corner_mm, 0.0])
     return Screen(camera, tuple(np.asarray(size_mm).tolist()), size_units, rotation, corner)
