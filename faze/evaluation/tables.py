@@ -79,7 +79,7 @@ def _select(words: Mapping[str, pd.Series]) -> pd.Categorical:
 
 
 def redirected(people: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Average each number that any person has (`redirected_angles.by_variant`) over people and seeds."""
+    """Average each number that any person has (`diagnostics.by_variant`) over people and seeds."""
     found, keys = [], ["tier", "dataset", "variant"]
     for key, rows in people.groupby(keys, sort=False):
         for number in NUMBERS:

@@ -84,7 +84,7 @@ def test_every_table_has_the_data_sets_in_the_order_of_the_list(tmp_path):
     tables, summary = run(tmp_path, case)
     assert list(summary["pixel_sources"].items()) == list(sources.items())
     orders = [list(table["dataset"].unique()) for table in tables.values() if "dataset" in table]
-    assert orders == [list(sources)] * 9
+    assert orders == [list(sources)] * 8
 
 
 def test_errors_are_means_over_test_people_of_means_over_repeats(written, small):
