@@ -21,23 +21,21 @@ Batch = dict[str, Tensor]
 
 
 class PairIndices:
-    """Item `step` contains a process's pairs for that step: `person`, `index_a` and `index_b`, each (B,) int64.
+    """Item `step` contains that step's pairs, for all processes: `person`, `index_a` and `index_b`, each (B,) int64.
 
     In an epoch, every strip is member a once, in random order; member b is drawn uniformly from the person's other
-    ones, of which there is at least one. Each process has a contiguous share of every global batch, its `rows`.
+    ones, of which there is at least one.
     """
 
-    def __init__(self, counts: Sequence[int], seed: int, global_batch: int, rank: int = 0, processes: int = 1) -> None:
+    def __init__(self, counts: Sequence[int], seed: int, global_batch: int) -> None:
         self.seed, self.global_batch = seed, global_batch
-        share = global_batch // processes
-        self.rows = slice(rank * share, (rank + 1) * share)
         self._counts = np.asarray(counts)
         self._first = np.cumsum([0, *counts])
         self._person = np.repeat(np.arange(len(counts)), counts)
         self._drawn: tuple[int, NDArray] | None = None  # epoch and its pairs
 
     def __getitem__(self, step: int) -> Batch:
-        numbers = step * self.global_batch + np.arange(self.rows.start, self.rows.stop)
+        numbers = step * self.global_batch + np.arange(self.global_batch)
         epochs, rows = np.divmod(numbers, len(self._person))
         pairs = [self._pairs(epoch)[:, rows[epochs == epoch]] for epoch in range(epochs[0], epochs[-1] + 1)]
         return dict(zip(("person", "index_a", "index_b"), torch.from_numpy(np.concatenate(pairs, axis=1)), strict=True))

@@ -81,7 +81,7 @@ def build(
         model=module,
         updates=updates,
         set_to_none=engine.set_to_none,
-        exchanges=(*waiting, nullcontext),  # processes exchange gradients in the last part only
+        part_contexts=(*waiting, nullcontext),
         replicas=replicas,
         weights=DeviceNumbers(device, next(objective.parameters()).dtype),
         launch=launching.launch,

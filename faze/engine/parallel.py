@@ -45,13 +45,6 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def least(self, value: int) -> int:
-        """Return the minimum of a value over all processes."""
-        values = torch.tensor([value], device=self.device)
-        if self.size > 1:
-            dist.all_reduce(values, op=dist.ReduceOp.MIN)
-        return int(values)
-
     def wait(self) -> None:
         """Wait until every process has made this call."""
         if self.size > 1:
@@ -151,13 +144,3 @@ def build_wrapper(engine: Engine, world: World) -> tuple[Callable[[nn.Module], n
     unused = "" if parallel == "ddp" else "an option of DistributedDataParallel"
     switches = Switch("parallel", parallel, acted, reason), Switch.of("processes", engine.processes, unused)
     return wrap, replicas, switches
-
-
-def check_chunks(global_batch: int, chunk_pairs: int, shares: int) -> None:
-    """Check that each share of a batch has whole chunks, so that the loss does not depend on the number of shares."""
-    if global_batch % (shares * chunk_pairs):
-        raise UserError(
-            f"train.global_batch {global_batch} is not a multiple of {shares} processes, replicas or accumulated "
-            f"parts x loss.chunk_pairs {chunk_pairs}: use a multiple of {shares * chunk_pairs}, or fewer GPUs "
-            "(CUDA_VISIBLE_DEVICES)"
-        )

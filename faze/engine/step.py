@@ -73,7 +73,7 @@ class Step:
     model: nn.Module  # the objective inside its parallel wrapper; returns named loss terms
     updates: tuple[Update, ...]
     set_to_none: bool
-    exchanges: tuple[Context, ...]  # the context of each part of a batch
+    part_contexts: tuple[Context, ...]  # of each part of a batch; processes exchange gradients in the last one only
     replicas: int  # of the model in this process: one, or one per device under DataParallel
     weights: DeviceNumbers
     launch: "Launch"
@@ -95,10 +95,10 @@ class Step:
     ) -> dict[str, Tensor]:
         """Run the forward and backward passes, part by part; return the loss terms and `loss`, detached."""
         means: dict[str, Tensor] = {}
-        chunks = {name: value.chunk(len(self.exchanges)) for name, value in batch.items()}
-        for number, exchange in enumerate(self.exchanges):
-            with exchange():
-                terms = self._add_part({name: chunk[number] for name, chunk in chunks.items()}, weights, clock)
+        parts = {name: value.chunk(len(self.part_contexts)) for name, value in batch.items()}
+        for number, context in enumerate(self.part_contexts):
+            with context():
+                terms = self._add_part({name: part[number] for name, part in parts.items()}, weights, clock)
             means = {name: means.get(name, 0.0) + term for name, term in terms.items()}
         return means
 
@@ -108,7 +108,7 @@ class Step:
 
         with clock("forward"):
             # DataParallel gathers one value per replica; all replicas and parts have equally many chunks.
-            terms = {name: term.mean() / len(self.exchanges) for name, term in self.model(part).items()}
+            terms = {name: term.mean() / len(self.part_contexts) for name, term in self.model(part).items()}
             losses = [
                 torch.stack([weight(name, term) for name, term in terms.items() if name.startswith(u.prefix)]).sum()
                 for u in self.updates
@@ -160,7 +160,7 @@ class Step:
     @property
     def shares(self) -> int:
         """Number of pieces into which a process splits its batch: replicas times parts."""
-        return self.replicas * len(self.exchanges)
+        return self.replicas * len(self.part_contexts)
 
     def set_learning_rates(self, rates: list[float]) -> None:
         """Set the rates of the groups, rounded to float32 in every tier, since fused kernels read such a tensor."""
