@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
 from faze.fewshot import mlp
-from faze.fewshot.interface import Adaptation, Errors, Learned, Learner, MetaTraining
+from faze.fewshot.interface import Errors, Learned, Learner, MetaTraining
 from faze.fewshot.mlp import Activation, Samples
 from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibrations
 
@@ -63,9 +62,10 @@ class FineTuned(Learner):
             raise UserError(f"adaptation of {person} diverged: lower fewshot.adapt_lr and run meta_train again")
         return {name: part[0].squeeze(0) for name, part in mlp.unpack(adapted.cpu(), inputs).items()}
 
-    def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
+    def errors(
+        self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
+    ) -> Errors:
         """See Learner; raise a UserError if an adaptation diverges."""
-        calibrations, settings = adaptation.calibrations, adaptation.settings
         size, last = mlp.NETWORKS_PER_CALL, np.arange(-settings.query_entries, 0)
 
         def measure(first: int) -> Tensor:
@@ -76,7 +76,7 @@ class FineTuned(Learner):
 
         errors_deg, progress = [], Progress(f"adapt {self.name}", len(calibrations), "calibrations")
         # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
-        with ThreadPoolExecutor(adaptation.threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for found in pool.map(measure, range(0, len(calibrations), size)):
                 errors_deg += found.double().tolist()
                 progress(len(errors_deg))
@@ -113,7 +113,7 @@ class MetaLearner(FineTuned):
         """
         settings, val, learned = training.settings, training.val, self.initial(training, training.settings.init)
         networks, inputs = mlp.pack(learned.state).to(mlp.DEVICE), learned.state["hidden_weight"].shape[1]
-        validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
+        validation = draw_calibrations(val, settings, repeats=1)
         losses, recorded, history = [], [], []
         for step, loss in enumerate(outer_steps(self.name, networks, learned.activation, training), 1):
             losses.append(loss)
@@ -123,7 +123,8 @@ class MetaLearner(FineTuned):
                     remedy = "lower fewshot.outer_lr or inner_lr"
                     raise UserError(f"meta-training diverged before outer step {step}: {remedy}")
                 if val:
-                    errors = self.errors(dataclasses.replace(learned, state=mlp.unpack(networks, inputs)), validation)
+                    current = dataclasses.replace(learned, state=mlp.unpack(networks, inputs))
+                    errors = self.errors(current, validation, settings, training.threads)
                     val_deg = errors.adapted_deg.reshape(-1, len(val)).mean(axis=1).tolist()
                 recorded.append(networks.clone())
                 history.append({"step": step, "train_deg": train_deg.tolist(), "val_deg": val_deg})
@@ -200,9 +201,9 @@ def draw_tasks(people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.
 
 def samples_of(chosen: Sequence[tuple[PersonCodes, NDArray[np.int64]]]) -> Samples:
     """Copy some entries of a person for each network to the device; their numbers may differ."""
-    code = pad_sequence([torch.from_numpy(person.code[entries]) for person, entries in chosen], batch_first=True)
-    gaze = pad_sequence(
-        [torch.from_numpy(person.gaze[entries]).float() for person, entries in chosen], batch_first=True
-    )
-    count = torch.tensor([len(entries) for _, entries in chosen])
-    return Samples(code.to(mlp.DEVICE), gaze.to(mlp.DEVICE), count.to(mlp.DEVICE))
+    count = np.array([len(entries) for _, entries in chosen])
+    code = np.zeros((len(count), count.max(), chosen[0][0].code.shape[1]), np.float32)
+    gaze = np.zeros((*code.shape[:2], 3), np.float32)
+    for m, (person, entries) in enumerate(chosen):
+        code[m, : len(entries)], gaze[m, : len(entries)] = person.code[entries], person.gaze[entries]
+    return Samples(*(torch.from_numpy(array).to(mlp.DEVICE) for array in (code, gaze, count)))

@@ -26,8 +26,6 @@ from faze.fewshot.mlp import PARTS, Activation
 from faze.fewshot.person_codes import Calibration, PersonCodes, Seen
 from faze.model.torch_file import read_mapping, write_mapping
 
-MOST_HIDDEN = 4096  # kernel.c has a network on its stack
-
 
 @dataclass(frozen=True)
 class Learned:
@@ -71,14 +69,6 @@ class MetaTraining(NamedTuple):
         return Learned(learner, list(self.settings.shots), self.settings.model_dump(mode="json"), state, **about)
 
 
-class Adaptation(NamedTuple):
-    """The calibrations that a learner adapts to, and its settings."""
-
-    calibrations: Sequence[Calibration]  # M, of any k; their people have settings.query_entries entries after the pool
-    settings: Fewshot
-    threads: int = 1
-
-
 class Errors(NamedTuple):
     """The mean angle, in degrees, over the query of each of M calibrations."""
 
@@ -103,8 +93,10 @@ class Learner(ABC):
         """Adapt to a person's support entries (k,); return the state of a PersonalEstimator."""
 
     @abstractmethod
-    def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
-        """Adapt to every calibration and measure the error on its person's query."""
+    def errors(
+        self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
+    ) -> Errors:
+        """Adapt to M calibrations, of any k, and measure the error on each person's query (settings.query_entries)."""
 
 
 class ClosedForm(Learner):
@@ -114,10 +106,12 @@ class ClosedForm(Learner):
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
         """Estimate the gaze of entries as unit vectors (n, 3)."""
 
-    def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
+    def errors(
+        self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
+    ) -> Errors:
         """Measure the errors of the estimates on the query."""
-        query, adapted = slice(-adaptation.settings.query_entries, None), []
-        for calibration in adaptation.calibrations:
+        query, adapted = slice(-settings.query_entries, None), []
+        for calibration in calibrations:
             person = calibration.person
             gaze = self.estimate(self.fit(person, calibration.support, learned), person.seen(query))
             adapted.append(mean_angle_deg(gaze, person.gaze[query]))
@@ -131,7 +125,7 @@ def load_learned(path: Path | str) -> Learned:
         shapes = {name: tuple(part.shape) for name, part in learned.state.items()}
         k, (*_, inputs, hidden) = len(learned.shots), (0, 0, *shapes.get("hidden_weight", ()))
         expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
-        if shapes != dict(zip(PARTS, expected, strict=True)) or hidden > MOST_HIDDEN:
+        if shapes != dict(zip(PARTS, expected, strict=True)) or hidden > 4096:  # kernel.c has a network on its stack
             raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
     return learned
 

@@ -8,7 +8,7 @@ Shapes: M networks, n samples of a network, F inputs, H hidden units, S = H (F +
 """
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import torch
@@ -85,7 +85,7 @@ def gradient(networks: Tensor, samples: Samples, activation: Activation) -> tupl
     """Compute the gradient (M, S) of each mean angle, and the mean angles (M,) in degrees."""
     if is_compiled(networks):
         out, degrees = torch.zeros_like(networks), torch.zeros(len(networks))
-        _call(KERNEL.gradient, samples, activation, networks, out, degrees)
+        _call("gradient", samples, activation, networks, out, degrees)
         return out, degrees
     networks = networks.detach().requires_grad_()
     degrees = mean_angle_deg(networks, samples, activation)
@@ -96,7 +96,7 @@ def hessian_product(networks: Tensor, samples: Samples, activation: Activation, 
     """Multiply the Hessian of each mean angle by a direction (M, S): (M, S)."""
     if is_compiled(networks):
         out = torch.zeros_like(networks)
-        _call(KERNEL.hessian_product, samples, activation, networks, direction, out)
+        _call("hessian_product", samples, activation, networks, direction, out)
         return out
     networks = networks.detach().requires_grad_()
     total = mean_angle_deg(networks, samples, activation).sum()
@@ -107,7 +107,7 @@ def sgd(networks: Tensor, samples: Samples, activation: Activation, steps: int, 
     """Take full-batch steps of SGD on each mean angle; `rate` is per degree."""
     if is_compiled(networks):
         networks = networks.clone()
-        _call(KERNEL.sgd, samples, activation, networks, ctypes.c_float(rate), ctypes.c_int64(steps))
+        _call("sgd", samples, activation, networks, ctypes.c_float(rate), ctypes.c_int64(steps))
         return networks
     for _ in range(steps):
         networks = networks - rate * gradient(networks, samples, activation)[0]
@@ -124,12 +124,14 @@ class _Batch(ctypes.Structure):  # `samples` of kernel.c
     _fields_ += [(name, ctypes.c_int64) for name in ("M", "n", "inputs", "hidden", "relu")]
 
 
-def _call(function: Callable, samples: Samples, activation: Activation, *arguments: Tensor | ctypes._SimpleCData):
-    """Call a function of kernel.c, which does not check shapes and releases the GIL; the networks come first."""
-    (models, n, inputs), hidden = samples.code.shape, (arguments[0].shape[1] - 3) // (samples.code.shape[2] + 4)
-    assert arguments[0].shape == (models, hidden * (inputs + 4) + 3)
+def _call(name: str, samples: Samples, activation: Activation, networks: Tensor, *more: object) -> None:
+    """Call a function of kernel.c, which does not check shapes, without the GIL."""
+    models, n, inputs = samples.code.shape
+    hidden = (networks.shape[1] - 3) // (inputs + 4)
+    assert networks.shape == (models, hidden * (inputs + 4) + 3)
     batch = _Batch(*map(_pointer, samples), models, n, inputs, hidden, activation == "relu")
-    function(ctypes.byref(batch), *(_pointer(one) if isinstance(one, Tensor) else one for one in arguments))
+    passed = (_pointer(one) if isinstance(one, Tensor) else one for one in (networks, *more))
+    getattr(KERNEL, name)(ctypes.byref(batch), *passed)
 
 
 def _pointer(tensor: Tensor) -> ctypes.c_void_p:

@@ -45,33 +45,26 @@ class PersonCodes:
 
 
 def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tuple[list[PersonCodes], list[str]]:
-    """Read the people of one split who have as many entries as needed by a config key, the reason.
-
-    Returns:
-        These people, and a sentence about each person who is left out.
-    """
+    """Read the people of a split who have as many entries as a config key, the reason, needs; describe the others."""
     everyone = [read_person(codes, name) for name in codes.persons(split)]
-    left_out = [
-        f"{person} is left out: {len(person.code)} entries, fewer than the {needed} required by {reason}"
-        for person in everyone
-        if len(person.code) < needed
-    ]
-    return [person for person in everyone if len(person.code) >= needed], left_out
+    few = [person for person in everyone if len(person.code) < needed]
+    why = f"entries, fewer than the {needed} required by {reason}"
+    left_out = [f"{person} is left out: {len(person.code)} {why}" for person in few]
+    return [person for person in everyone if person not in few], left_out
 
 
 def read_person(codes: CodeStore, name: str) -> PersonCodes:
     """Read one person; raise a UserError if a value is not finite."""
-    arrays = codes[name]
-    for key in ("z_gaze", "gaze", "gaze_hat", "head"):
+    keys, arrays = ("z_gaze", "gaze", "gaze_hat", "head"), codes[name]
+    for key in keys:
         if not np.isfinite(arrays[key]).all():
             raise UserError(
                 f"person {name} of {codes.dataset}: {key} is not finite, since the training of the network diverged: "
                 "lower train.base_lr and train again"
             )
-    z_gaze, gaze, gaze_hat, head = (arrays[key] for key in ("z_gaze", "gaze", "gaze_hat", "head"))
+    z_gaze, gaze, gaze_hat, head = (arrays[key].astype(float) for key in keys)
     code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 would fail without an entry
-    gaze, gaze_hat, head = vector_from_pitchyaw(gaze.astype(float)), gaze_hat.astype(float), head.astype(float)
-    return PersonCodes(name, codes.dataset, codes.splits[name], code, gaze, gaze_hat, head)
+    return PersonCodes(name, codes.dataset, codes.splits[name], code, vector_from_pitchyaw(gaze), gaze_hat, head)
 
 
 def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:

@@ -1,7 +1,4 @@
-"""A gaze estimator that is calibrated on a few samples of a person, stored in a file and applied to new codes.
-
-Shapes: n samples, F inputs (the gaze code, flattened), H hidden units.
-"""
+"""A gaze estimator that is calibrated on a few samples of a person, stored in a file and applied to new codes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,10 +24,10 @@ class PersonalEstimator:
     """A person's estimator; its file contains a dict of these fields.
 
     For a closed form, `state` is the input of its `estimate`; for `offset`, offset_rad (2,), the pitch and yaw to be
-    subtracted from the trained gaze head's estimate. For a learner that takes steps, it is the adapted network:
-    hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32. The gaze is
-    act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze flattened row by
-    row. Like the labels, it points from the target to the eye.
+    subtracted from the trained gaze head's estimate. For a learner that takes steps, it is the adapted network, with F
+    inputs and H hidden units: hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32.
+    The gaze is act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze
+    flattened row by row. Like the labels, it points from the target to the eye.
     """
 
     __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
@@ -71,11 +68,7 @@ def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
 
 
 def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> PersonalEstimator:
-    """Adapt a trained learner, or a `Learned` of `offset`, which needs no training, to entries of a person.
-
-    Raises:
-        UserError: the codes differ in size from the learner's, or the adaptation diverged.
-    """
+    """Adapt a trained learner, or a `Learned` of `offset`, which needs no training, to entries of a person."""
     learner, entries = LEARNERS[learned.learner], np.asarray(support)
     state, settings, activation = learner.fit(person, entries, learned), {}, ""
     if learner.takes_steps:
@@ -91,5 +84,4 @@ def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np
         return estimator
     error_deg = mean_angle_deg(estimator.gaze(person.seen(query)), person.gaze[query])
     unadapted_deg = mean_angle_deg(person.gaze_hat[query], person.gaze[query])
-    about = {"query_entries": len(query), "error_deg": error_deg, "unadapted_deg": unadapted_deg}
-    return dataclasses.replace(estimator, **about)
+    return dataclasses.replace(estimator, query_entries=len(query), error_deg=error_deg, unadapted_deg=unadapted_deg)

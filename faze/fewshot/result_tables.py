@@ -9,14 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faze.base.files import whole_file
-from faze.fewshot.interface import Adaptation, Errors
-from faze.fewshot.person_codes import Calibration, PersonCodes, unadapted_error_deg
+from faze.fewshot.interface import Errors
+from faze.fewshot.person_codes import Calibration, unadapted_error_deg
 
 
-def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adaptation, errors: Errors) -> pa.Table:
+def errors_table(learner: str, calibrations: Sequence[Calibration], query_entries: int, errors: Errors) -> pa.Table:
     """Build a table with one row per person for k = 0, then one per calibration."""
-    rows = [*(Calibration(person, 0, np.empty(0, np.int64)) for person in people), *adaptation.calibrations]
-    unadapted = [unadapted_error_deg(person, adaptation.settings.query_entries) for person in people]
+    people = list(dict.fromkeys(calibration.person for calibration in calibrations))
+    rows = [*(Calibration(person, 0, np.empty(0, np.int64)) for person in people), *calibrations]
+    unadapted = [unadapted_error_deg(person, query_entries) for person in people]
     return pa.table(
         {
             "person": [row.person.name for row in rows],

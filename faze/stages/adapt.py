@@ -13,7 +13,7 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import Adaptation, load_learned
+from faze.fewshot.interface import load_learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import draw_calibrations, read_people
 from faze.fewshot.result_tables import errors_table, write_tables
@@ -32,14 +32,14 @@ def main(*, config: Resolved, learner_file: list[Path], codes: list[Path], threa
         people, left_out = people + found, left_out + few
     for sentence in left_out:
         print(f"warning: {sentence}", file=sys.stderr)
-    adaptation = Adaptation(draw_calibrations(people, settings, repeats=settings.repeats), settings, threads)
+    calibrations = draw_calibrations(people, settings, repeats=settings.repeats)
     for name, file, path in zip(settings.learners, learner_file, out, strict=True):
         learned, began = load_learned(file), time.perf_counter()
-        errors = LEARNERS[name].errors(learned, adaptation)
+        errors = LEARNERS[name].errors(learned, calibrations, settings, threads)
         about = {
             "left_out": left_out,
             "left_out_of_training": learned.left_out,
             "val_deg": learned.val_deg,
             "seconds": {"learn": learned.seconds, "adapt": time.perf_counter() - began},
         }
-        write_tables([errors_table(name, people, adaptation, errors)], path, about)
+        write_tables([errors_table(name, calibrations, settings.query_entries, errors)], path, about)

@@ -14,7 +14,7 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import Adaptation, Learned, Learner, MetaTraining, save_fields
+from faze.fewshot.interface import Learned, Learner, MetaTraining, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import draw_calibrations, read_people, unadapted_error_deg
 
@@ -50,7 +50,7 @@ def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> di
         return {}
     settings = training.settings
     calibrations = draw_calibrations(training.val, settings, repeats=settings.repeats)
-    errors = learner.errors(learned, Adaptation(calibrations, settings, training.threads)).adapted_deg
+    errors = learner.errors(learned, calibrations, settings, training.threads).adapted_deg
     unadapted = np.mean([unadapted_error_deg(person, settings.query_entries) for person in training.val])
     of_shots = errors.reshape(len(settings.shots), -1).mean(axis=1)
     return {"0": float(unadapted)} | dict(zip(map(str, settings.shots), of_shots.tolist(), strict=True))

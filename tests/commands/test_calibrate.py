@@ -11,7 +11,7 @@ from stage_runs import call_faze
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
 from faze.data.codes import CodeStore, write_codes
-from faze.fewshot.interface import Adaptation, Learned, load_fields, load_learned, save_fields
+from faze.fewshot.interface import Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import PARTS, random_network
 from faze.fewshot.person_codes import Calibration, PersonCodes, read_person
@@ -71,8 +71,8 @@ def test_the_adapted_network_is_the_one_that_adapt_measures_and_its_file_is_docu
     assert run("--shots", k, "--learner-file", "learned.pt") == 0
     person, found = read_both()
     settings = FEWSHOT.model_copy(update={"query_entries": 20 - k})
-    samples = Adaptation([Calibration(person, 0, np.arange(k))], settings)
-    errors = LEARNERS[learner].errors(load_learned("learned.pt"), samples)
+    samples = [Calibration(person, 0, np.arange(k))]
+    errors = LEARNERS[learner].errors(load_learned("learned.pt"), samples, settings)
     assert found.error_deg == pytest.approx(errors.adapted_deg[0], abs=1e-3)
     assert abs(errors.adapted_deg[0] - errors.start_deg[0]) > 0.1 and found.settings == {"steps": 50, "lr": 1e-4}
     state = {name: value.numpy().astype(float) for name, value in found.state.items()}

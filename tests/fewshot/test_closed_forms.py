@@ -15,7 +15,7 @@ import torch
 from test_fewshot import settings
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.fewshot.interface import Adaptation, Learned, MetaTraining
+from faze.fewshot.interface import Learned, MetaTraining
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, Seen, draw_calibrations
 from faze.fewshot.residual import learn_weights, likely_dof, residual_deg
@@ -126,9 +126,7 @@ def test_people_whose_gaze_is_known_exactly_are_left_as_they_are(learner: str) -
 
     fewshot = settings(shots=[3])
     test = people(exact, 2, 700, split="test")
-    errors = LEARNERS[learner].errors(
-        learn(learner, exact), Adaptation(draw_calibrations(test, fewshot, repeats=2), fewshot)
-    )
+    errors = LEARNERS[learner].errors(learn(learner, exact), draw_calibrations(test, fewshot, repeats=2), fewshot)
     assert errors.adapted_deg.max() < 1e-3
 
 
@@ -195,9 +193,9 @@ def test_the_degrees_of_freedom_are_found(dof: float) -> None:
 def test_heavy_tails_are_recognised_and_used(learner: str) -> None:
     learned, fewshot = learn(learner, heavy_person), settings(shots=[5])
     assert float(learned.state["dof"]) == pytest.approx(3.0, rel=0.25)
-    adaptation = Adaptation(draw_calibrations(people(heavy_person, 40, 700, split="test"), fewshot, repeats=5), fewshot)
+    draws = draw_calibrations(people(heavy_person, 40, 700, split="test"), fewshot, repeats=5)
     ours, normal = (
-        LEARNERS[learner].errors(state, adaptation).adapted_deg for state in (learned, with_normal_noise(learned))
+        LEARNERS[learner].errors(state, draws, fewshot).adapted_deg for state in (learned, with_normal_noise(learned))
     )
     assert ours.mean() < 0.97 * normal.mean()
 

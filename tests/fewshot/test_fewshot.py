@@ -9,7 +9,7 @@ from faze.base.geometry import vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
 from faze.fewshot.fine_tuning import draw_tasks
-from faze.fewshot.interface import Adaptation, Learned
+from faze.fewshot.interface import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, draw_calibrations, unadapted_error_deg
 
@@ -89,7 +89,7 @@ def test_offset_removes_a_constant_angular_offset(centre_rad):
     fewshot, offset = settings(), LEARNERS["offset"]
     persons = [turned(p, np.array([0.05, -0.08]) * (i + 1), centre_rad) for i, p in enumerate(people())]
     draws = draw_calibrations(persons, fewshot, repeats=2)
-    errors = offset.errors(Learned("offset", [1, 3, 5, 9], {}), Adaptation(draws, fewshot))
+    errors = offset.errors(Learned("offset", [1, 3, 5, 9], {}), draws, fewshot)
     assert errors.adapted_deg.max() < 1e-9
     assert np.isnan(errors.start_deg).all()
     assert min(unadapted_error_deg(person, fewshot.query_entries) for person in persons) > 4

@@ -14,7 +14,7 @@ import pytest
 from faze.config.parameters import Fewshot
 from faze.config.validation import read_config
 from faze.data.codes import CodeStore, write_codes
-from faze.fewshot.interface import Adaptation, Learned, MetaTraining
+from faze.fewshot.interface import Learned, MetaTraining
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibrations, read_people, unadapted_error_deg
 
@@ -57,7 +57,7 @@ def maml(people) -> Learned:
 
 def error_deg(learner: str, learned: Learned, persons: list[PersonCodes], settings: Fewshot = SHORT) -> float:
     draws = draw_calibrations(persons, settings, repeats=settings.repeats)
-    return LEARNERS[learner].errors(learned, Adaptation(draws, settings)).adapted_deg.mean()
+    return LEARNERS[learner].errors(learned, draws, settings).adapted_deg.mean()
 
 
 @pytest.mark.parametrize("name", ["gc_test", "mpi"])
@@ -114,7 +114,7 @@ def test_errors_after_2000_outer_steps_lie_within_the_seed_noise_of_the_table(pe
         learned = LEARNERS[learner].meta_train(MetaTraining(train, [], FULL, seed))
         for k in FULL.shots:
             for name, draws in zip(names, released_draws(everyone, k), strict=True):
-                errors = LEARNERS[learner].errors(learned, Adaptation(draws, FULL))
+                errors = LEARNERS[learner].errors(learned, draws, FULL)
                 found.setdefault((name, k), []).append(errors.adapted_deg.mean())
     for (name, k), mine in found.items():
         table = PUBLISHED[learner, name][k]

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from faze.fewshot import mlp
 from faze.fewshot.fine_tuning import draw_tasks, outer_gradient
-from faze.fewshot.interface import Adaptation, Learned, MetaTraining
+from faze.fewshot.interface import Learned, MetaTraining
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import Samples, gaze_vector, pack, random_network, unpack
 from faze.fewshot.person_codes import PersonCodes, draw_calibrations
@@ -139,15 +139,15 @@ def test_the_compiled_kernel_equals_autograd_in_double_precision(rng, activation
 def test_adaptation_equals_torch_sgd_model_after_model_whatever_the_chunks(activation, monkeypatch):
     """Each k starts from its own network; padding and the samples of other calibrations have no effect."""
     fewshot = settings(shots=(4, 2), repeats=2, adapt_steps=50, adapt_lr=1e-5)
-    adaptation = Adaptation(draw_calibrations(small_codes(), fewshot, repeats=2), fewshot, threads=2)
+    calibrations = draw_calibrations(small_codes(), fewshot, repeats=2)
     initial = networks(torch.Generator().manual_seed(1), 2).float()
     learned = Learned("maml", [4, 2], {}, unpack(initial, INPUTS), activation=activation)
-    found = LEARNERS["maml"].errors(learned, adaptation)
+    found = LEARNERS["maml"].errors(learned, calibrations, fewshot, threads=2)
     monkeypatch.setattr(mlp, "KERNEL", None)
     monkeypatch.setattr(mlp, "NETWORKS_PER_CALL", 3)
-    again = LEARNERS["maml"].errors(learned, adaptation)
+    again = LEARNERS["maml"].errors(learned, calibrations, fewshot, threads=2)
     np.testing.assert_allclose(again.adapted_deg, found.adapted_deg, atol=1e-4)
-    for m, calibration in enumerate(adaptation.calibrations):
+    for m, calibration in enumerate(calibrations):
         code, gaze = (torch.from_numpy(x).float() for x in (calibration.person.code, calibration.person.gaze))
         network = initial[[4, 2].index(calibration.shots)].clone().requires_grad_()
         before = loss(network, code[-6:], gaze[-6:], activation).item()
