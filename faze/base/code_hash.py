@@ -21,7 +21,7 @@ NEUTRAL = {
     "faze.data.worker_processes": "distributes work to processes; results are the same for any number of them",
     "faze.base.progress": "writes only to the terminal and to the job's log",
     "faze.weights": "is a path; the rule's input is the checkpoint itself",
-    "faze.config": "acts through the stage's resolved config file, which is an input; see decision 1",
+    "faze.config": "acts through values, which are params of the rule; see decision 1",
 }
 DATA = (".c", ".css", ".j2", ".json", ".csv", ".yaml")  # read from the folder of a package
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

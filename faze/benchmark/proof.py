@@ -1,7 +1,7 @@
 """The proof that a tier's training is the same experiment as the baseline's: one number, at most 1 if it is.
 
 The first steps are taken in float64 without the tier's number format, then with it. The number is the distance between
-the tier's change of the weights and the baseline's, divided by the tolerance. The tolerance is FACTOR times the
+the tier's change of the weights and the baseline's, divided by the tolerance. The tolerance is OVER_NOISE times the
 distance that rounding alone causes: the baseline's steps are repeated from weights that are nudged by one rounding. The
 worst part of the network and the worst format count. Rounding may grow so fast that nothing could be detected; then
 fewer steps are compared.
@@ -28,9 +28,9 @@ SETTLING = 15  # first steps of a tier that captures graphs, with learning rates
 SEEDS = (1, 2)  # of the nudges
 # The share of a weight by which each number format rounds it.
 ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
-FACTOR = 10.0  # tolerance over noise: reordered sums differ by 0.3 to 1.3 times the noise, bf16 by up to 2.7 times
-MOST = 0.7  # of the tolerance, whatever the noise: at a distance of 1, nothing need have moved
-SMALL = 0.01  # share of the whole change below which a part's is too short for a distance of its own
+OVER_NOISE = 10.0  # tolerance over noise: reordered sums differ by 0.3 to 1.3 times the noise, bf16 by up to 2.7 times
+MOST_TOLERANCE = 0.7  # of the tolerance, whatever the noise: at a distance of 1, nothing need have moved
+SMALL_PART = 0.01  # share of the whole change below which a part's is too short for a distance of its own
 DIFFERS = "in {format}, the weights of {part} move differently: by {distance:.2g}, tolerated are {tolerance:.2g}"
 LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 in the first steps, which would be skipped
 
@@ -129,16 +129,16 @@ def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]]
         wanted, *nudged = (changes[steps] for changes in repeats)
         noise = [distances(each, wanted) for each in nudged]
         least = max(ROUNDING[name], *(whole for _, whole in noise))
-        tolerance = {part: FACTOR * max(least, *(parts[part] for parts, _ in noise)) for part in wanted}
-        if max(tolerance.values()) < MOST:
+        tolerance = {part: OVER_NOISE * max(least, *(parts[part] for parts, _ in noise)) for part in wanted}
+        if max(tolerance.values()) < MOST_TOLERANCE:
             break
-    if min(tolerance.values()) >= MOST:
+    if min(tolerance.values()) >= MOST_TOLERANCE:
         return None
     gaps, _ = distances(found[steps], wanted)
-    numbers = {part: gap / min(tolerance[part], MOST) for part, gap in gaps.items()}
+    numbers = {part: gap / min(tolerance[part], MOST_TOLERANCE) for part, gap in gaps.items()}
     part = max(numbers, key=lambda each: numbers[each])
     row = {"format": name, "steps": steps, "part": part, "distance": gaps[part]}
-    return row | {"tolerance": min(tolerance[part], MOST), "number": numbers[part]}
+    return row | {"tolerance": min(tolerance[part], MOST_TOLERANCE), "number": numbers[part]}
 
 
 def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
@@ -148,7 +148,7 @@ def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
     whole = math.hypot(*lengths.values())
     if not whole or not math.isfinite(sum(gaps.values())):
         return dict.fromkeys(gaps, math.inf), math.inf
-    by_part = {part: gap / max(lengths[part], SMALL * whole) for part, gap in gaps.items()}
+    by_part = {part: gap / max(lengths[part], SMALL_PART * whole) for part, gap in gaps.items()}
     return by_part, math.hypot(*gaps.values()) / whole
 
 

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats calls the same functions, but takes a second to import
 
 SEEDS_FOR_A_TIER = 3  # with fewer seeds, a result describes only these checkpoints
-Noise = tuple[NDArray, int]  # mean squares of seeds, people and both, and the number of tiers besides the first
+Noise = tuple[NDArray, int]  # mean squares of seeds, people and their interaction; number of tiers besides the first
 
 
 def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float, float, float]:
@@ -19,8 +19,8 @@ def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float
     if people < 2:
         return errors.mean(), np.nan, np.nan
     rng = np.random.default_rng(0)
-    of_people, of_seeds = (rng.multinomial(n, np.full(n, 1 / n), size=resamples) / n for n in (people, seeds))
-    resampled = np.sum(of_seeds @ errors * of_people, axis=1)
+    people_weights, seed_weights = (rng.multinomial(n, np.full(n, 1 / n), size=resamples) / n for n in (people, seeds))
+    resampled = np.sum(seed_weights @ errors * people_weights, axis=1)
     t = special.stdtrit(people - 1, (1 + confidence) / 2)
     tail = special.ndtr(-t * np.sqrt(people / (people - 1)))
     return errors.mean(), *np.quantile(resampled, [tail, 1 - tail])
@@ -45,10 +45,10 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
     if people > 1 and not identical:
         error, dof = differences.mean(axis=0).std(ddof=1) / np.sqrt(people), people - 1
         if seeds >= SEEDS_FOR_A_TIER:
-            (of_seeds, of_people, both), tiers = noise or pool_noise(np.stack([differences, 0 * differences]))
-            total = max(of_seeds + of_people - both, of_seeds, of_people)  # the sum can be below a factor's own
-            parts = np.square([of_seeds, of_people, both]) / [seeds - 1, people - 1, (seeds - 1) * (people - 1)]
-            error, dof = np.sqrt(total / (seeds * people)), max(tiers * total**2 / parts.sum(), 1.0)
+            (ms_seeds, ms_people, ms_both), others = noise or pool_noise(np.stack([differences, 0 * differences]))
+            total = max(ms_seeds + ms_people - ms_both, ms_seeds, ms_people)  # the sum can be below a factor's own
+            parts = np.square([ms_seeds, ms_people, ms_both]) / [seeds - 1, people - 1, (seeds - 1) * (people - 1)]
+            error, dof = np.sqrt(total / (seeds * people)), max(others * total**2 / parts.sum(), 1.0)
         half = special.stdtrit(dof, 1 - alpha) * error
         with np.errstate(divide="ignore", invalid="ignore"):  # everybody changes equally
             tost_p, tail = special.stdtr(dof, np.array([abs(mean) - margin, -abs(mean)]) / error)
@@ -64,15 +64,16 @@ def pool_noise(errors: NDArray) -> Noise | None:
     section 4.3), doubled because a difference involves two tiers. None: too few seeds or people, or identical tiers.
     """
     distinct = np.unique(errors, axis=0)
-    tiers, seeds, people = len(distinct) - 1, *errors.shape[1:]
-    if tiers == 0 or seeds < SEEDS_FOR_A_TIER or people < 2:
+    others, seeds, people = len(distinct) - 1, *errors.shape[1:]
+    if others == 0 or seeds < SEEDS_FOR_A_TIER or people < 2:
         return None
     centred = distinct - distinct.mean(axis=0)
-    of_seed, of_person = centred.mean(axis=2, keepdims=True), centred.mean(axis=1, keepdims=True)
-    both = centred - of_seed - of_person + centred.mean(axis=(1, 2), keepdims=True)
-    of_seeds, of_people = people * of_seed.var(axis=1, ddof=1).sum(), seeds * of_person.var(axis=2, ddof=1).sum()
-    squares = np.array([of_seeds, of_people, np.sum(both**2) / ((seeds - 1) * (people - 1))])
-    return 2 * squares / tiers, tiers
+    seed_means, person_means = centred.mean(axis=2, keepdims=True), centred.mean(axis=1, keepdims=True)
+    both = centred - seed_means - person_means + centred.mean(axis=(1, 2), keepdims=True)
+    ms_seeds = people * seed_means.var(axis=1, ddof=1).sum()
+    ms_people = seeds * person_means.var(axis=2, ddof=1).sum()
+    ms_both = np.sum(both**2) / ((seeds - 1) * (people - 1))
+    return 2 * np.array([ms_seeds, ms_people, ms_both]) / others, others
 
 
 def holm(p: pd.Series) -> pd.Series:

@@ -12,7 +12,7 @@ from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap, compare, hol
 
 CELL = ["tier", "dataset", "learner", "k"]
 SIMPLE = "offset"  # the learner with which all others are compared
-WORDS = ("different", "not judged", "not shown", "equivalent", "identical", "")  # of several, the first one decides
+WORDS = ("different", "not judged", "not shown", "equivalent", "identical", "")  # of several, the worst one counts
 TESTED = ["difference_deg", "low_deg", "high_deg", "tost_p", "difference_p", "identical", "people", "seeds"]
 Matrices = Mapping[tuple[str, str, str, int], pd.DataFrame]  # CELL -> errors (seeds, people)
 
@@ -74,7 +74,7 @@ def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Eval
 
 
 def _select(words: Mapping[str, pd.Series]) -> pd.Categorical:
-    """Return the first word of each row whose condition holds; the minimum of several WORDS is that of all of them."""
+    """Return the first word of each row whose condition holds; as an ordered category, worst first."""
     return pd.Categorical(np.select(list(words.values()), list(words), "not shown"), WORDS, ordered=True)
 
 
