@@ -29,17 +29,20 @@ CHANGES = {
         {},
     ),
     "engine": Change([("faze/engine/step.py", END, "\nANOTHER = 1\n")], OF_ENGINE, {"prove": "faze/engine/step.py@"}),
-    "walk and page": Change(
+    "walk and learner": Change(
         [
             ("faze/redirection/walk.py", END, "\nANOTHER = 1\n"),
-            ("faze/report/page.html.j2", END, "<!-- -->\n"),
+            (SMOKE, "[maml, offset, bayes]", "[maml, bayes]"),
         ],
-        {"walk": len(TIERS), "report": 1, "track": 1},
-        {"walk": "faze/redirection/walk.py@", "report": "page.html.j2@"},
+        dict.fromkeys(("meta_train", "adapt"), len(TIERS) + 1) | {"walk": len(TIERS)} | PAGE,
+        {"walk": "faze/redirection/walk.py@"},
     ),
-    "value and learner": Change(
-        [(SMOKE, "resamples: 100", "resamples: 101"), (SMOKE, "[maml, offset, bayes]", "[maml, bayes]")],
-        dict.fromkeys(("meta_train", "adapt"), len(TIERS) + 1) | PAGE,
+    "page": Change(
+        [("faze/report/page.html.j2", END, "<!-- -->\n")], {"report": 1, "track": 1}, {"report": "page.html.j2@"}
+    ),
+    "value": Change(
+        [(SMOKE, "resamples: 100", "resamples: 101")],
+        PAGE,
         {"evaluate": "before: 'evaluate.resamples: 100' now: 'evaluate.resamples: 101'"},
     ),
     "tier": Change(
