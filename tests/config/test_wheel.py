@@ -57,12 +57,6 @@ def test_every_kernel_is_compiled_in_the_wheel(wheel: Path) -> None:
         assert any(name.startswith(library) for name in names), library
 
 
-def test_the_wheels_defaults_are_the_checkouts(installed: Path) -> None:
-    defaults = installed / "faze" / "config" / "config.yaml"
-    assert not defaults.is_symlink()
-    assert defaults.read_bytes() == (ROOT / "config" / "config.yaml").read_bytes()
-
-
 def run(installed: Path, empty: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python in an empty folder, with the installed wheel and this environment's dependencies."""
     environment = os.environ | {"PYTHONPATH": str(installed)}
@@ -70,10 +64,11 @@ def run(installed: Path, empty: Path, *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=120)
 
 
-def test_the_wheel_itself_is_run(installed: Path, tmp_path: Path) -> None:
-    program = "import faze, faze.config.validation as files; print(faze.__file__, files.DEFAULTS)"
-    found = run(installed, tmp_path, "-c", program).stdout.split()
-    assert len(found) == 2 and all(path.startswith(str(installed)) for path in found)
+def test_the_wheel_itself_is_run_with_its_own_defaults_and_weights(installed: Path, tmp_path: Path) -> None:
+    program = "import faze.config.validation as v, faze.weights as w; print(v.DEFAULTS, w.network_path('shipped'))"
+    defaults, network = map(Path, run(installed, tmp_path, "-c", program).stdout.split())
+    assert network.is_file() and all(path.is_relative_to(installed) for path in (defaults, network))
+    assert defaults.read_bytes() == (ROOT / "config" / "config.yaml").read_bytes()
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

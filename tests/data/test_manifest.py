@@ -69,8 +69,9 @@ def check_same(ours: Person, its: Person) -> None:
 def test_numbers_are_read_to_the_bit(path: Path) -> None:
     files = [f"img/000{i}.jpg" for i in range(3)]
     expected = replace(raw_data.annotation(path.parent, files), name="anna", split="val", source="annotated")
+    expected.cameras[:, 0, 0] = 300.1  # no float32
     for model, corners_mm in (("faze", INNER_EYE_CORNERS_14_MM), ("mpiigaze", INNER_EYE_CORNERS_6_MM)):
-        anna = read(write_table(path, lines(split="Val", face_model=model, **FIVE)))
+        anna = read(write_table(path, lines(split="Val", face_model=model, fx_px=300.1, **FIVE)))
         check_same(anna, expected)
         np.testing.assert_array_equal(anna.corners_mm, [corners_mm] * 3)
     anna, ben = read_manifest(write_table(path, lines(person=["ben", "anna", "ben"])))
@@ -79,7 +80,8 @@ def test_numbers_are_read_to_the_bit(path: Path) -> None:
 
 
 def test_head_poses_of_faze_landmarks(path: Path) -> None:
-    annotation = replace(raw_data.annotation(path.parent, [f"img/000{i}.jpg" for i in range(3)]), name="anna")
+    annotation = raw_data.annotation(path.parent, [f"img/000{i}.jpg" for i in range(3)])
+    annotation = replace(annotation, name="anna", reasons=["", "no face found", ""])
     write_supplementary(path.with_suffix(".h5"), [annotation])
     posed = write_table(path.with_name("posed.csv"), lines())
     write_table(path, lines(**dict.fromkeys(HEAD), **FIVE))
@@ -90,7 +92,7 @@ def test_head_poses_of_faze_landmarks(path: Path) -> None:
     for table, supplementary in ((posed, path.with_suffix(".h5")), (path, None)):
         with pytest.raises(UserError, match="head poses must be given once.*faze landmarks"):
             read_manifest(table, supplementary)
-    write_table(path, lines(4, **dict.fromkeys(HEAD), **FIVE))
+    write_table(path, lines(image=annotation.files[::-1], **dict.fromkeys(HEAD), **FIVE))
     with pytest.raises(UserError, match="frames of anna have changed: run `faze landmarks` again"):
         read_manifest(path, path.with_suffix(".h5"))
 

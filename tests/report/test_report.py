@@ -340,6 +340,8 @@ def test_a_workload_has_scores_with_changes_and_noise(tmp_path):
 def test_a_workload_without_training_has_its_speed(tmp_path):
     summary, html = workload(tmp_path, trained=False)
     assert summary["runs"] == [] and "none trained" in html and "1 of 2" in html
+    _, amp, ddp = rows_of(html, 'class="stack"')
+    assert amp[2].startswith("1.00×") and ddp[2].startswith("not compared")
 
 
 @pytest.mark.parametrize(("form", "values", "text"), [

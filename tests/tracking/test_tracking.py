@@ -207,8 +207,9 @@ def test_words_that_people_typed_stay(store, mirror):
 
 def test_words_that_nobody_changed_are_updated(store, mirror):
     run_id = mirror()
-    assert mirror(seed_place=AMP._replace(name="2-amp")) == run_id
-    assert content(store, run_id)["run"][0] == "2-amp"
+    for name in ("2-amp", "3-amp"):
+        assert mirror(seed_place=AMP._replace(name=name)) == run_id
+        assert content(store, run_id)["run"][0] == name
 
 
 def test_renamed_experiment_is_found_and_a_deleted_one_is_reported(store, tmp_path):
