@@ -104,9 +104,9 @@ def test_checkpointing_computes_again_in_the_same_precision():
 # --- low precision ---------------------------------------------------------------------------------------------------
 
 
-# Largest distance of a part's change after five steps, as a share of its length. On a CPU, over seven seeds of the first
-# weights, the worst part had the cosine 0.994 and a length 2.7 % apart in fp16, and 0.931 and 9.1 % in bf16: distances of
-# at most 0.12 and 0.4. A part without a gradient has 1; one whose gradient keeps the loss scale of 64 has 63.
+# Largest distance of a part's change after five steps, as a share of its length. On a CPU, over seven seeds of the
+# weights, the worst part had the cosine 0.994 and a length 2.7 % apart in fp16, 0.931 and 9.1 % in bf16: at most 0.12
+# and 0.4. A part without a gradient has 1; one whose gradient keeps the loss scale of 64 has 63.
 NEAR = {"fp16": 0.18, "bf16": 0.47}
 
 
