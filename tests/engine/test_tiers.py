@@ -6,9 +6,9 @@ Effects that only a GPU can show, such as cuDNN's search, are not tested here: s
 import numpy as np
 import pytest
 import torch
-from trajectory import LOSS, STEPS, TRAIN, bare_model, losses, setup, tier, trained
-from weight_changes import assert_alike, change, copy_of
+from trajectory import LOSS, STEPS, TRAIN, losses, moved_since, setup, tier, trained, weights_of
 
+from faze.benchmark.proof import Change, distances
 from faze.model.low_memory import SLICE_BYTES
 from faze.training.dted import loss_weights
 
@@ -104,6 +104,18 @@ def test_checkpointing_computes_again_in_the_same_precision():
 # --- low precision ---------------------------------------------------------------------------------------------------
 
 
+# Largest distance of a part's change after five steps, as a share of its length. On a CPU, over seven seeds of the
+# weights, the worst part had the cosine 0.994 and a length 2.7 % apart in fp16, 0.931 and 9.1 % in bf16: at most 0.12
+# and 0.4. A part without a gradient has 1; one whose gradient keeps the loss scale of 64 has 63.
+NEAR = {"fp16": 0.18, "bf16": 0.47}
+
+
+def assert_alike(found: Change, wanted: Change, precision: str) -> None:
+    """Fail if a part of DT-ED moved otherwise than low-precision rounding explains, or if nothing was rounded."""
+    by_part, whole = distances(found, wanted)
+    assert max(by_part.values()) < NEAR[precision] and whole > 0, by_part
+
+
 def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
     """Rounding to fp16 has an error of 5e-4. The initial loss scale fits; the default of 65536 overflows here.
 
@@ -132,14 +144,13 @@ def test_fp16_skips_a_step_that_overflows():
     step, weights = chosen.step, loss_weights(0, LOSS, TRAIN.global_batch)
     overflowing, fitting = chosen.feed(range(2))
     step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 2.0**40})
-    first = copy_of(bare_model(step))
+    first = weights_of(step)
     assert torch.isfinite(step(overflowing, weights)["loss"])  # the gradient overflows
-    assert all(torch.equal(first[name], weight) for name, weight in copy_of(bare_model(step)).items())
+    assert not any(by.any() for by in moved_since(first, step).values())
     assert step.scalers[0].get_scale() == 2.0**39 and step.counts() == {"train/skipped_steps": 1.0}
     step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": 64.0})
     step(fitting, weights)
-    moved = change(first, copy_of(bare_model(step)))
-    assert all(by.any() and by.isfinite().all() for by in moved.values())
+    assert all(by.any() and by.isfinite().all() for by in moved_since(first, step).values())
     assert step.scalers[0].get_scale() == 64.0 and step.counts() == {"train/skipped_steps": 1.0}
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-import weight_changes
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faze.benchmark.proof import Change, change_since
 from faze.config.parameters import Augment, Engine, Loss
 from faze.config.stage_config import resolve_tier
 from faze.config.validation import read_config
@@ -80,12 +80,23 @@ def bare_model(step: Step) -> DTED:
     return getattr(step.model, "module", step.model).model.dted
 
 
+def weights_of(step: Step) -> dict[str, Tensor]:
+    """Copy DT-ED's current weights to the host, in float64."""
+    named = bare_model(step).named_parameters()
+    return {name: weight.detach().to("cpu", torch.float64, copy=True) for name, weight in named}
+
+
+def moved_since(first: dict[str, Tensor], step: Step) -> Change:
+    """Return how the weights have moved since `weights_of`, by part of DT-ED."""
+    return change_since(first, dict(bare_model(step).named_parameters()))
+
+
 @dataclasses.dataclass(frozen=True)
 class Trained:
     """The results of a training run."""
 
     losses: list[float]  # of each step over the global batch
-    moved: dict[str, Tensor]  # by parameter: its value at the end less its first
+    moved: Change
 
 
 def losses(
@@ -137,10 +148,10 @@ def trained(
         step = training.step
         if loss_scale and step.scalers[0].is_enabled():
             step.scalers[0].load_state_dict(step.scalers[0].state_dict() | {"scale": loss_scale})
-        first, found = weight_changes.copy_of(bare_model(step)), []
+        first, found = weights_of(step), []
         for number, batch in enumerate(training.feed(range(steps))):
             value = training.take(batch, number * TRAIN.global_batch)["loss"]
             found.append(float(world.sum(value.clone()) / world.size))
-        return Trained(found, weight_changes.change(first, weight_changes.copy_of(bare_model(step))))
+        return Trained(found, moved_since(first, step))
     finally:
         torch.set_default_dtype(before)
