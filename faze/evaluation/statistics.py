@@ -70,8 +70,7 @@ def pool_noise(errors: NDArray) -> Noise | None:
     centred = distinct - distinct.mean(axis=0)
     seed_means, person_means = centred.mean(axis=2, keepdims=True), centred.mean(axis=1, keepdims=True)
     both = centred - seed_means - person_means + centred.mean(axis=(1, 2), keepdims=True)
-    ms_seeds = people * seed_means.var(axis=1, ddof=1).sum()
-    ms_people = seeds * person_means.var(axis=2, ddof=1).sum()
+    ms_seeds, ms_people = people * seed_means.var(axis=1, ddof=1).sum(), seeds * person_means.var(axis=2, ddof=1).sum()
     ms_both = np.sum(both**2) / ((seeds - 1) * (people - 1))
     return 2 * np.array([ms_seeds, ms_people, ms_both]) / others, others
 

@@ -75,8 +75,7 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
     """Return the worst verdict, with the largest of the changes that have it."""
     if deciding.empty:
         return f"Error compared with {baseline}", "not compared", "no other tier was trained (run.tiers)"
-    verdict = deciding["verdict"].min()
-    worst = deciding[deciding["verdict"] == verdict]
+    worst = deciding[deciding["verdict"] == deciding["verdict"].min()]
     row = worst.loc[worst["difference_deg"].abs().idxmax()]
     where = f"{row['tier']}, {title_of(row['dataset'])}, k = {row['k']}"
     if pd.notna(row["low_deg"]):  # a single person has no interval
@@ -84,7 +83,7 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
         where += f", {level:.3g} % interval {ends}"
     over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, for these checkpoints"
     note = f"largest change {signed(row['difference_deg'])}° ({where}) over people {over}"
-    return f"Error compared with {baseline}", verdict, f"{note}; margin ±{evaluate.margin_deg:g}°"
+    return f"Error compared with {baseline}", row["verdict"], f"{note}; margin ±{evaluate.margin_deg:g}°"
 
 
 def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:

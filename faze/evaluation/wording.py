@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-_SPELLINGS = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
-
 
 def title_of(dataset: str) -> str:
     """Return the name of a data set as its authors write it, or as it is in the configuration."""
-    return _SPELLINGS.get(dataset, dataset)
+    return {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}.get(dataset, dataset)
 
 
 def join(items: Sequence[str]) -> str:
