@@ -14,12 +14,7 @@ from faze.data.synthetic import layouts
 
 PEOPLE = ("laptop_people", "phone_train_people", "phone_val_people", "phone_test_people")
 TINY = dict.fromkeys(PEOPLE, 1) | {"frames_per_person": 3, "phone_train_frames": None}
-OUTPUTS = {
-    "laptop": "",
-    "phone": "",
-    "laptop-supplementary": ".h5",
-    "phone-supplementary": ".h5",
-}
+OUTPUTS = {"laptop": "", "phone": "", "laptop-supplementary": ".h5", "phone-supplementary": ".h5"}
 
 
 def run(folder: Path, threads: int, monkeypatch: pytest.MonkeyPatch, **changes: object) -> int:
@@ -62,7 +57,7 @@ def refuse(*_: object) -> None:
 def test_a_stage_that_fails_says_why_and_leaves_nothing(place, sentence, tmp_path, monkeypatch, capsys) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     if place == "frames":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))  # bytes, fewer than a frame has
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))  # bytes: only a laptop frame is larger
     else:
         monkeypatch.setattr(layouts, "truth", refuse)
     try:
