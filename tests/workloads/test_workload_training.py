@@ -161,6 +161,7 @@ def test_a_training_learns_and_follows_its_rates(monkeypatch):
     before, saved = made.validate()["val/score"], []
     fit(made, None, 0, saved.append)
     assert made.validate()["val/score"] > before + 20 and made.model.training
+    assert not any(p.grad.any() for p in made.model.parameters())
     weights = [p.clone() for p in made.model.parameters()]
     made.take(next(made.feed(range(20, 21))), 8 * 20)
     assert all(map(torch.equal, weights, made.model.parameters()))
