@@ -10,7 +10,7 @@ from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_
 from faze.config.validation import read_config
 from faze.data.synthetic.layouts import PersonFrames
 from faze.data.synthetic.people import Role, cast, sample_frames
-from faze.data.synthetic.person import sample_person
+from faze.data.synthetic.person import ANATOMY, sample_person
 from faze.data.synthetic.scene import optical_axes
 from faze.data.synthetic.setting import sample_camera
 
@@ -75,8 +75,9 @@ def test_people_depend_on_seed_and_role_alone() -> None:
             np.testing.assert_array_equal(first.scene.target_mm, again.scene.target_mm)
             np.testing.assert_array_equal(first.scene.rotation, again.scene.rotation)
             assert first.file_names == again.file_names and len(again.scene) == 40
-    other = sample_frames(ROLES[0], FEW.model_copy(update={"seed": 1}))
-    assert other.person.outer_half_mm != sample_frames(ROLES[0], FEW).person.outer_half_mm
+    cases = [(role, seed) for role in cast(DEFAULT) for seed in (0, 1)]
+    drawn = [sample_person(role.random(seed, ANATOMY)).outer_half_mm for role, seed in cases]
+    assert len(set(drawn)) == len(cases)
 
 
 def test_gaze_cannot_be_told_from_the_head() -> None:

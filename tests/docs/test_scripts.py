@@ -22,7 +22,6 @@ def test_help(script: Path) -> None:
 
 
 def test_the_list_of_odd_sentences_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "tests/english.py", "README.md"], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, ROOT / "tests/english.py", "README.md"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

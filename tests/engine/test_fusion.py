@@ -124,6 +124,19 @@ def test_compiling_leaves_the_names_of_the_weights():
     assert list(bare_model(compiled).state_dict()) == list(bare_model(plain).state_dict())
 
 
+class Breaking(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return super().forward(x)
+
+
+def test_a_graph_break_is_an_error():
+    module = Breaking(2, 2)
+    assert set_compile(module, "default", device=CPU, replicas=1, recompute=False).active
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        module(torch.ones(1, 2))
+
+
 # --- where they have no effect ---------------------------------------------------------------------------------------
 
 

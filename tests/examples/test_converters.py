@@ -229,7 +229,7 @@ def write_eve(raw: Path, person: str = "train07", step: str = "step008_image_MIT
         file["millimeters_per_pixel"] = np.array([0.25, 0.3])
         for name, values in (eve_labels() | changed).items():
             file[f"{name}/data"] = values
-            file[f"{name}/validity"] = np.arange(COUNT) != 1
+            file[f"{name}/validity"] = (np.arange(COUNT) != 1) | (name != "face_PoG_tobii")
     write_video(folder, COUNT)
     return folder
 

@@ -69,6 +69,7 @@ CASES = [
     ("batch", global_noise, r"two calls of batch\(0, 0\) differ in image"),
     ("batch", lambda self, number, seed: [torch.ones(8)], "batch.. returned list, not a mapping"),
     ("batch", lambda self, number, seed: self.draw(3, 0), "image in batch.. is not a tensor whose first dimension"),
+    ("batch", lambda self, number, seed: self.draw(9, 0), "image in batch.. is not a tensor whose first dimension"),
     ("losses", lambda self, model, batch: model(batch["image"]).sum(), "losses.. must map each optimiser"),
     ("losses", lambda self, model, batch: {"other": {}}, "has terms of .'other'., but the optimisers are .'network'."),
     ("losses", of_network(lambda model, batch: torch.ones(())), "the loss l of network is not a finite"),
@@ -84,7 +85,7 @@ CASES = [
 @pytest.mark.parametrize(("method", "broken", "sentence"), CASES)
 def test_a_fault_of_a_method_is_one_sentence(method, broken, sentence, monkeypatch):
     monkeypatch.setattr(Tiny, method, broken)
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(UserError, match=f"^workload tiny: .*{sentence}"):
         check(Tiny(), "tiny")
 
 
@@ -160,6 +161,7 @@ def test_a_training_learns_and_follows_its_rates(monkeypatch):
     before, saved = made.validate()["val/score"], []
     fit(made, None, 0, saved.append)
     assert made.validate()["val/score"] > before + 20 and made.model.training
+    assert not any(p.grad.any() for p in made.model.parameters())
     weights = [p.clone() for p in made.model.parameters()]
     made.take(next(made.feed(range(20, 21))), 8 * 20)
     assert all(map(torch.equal, weights, made.model.parameters()))
