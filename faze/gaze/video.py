@@ -24,8 +24,8 @@ def check_video(path: Path) -> None:
     try:
         with av.open(str(path.absolute())) as container:  # "a:b.mp4" would be read by a protocol "a"
             stream = container.streams.best("video")
-            first = None if stream is None else next(filter(None, _decode(container, stream)), None)
             codec = "none" if stream is None else _describe(container, stream)[0]
+            first = None if stream is None else next(filter(None, _decode(container, stream)), None)
             videos = len(container.streams.video)
     except (av.FFmpegError, OSError) as error:
         raise UserError(f"{path}: is not a video that can be read ({error.strerror}); is it complete?") from None
@@ -67,6 +67,7 @@ def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
 
 def _describe(container: InputContainer, stream: VideoStream) -> tuple[str, list[int]]:
     """Return the codec, and the px to cut off on the left, right, top and bottom, as ffmpeg describes the stream."""
+    # Not while threads decode: with messages in Python, closing the file could wait for them forever.
     av.logging.set_level(av.logging.INFO)
     text = container.dumps_format().split(f"Stream #0:{stream.index}")[1].split("Stream #")[0]
     av.logging.set_level(None)
