@@ -24,7 +24,7 @@ from faze.data.readers.manifest import needs_landmarks, read_manifest
 from faze.fewshot.interface import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, choose_person, read_person
-from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
+from faze.fewshot.personal_estimator import PersonalEstimator, calibrate
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.recording import Recording, measure_held_out, read_recording
 from faze.model.weights import network_hash
@@ -100,4 +100,4 @@ def adapt(person: PersonCodes, support: Sequence[int], query: NDArray[np.int64],
     if LEARNERS[learned.learner].takes_steps and shots not in learned.shots:
         trained = ", ".join(map(str, learned.shots))
         raise UserError(f"--shots {shots}: {learned.learner} was trained for k = {trained}: choose one of these")
-    return measure(calibrate(person, support, learned), person, query)
+    return calibrate(person, support, query, learned)

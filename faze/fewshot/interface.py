@@ -1,7 +1,7 @@
 """The interface of few-shot learners: methods, inputs, results and files. faze.fewshot.learners lists the learners.
 
-To add a learner, write a module with a class that has this interface, and add a line to that list. If it computes a
-correction directly, it is a ClosedForm; if it adapts a network by gradient steps, it is a
+To add a learner, write a module with a class that has this interface, and add a line to that list. A learner that
+computes a correction directly defines `fit` and `estimate`. One that adapts a network by gradient steps is a
 faze.fewshot.fine_tuning.FineTuned.
 
 Shapes: M calibrations.
@@ -92,24 +92,14 @@ class Learner(ABC):
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Adapt to a person's support entries (k,); return the state of a PersonalEstimator."""
 
-    @abstractmethod
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+        """Estimate the gaze of n entries as unit vectors (n, 3), from the result of `fit`; closed forms only."""
+        raise NotImplementedError
+
     def errors(
         self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
     ) -> Errors:
         """Adapt to M calibrations, of any k, and measure the error on each person's query (settings.query_entries)."""
-
-
-class ClosedForm(Learner):
-    """A learner that computes a correction directly from the k samples; subclasses define `fit` and `estimate`."""
-
-    @abstractmethod
-    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Estimate the gaze of entries as unit vectors (n, 3)."""
-
-    def errors(
-        self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
-    ) -> Errors:
-        """Measure the errors of the estimates on the query."""
         query, adapted = slice(-settings.query_entries, None), []
         for calibration in calibrations:
             person = calibration.person

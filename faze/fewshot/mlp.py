@@ -128,12 +128,7 @@ def _call(name: str, samples: Samples, activation: Activation, networks: Tensor,
     """Call a function of kernel.c, which does not check shapes, without the GIL."""
     models, n, inputs = samples.code.shape
     hidden = (networks.shape[1] - 3) // (inputs + 4)
-    assert networks.shape == (models, hidden * (inputs + 4) + 3)
-    batch = _Batch(*map(_pointer, samples), models, n, inputs, hidden, activation == "relu")
-    passed = (_pointer(one) if isinstance(one, Tensor) else one for one in (networks, *more))
+    assert all(tensor.is_contiguous() for tensor in (*samples, networks)) and len(networks) == models
+    batch = _Batch(*(tensor.data_ptr() for tensor in samples), models, n, inputs, hidden, activation == "relu")
+    passed = (ctypes.c_void_p(one.data_ptr()) if isinstance(one, Tensor) else one for one in (networks, *more))
     getattr(KERNEL, name)(ctypes.byref(batch), *passed)
-
-
-def _pointer(tensor: Tensor) -> ctypes.c_void_p:
-    assert tensor.is_contiguous() and tensor.dtype in (torch.float32, torch.int64)
-    return ctypes.c_void_p(tensor.data_ptr())

@@ -67,21 +67,20 @@ def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
     return found
 
 
-def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned) -> PersonalEstimator:
-    """Adapt a trained learner, or a `Learned` of `offset`, which needs no training, to entries of a person."""
+def calibrate(
+    person: PersonCodes, support: Sequence[int], query: NDArray[np.int64], learned: Learned
+) -> PersonalEstimator:
+    """Adapt a trained learner to some entries of a person, and measure the error on others.
+
+    A `Learned` of `offset` needs no training.
+    """
     learner, entries = LEARNERS[learned.learner], np.asarray(support)
     state, settings, activation = learner.fit(person, entries, learned), {}, ""
     if learner.takes_steps:
         settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
         activation = learned.activation
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
-    return PersonalEstimator(*about, settings, state, activation)
-
-
-def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np.int64]) -> PersonalEstimator:
-    """Add the error on some entries of the person, a mean angle in degrees; without entries, add nothing."""
-    if not len(query):
-        return estimator
-    error_deg = mean_angle_deg(estimator.gaze(person.seen(query)), person.gaze[query])
+    found = PersonalEstimator(*about, settings, state, activation, query_entries=len(query))
+    error_deg = mean_angle_deg(found.gaze(person.seen(query)), person.gaze[query])
     unadapted_deg = mean_angle_deg(person.gaze_hat[query], person.gaze[query])
-    return dataclasses.replace(estimator, query_entries=len(query), error_deg=error_deg, unadapted_deg=unadapted_deg)
+    return dataclasses.replace(found, error_deg=error_deg, unadapted_deg=unadapted_deg)

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.fewshot.interface import ClosedForm, Learned, MetaTraining
+from faze.fewshot.interface import Learned, Learner, MetaTraining
 from faze.fewshot.person_codes import PersonCodes, Seen
 
 LEAST = 1e-8  # variance
@@ -35,7 +35,7 @@ def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> Arr
     return np.degrees(pitchyaw_difference(truth, estimate)).T
 
 
-class Offset(ClosedForm):
+class Offset(Learner):
     """A learner that subtracts the mean error of the k samples (estimate - truth, in pitch and yaw) from gaze_hat."""
 
     name = "offset"
@@ -49,7 +49,7 @@ class Offset(ClosedForm):
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) - correction["offset_rad"].numpy())
 
 
-class Bayes(ClosedForm):
+class Bayes(Learner):
     """A model that is linear in 1, gaze_hat, head pose, their squares and products, and the gaze code."""
 
     name = "bayes"
