@@ -22,9 +22,8 @@ from faze.base.errors import UserError
 from faze.data.codes import CodeStore
 from faze.data.readers.manifest import needs_landmarks, read_manifest
 from faze.fewshot.interface import Learned, load_learned, save_fields
-from faze.fewshot.learners import LEARNERS
+from faze.fewshot.learners import LEARNERS, PersonalEstimator, calibrate
 from faze.fewshot.person_codes import PersonCodes, choose_person, read_person
-from faze.fewshot.personal_estimator import PersonalEstimator, calibrate
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.recording import Recording, measure_held_out, read_recording
 from faze.model.weights import network_hash

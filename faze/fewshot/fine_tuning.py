@@ -170,14 +170,14 @@ def outer_gradient(
     if rule != "reference":
         by_query, loss = mlp.gradient(repeated - inner_lr * by_support, query, activation)
         if rule == "maml":
-            by_query -= mlp.hessian_product(repeated, support, activation, inner_lr * by_query)
+            by_query -= mlp.gradient(repeated, support, activation, inner_lr * by_query)[0]
         return by_query.unflatten(0, (-1, num_tasks)).mean(1), loss.unflatten(0, (-1, num_tasks)).mean(1)
     total = by_support.unflatten(0, (-1, num_tasks)).sum(1)
     last = Samples(*(part[num_tasks - 1 :: num_tasks].contiguous() for part in query))
     by_query, loss = mlp.gradient(networks - inner_lr * total, last, activation)
     direction = (inner_lr * by_query).repeat_interleave(num_tasks, dim=0)
-    turned = mlp.hessian_product(repeated, support, activation, direction).unflatten(0, (-1, num_tasks)).sum(1)
-    return total + by_query - turned, loss
+    turned, _ = mlp.gradient(repeated, support, activation, direction)
+    return total + by_query - turned.unflatten(0, (-1, num_tasks)).sum(1), loss
 
 
 def draw_tasks(people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator) -> tuple[Samples, Samples]:

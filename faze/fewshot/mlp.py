@@ -81,26 +81,23 @@ def mean_angle_deg(networks: Tensor, samples: Samples, activation: Activation) -
     return (angle_deg(vector, samples.gaze) * is_used).sum(-1) / samples.count
 
 
-def gradient(networks: Tensor, samples: Samples, activation: Activation) -> tuple[Tensor, Tensor]:
-    """Compute the gradient (M, S) of each mean angle, and the mean angles (M,) in degrees."""
+def gradient(
+    networks: Tensor, samples: Samples, activation: Activation, direction: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compute the gradient (M, S) of each mean angle, and the mean angles (M,) in degrees.
+
+    With a direction (M, S), multiply it by the Hessian of each mean angle, instead of computing the gradient.
+    """
     if is_compiled(networks):
         out, degrees = torch.zeros_like(networks), torch.zeros(len(networks))
-        _call("gradient", samples, activation, networks, out, degrees)
+        _call("gradient", samples, activation, networks, direction, out, degrees)
         return out, degrees
     networks = networks.detach().requires_grad_()
     degrees = mean_angle_deg(networks, samples, activation)
-    return torch.autograd.grad(degrees.sum(), networks)[0], degrees.detach()
-
-
-def hessian_product(networks: Tensor, samples: Samples, activation: Activation, direction: Tensor) -> Tensor:
-    """Multiply the Hessian of each mean angle by a direction (M, S): (M, S)."""
-    if is_compiled(networks):
-        out = torch.zeros_like(networks)
-        _call("hessian_product", samples, activation, networks, direction, out)
-        return out
-    networks = networks.detach().requires_grad_()
-    total = mean_angle_deg(networks, samples, activation).sum()
-    return torch.autograd.grad(torch.autograd.grad(total, networks, create_graph=True), networks, direction)[0]
+    [found] = torch.autograd.grad(degrees.sum(), networks, create_graph=direction is not None)
+    if direction is not None:
+        [found] = torch.autograd.grad(found, networks, direction)
+    return found, degrees.detach()
 
 
 def sgd(networks: Tensor, samples: Samples, activation: Activation, steps: int, rate: float) -> Tensor:

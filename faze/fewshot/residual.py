@@ -95,7 +95,7 @@ class Bayes(Learner):
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
         """Add the posterior mean of the residual to gaze_hat."""
         own = {name: value.numpy() for name, value in correction.items()}
-        residual = np.radians(times(self.design(own, seen), own["mean"]).T)
+        residual = np.radians(np.matvec(self.design(own, seen), own["mean"]).T)
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + residual)
 
     def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
@@ -105,7 +105,7 @@ class Bayes(Learner):
             entries = np.linspace(0, len(person.code) - 1, count).astype(int)
             designs.append(self.design(prior, person.seen(entries)))
             residuals.append(residual_deg(person, entries))
-        return np.stack(designs), np.stack(residuals) - times(np.stack(designs), prior["mean"])
+        return np.stack(designs), np.stack(residuals) - np.matvec(np.stack(designs), prior["mean"])
 
 
 class Affine(Bayes):
@@ -118,11 +118,6 @@ class Affine(Bayes):
         """Return 1 and the angle of the axis."""
         hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat)).T
         return np.stack([np.ones_like(hat), hat], axis=-1)
-
-
-def times(matrix: Array, vector: Array) -> Array:
-    """Multiply (..., n, d) by (..., d): (..., n)."""
-    return (matrix @ vector[..., None])[..., 0]
 
 
 def learn_weights(
@@ -141,12 +136,12 @@ def learn_weights(
     for _ in range(500):
         precision = np.linalg.inv(covariance)
         own = np.linalg.inv(precision + gram / noise)  # (P, d, d) posterior covariance
-        weights = times(own, precision @ mean + moment / noise)  # (P, d)
+        weights = np.matvec(own, precision @ mean + moment / noise)  # (P, d)
         mean = np.zeros(d) if around_identity else weights.mean(axis=0)
         aside = weights - mean
         covariance = (own + aside[:, :, None] * aside[:, None, :]).mean(axis=0)
         covariance = (np.diag(np.diag(covariance)) if around_identity else covariance) + LEAST * np.eye(d)
-        fitted = np.sum(weights * (times(gram, weights) - 2 * moment)) + np.sum(own * gram)
+        fitted = np.sum(weights * (np.matvec(gram, weights) - 2 * moment)) + np.sum(own * gram)
         before, noise = noise, max((square + fitted) / entries, LEAST)
         if abs(before - noise) < 1e-9 * before:
             break
@@ -188,7 +183,7 @@ def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
     For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
     """
     precision = np.linalg.inv(covariance_of(prior, design))
-    found = times(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
+    found = np.matvec(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
     standard = found.swapaxes(1, 2).reshape(-1, 2)
     return standard / np.maximum(np.sqrt(np.mean(standard**2, axis=0)), LEAST)
 
@@ -211,7 +206,7 @@ def posterior(prior: Prior, design: Array, residual: Array) -> tuple[Array, Arra
     for _ in range(30):
         mean, covariance = condition(prior, design, residual, noise * factor)
         variance = np.sum(design @ covariance * design, axis=-1) + noise
-        square = np.sum(((residual - times(design, mean)) ** 2 + variance) / noise - 1, axis=0)
+        square = np.sum(((residual - np.matvec(design, mean)) ** 2 + variance) / noise - 1, axis=0)
         before, factor = factor, (dof - 2 + square) / (dof + 2)
         if np.allclose(factor, before, rtol=1e-3, atol=0):
             break
@@ -223,5 +218,5 @@ def condition(prior: Prior, design: Array, residual: Array, noise: Array) -> tup
     shared = prior["covariance"] @ design.mT  # (2, d, k)
     spread = design @ shared + noise[..., None] * np.eye(design.shape[1])
     gain = np.linalg.solve(spread, shared.mT).mT  # (2, d, k)
-    surprise = residual - times(design, prior["mean"])
-    return prior["mean"] + times(gain, surprise), prior["covariance"] - gain @ shared.mT
+    surprise = residual - np.matvec(design, prior["mean"])
+    return prior["mean"] + np.matvec(gain, surprise), prior["covariance"] - gain @ shared.mT

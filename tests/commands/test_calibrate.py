@@ -12,10 +12,9 @@ from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
 from faze.data.codes import CodeStore, write_codes
 from faze.fewshot.interface import Learned, load_fields, load_learned, save_fields
-from faze.fewshot.learners import LEARNERS
+from faze.fewshot.learners import LEARNERS, PersonalEstimator
 from faze.fewshot.mlp import PARTS, random_network
 from faze.fewshot.person_codes import Calibration, PersonCodes, read_person
-from faze.fewshot.personal_estimator import PersonalEstimator
 
 FEWSHOT = read_config().fewshot.model_copy(update={"shots": (1, 4), "adapt_steps": 50, "adapt_lr": 1e-4})
 

@@ -16,8 +16,8 @@ from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.readers.camera import assumed_camera
 from faze.data.readers.manifest import POSE, TARGETS, read_manifest
+from faze.fewshot.learners import load_personal_estimator
 from faze.fewshot.person_codes import PersonCodes
-from faze.fewshot.personal_estimator import load_personal_estimator
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.recording import Recording, read_recording
 from faze.model.weights import network_hash, save_weights
