@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.codes import CodeStore
 from faze.data.readers.manifest import needs_landmarks, read_manifest
-from faze.fewshot.interface import Learned, load_learned, save_fields
-from faze.fewshot.learners import LEARNERS, PersonalEstimator, calibrate
+from faze.fewshot.interface import Learned
+from faze.fewshot.learners import LEARNERS, PersonalEstimator, calibrate, load_learned, save_fields
 from faze.fewshot.person_codes import PersonCodes, choose_person, read_person
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.recording import Recording, measure_held_out, read_recording
@@ -56,8 +56,6 @@ def main(
     if manifest and str(model) == SHIPPED:
         learner_file = learner_file or FOLDER / "bayes.pt"
     learned = load_learned(learner_file) if learner_file else Learned("offset", [], {})
-    if learned.learner not in LEARNERS:
-        raise UserError(f"{learner_file}: contains an unknown learner, {learned.learner:.100}: run meta_train again")
     if codes:
         store = CodeStore(codes)
         own, network = read_person(store, choose_person(store.persons(), codes, person)), store.checkpoint

@@ -30,10 +30,7 @@ from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibration
 
 
 class FineTuned(Learner):
-    """A learner with one gaze network for each k, which is fine-tuned on k samples.
-
-    The networks of `none` are the trained gaze head, the baseline for meta-learning. Each other rule trains them.
-    """
+    """A learner that fine-tunes a network on k samples: the trained gaze head (`none`), or one trained for each k."""
 
     takes_steps = True
 
@@ -49,10 +46,8 @@ class FineTuned(Learner):
         elif training.gaze_head:
             network, activation = mlp.gaze_head_network(training.gaze_head), "relu"
         else:
-            raise UserError(
-                "the store of codes does not contain the trained gaze head: run encode again, or remove `none` from "
-                "fewshot.learners and set fewshot.init: random"
-            )
+            remedy = "run encode again, or remove `none` from fewshot.learners and set fewshot.init: random"
+            raise UserError(f"the store of codes does not contain the trained gaze head: {remedy}")
         state = {name: part.repeat(len(settings.shots), 1, 1) for name, part in network.items()}
         return training.learned(self.name, state, activation=activation)
 
@@ -60,9 +55,7 @@ class FineTuned(Learner):
         """Fine-tune the network for k; raise a UserError if the codes have another size or this diverges."""
         inputs, found = learned.state["hidden_weight"].shape[1], person.code.shape[1]
         if inputs != found:
-            raise UserError(
-                f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
-            )
+            raise UserError(f"{person} has codes of size {found}, but the learner's is {inputs}: run meta_train again")
         steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
         _, adapted = fine_tune(learned, [Calibration(person, 0, support)], steps, rate)
         if not adapted.isfinite().all():
@@ -94,29 +87,46 @@ class FineTuned(Learner):
         return Errors(adapted_deg, start_deg, settings.adapt_steps)
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train the networks of all k, and keep the best of each k on val people, or without val people the last one.
-
-        The history contains records {"step", "train_deg", "val_deg"} with errors in degrees for each k: the mean loss
-        of the outer steps since the previous record, and the mean over val people after adaptation, or None.
-        """
+        """Train the networks of all k; keep the best of each k on val people, or without val people the last one."""
         settings, val, learned = training.settings, training.val, self.initial(training)
         if not self.learns_from_tasks:
             return learned
         networks, inputs = mlp.pack(learned.state).to(mlp.DEVICE), learned.state["hidden_weight"].shape[1]
         validation = draw_calibrations(val, settings, repeats=1)
-        recorded, history = [], []
-        for step, train_deg in outer_steps(self.name, networks, learned.activation, training):
-            val_deg = None
+        losses, recorded, history = [], [], []
+        for step, loss in enumerate(self.outer_steps(networks, learned.activation, training), 1):
+            losses.append(loss)
+            if step % settings.validate_every_steps and step != settings.outer_steps:
+                continue
+            train_deg, val_deg = torch.stack(losses).mean(0), None
+            if not train_deg.isfinite().all():
+                raise UserError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or inner_lr")
             if val:
                 current = dataclasses.replace(learned, state=mlp.unpack(networks, inputs))
                 errors = self.errors(current, validation, settings, training.threads)
                 val_deg = errors.adapted_deg.reshape(-1, len(val)).mean(axis=1).tolist()
             recorded.append(networks.clone())
             history.append({"step": step, "train_deg": train_deg.tolist(), "val_deg": val_deg})
+            losses.clear()
         best = np.argmin([record["val_deg"] for record in history], axis=0) if val else [-1] * len(networks)
         kept = torch.stack([recorded[number][k] for k, number in enumerate(best)])
         steps = [history[number]["step"] for number in best]
         return dataclasses.replace(learned, state=mlp.unpack(kept.cpu(), inputs), history=history, outer_steps=steps)
+
+    def outer_steps(self, networks: Tensor, activation: Activation, training: MetaTraining) -> Iterator[Tensor]:
+        """Move the networks (K, S) in place by outer steps on train people's tasks; yield each step's loss (K,)."""
+        settings, rng = training.settings, np.random.default_rng(training.seed)
+        progress = Progress(f"meta_train {self.name}", settings.outer_steps, "steps")
+        mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
+        for step in range(1, settings.outer_steps + 1):
+            tasks = draw_tasks(training.train, settings, rng)
+            slope, loss = outer_gradient(self.name, networks, activation, settings.inner_lr, *tasks)
+            # Adam with torch's default settings; constructing torch's own takes longer than a short meta-training.
+            mean.lerp_(slope, 1 - 0.9)
+            square.lerp_(slope.square(), 1 - 0.999)
+            networks -= settings.outer_lr * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+            yield loss
+            progress(step)
 
 
 def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int, rate: float) -> tuple[Tensor, Tensor]:
@@ -125,33 +135,6 @@ def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int,
     support = samples_of([(calibration.person, calibration.support) for calibration in calibrations])
     before = mlp.pack(learned.state)[own].to(mlp.DEVICE)
     return before, mlp.sgd(before, support, learned.activation, steps, rate)
-
-
-def outer_steps(
-    rule: str, networks: Tensor, activation: Activation, training: MetaTraining
-) -> Iterator[tuple[int, Tensor]]:
-    """Move the networks (K, S) in place by outer steps on tasks of train people.
-
-    Yield the number of steps, and the mean loss (K,) since the last time, whenever the networks are to be validated.
-    """
-    settings, rng = training.settings, np.random.default_rng(training.seed)
-    progress = Progress(f"meta_train {rule}", settings.outer_steps, "steps")
-    mean, square, losses = torch.zeros_like(networks), torch.zeros_like(networks), []
-    for step in range(1, settings.outer_steps + 1):
-        tasks = draw_tasks(training.train, settings, rng)
-        slope, loss = outer_gradient(rule, networks, activation, settings.inner_lr, *tasks)
-        # Adam with torch's default settings. The constructor of torch's own takes longer than a short meta-training.
-        mean.lerp_(slope, 1 - 0.9)
-        square.lerp_(slope.square(), 1 - 0.999)
-        networks -= settings.outer_lr * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
-        losses.append(loss)
-        progress(step)
-        if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
-            train_deg = torch.stack(losses).mean(0)
-            if not train_deg.isfinite().all():
-                raise UserError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or inner_lr")
-            yield step, train_deg
-            losses.clear()
 
 
 def outer_gradient(

@@ -36,8 +36,8 @@ class Samples(NamedTuple):
 
 def pack(state: Mapping[str, Tensor]) -> Tensor:
     """Join hidden_weight (M, F, H), hidden_bias (M, 1, H), output_weight (M, H, 3), output_bias (M, 1, 3): (M, S)."""
-    hidden_weight, hidden_bias, output_weight, output_bias = (state[name] for name in PARTS)
-    return torch.cat([part.flatten(1) for part in (hidden_weight, hidden_bias, output_weight.mT, output_bias)], dim=1)
+    parts = {**state, "output_weight": state["output_weight"].mT}
+    return torch.cat([parts[name].flatten(1) for name in PARTS], dim=1)
 
 
 def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
@@ -51,9 +51,7 @@ def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
 def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
     """Draw the parts of a network, M = 1: weights normal with variance 1 / fan-in, biases 0, as SELU requires.
 
-    The scale also affects training: a step of SGD on the angle turns the output by an amount proportional to 1 /
-    length^2. The default for torch's linear layers gives an output of length 0.4 instead of 1, so the paper's rates
-    would act as if they were six times as large.
+    With torch's default, the output would be 0.4 times as long, so the paper's rates would act six times as large.
     """
     generator = torch.Generator().manual_seed(seed)
     first, second = (torch.randn(1, n, m, generator=generator) / n**0.5 for n, m in ((inputs, hidden), (hidden, 3)))
@@ -125,7 +123,8 @@ def _call(name: str, samples: Samples, activation: Activation, networks: Tensor,
     """Call a function of kernel.c, which does not check shapes, without the GIL."""
     models, n, inputs = samples.code.shape
     hidden = (networks.shape[1] - 3) // (inputs + 4)
-    assert all(tensor.is_contiguous() for tensor in (*samples, networks)) and len(networks) == models
+    tensors = [one for one in (*samples, networks, *more) if isinstance(one, Tensor)]
+    assert all(tensor.is_contiguous() for tensor in tensors) and len(networks) == models
     batch = _Batch(*(tensor.data_ptr() for tensor in samples), models, n, inputs, hidden, activation == "relu")
     passed = (ctypes.c_void_p(one.data_ptr()) if isinstance(one, Tensor) else one for one in (networks, *more))
     getattr(KERNEL, name)(ctypes.byref(batch), *passed)

@@ -3,10 +3,9 @@
 Pitch and yaw are modelled independently, in degrees. `offset` averages the residuals of the k samples. For the others,
 residual = weights * features of the entry + noise. The weights are normally distributed over people. Train people give
 this prior by expectation maximisation, and the k samples of a person give the posterior in closed form (Bishop, Pattern
-Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train people, so they differ
-less from one another than other people do. Therefore three factors (for the variances of the constant, of the other
-weights, and of the noise) are fitted to val people. The noise has Student's t distribution with `dof` degrees of
-freedom, so a sample that differs from the others has less weight.
+Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train people, so others differ
+more. Therefore factors of the variances are fitted to val people. The noise has Student's t distribution with `dof`
+degrees of freedom, so a sample that differs from the others has less weight.
 
 Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features.
 """
@@ -123,10 +122,9 @@ class Affine(Bayes):
 def learn_weights(
     designs: Sequence[Array], residuals: Sequence[Array], around_identity: bool
 ) -> tuple[Array, Array, float]:
-    """Estimate mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
+    """Estimate the mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
 
-    Each person has features (n, d) and residuals (n,) in degrees. `around_identity` keeps the mean at zero and the
-    covariance diagonal.
+    People have features (n, d) and residuals (n,). `around_identity` keeps the mean zero and the covariance diagonal.
     """
     gram = np.stack([x.T @ x for x in designs])  # (P, d, d)
     moment = np.stack([x.T @ r for x, r in zip(designs, residuals, strict=True)])  # (P, d)
@@ -178,10 +176,7 @@ def likely_factors(prior: Prior, design: Array, surprise: Array) -> Array:
 
 
 def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
-    """Standardise each residual by its prediction from the person's others: (P, 2, n) -> (P * n, 2).
-
-    For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
-    """
+    """Standardise each residual by its prediction from the others (Rasmussen and Williams, 5.4.2): (P * n, 2)."""
     precision = np.linalg.inv(covariance_of(prior, design))
     found = np.matvec(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
     standard = found.swapaxes(1, 2).reshape(-1, 2)

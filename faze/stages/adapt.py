@@ -13,8 +13,8 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import errors_table, load_learned, write_tables
-from faze.fewshot.learners import LEARNERS
+from faze.fewshot.interface import errors_table, write_tables
+from faze.fewshot.learners import LEARNERS, load_learned
 from faze.fewshot.person_codes import draw_calibrations, read_people
 
 

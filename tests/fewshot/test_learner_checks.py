@@ -14,8 +14,8 @@ import torch
 
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
-from faze.fewshot.interface import Learned, load_learned, save_fields
-from faze.fewshot.learners import calibrate
+from faze.fewshot.interface import Learned
+from faze.fewshot.learners import calibrate, load_learned, save_fields
 from faze.fewshot.person_codes import PersonCodes
 
 SETTINGS = {"adapt_steps": 2, "adapt_lr": 1e-6}

@@ -91,7 +91,7 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
     Path("dark.csv").write_text("image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm\n3.png,anna,60,0,90,0\n")
     cases = {
         (): "pass either --manifest, or --codes and --shots",
-        (*own, "--person", "ben"): "posed.csv: contains no person ben, only anna",
+        (*own, "--person", "ben"): "posed.csv: choose one of its people with --person: anna",
         (*own, "--learner-file", FOLDER / "bayes.pt"): "does not belong to the network",
         ("--manifest", "dark.csv"): "no frame of anna can be used; the first: 3.png: no face found",
     }
