@@ -109,22 +109,13 @@ class Learner(ABC):
 
 def errors_table(learner: str, calibrations: Sequence[Calibration], query_entries: int, errors: Errors) -> pa.Table:
     """Build a table with one row per person for k = 0, then one per calibration."""
-    people = list(dict.fromkeys(calibration.person for calibration in calibrations))
-    rows = [*(Calibration(person, 0, np.empty(0, np.int64)) for person in people), *calibrations]
-    unadapted = [unadapted_error_deg(person, query_entries) for person in people]
-    return pa.table(
-        {
-            "person": [row.person.name for row in rows],
-            "dataset": [row.person.dataset for row in rows],
-            "split": [row.person.split for row in rows],
-            "learner": [learner] * len(rows),
-            "k": [row.shots for row in rows],
-            "repeat": [row.repeat for row in rows],
-            "steps": [errors.steps if row.shots else 0 for row in rows],
-            "error_deg": np.concatenate([unadapted, errors.adapted_deg]),
-            "start_error_deg": np.concatenate([np.full(len(people), np.nan), errors.start_deg]),
-        }
-    )
+    people = dict.fromkeys(calibration.person for calibration in calibrations)
+    rows = [(person, 0, 0, 0, unadapted_error_deg(person, query_entries), np.nan) for person in people]
+    measured = zip(calibrations, errors.adapted_deg, errors.start_deg, strict=True)
+    rows += [(one.person, one.shots, one.repeat, errors.steps, adapted, start) for one, adapted, start in measured]
+    columns = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
+    values = [(person.name, person.dataset, person.split, learner, *rest) for person, *rest in rows]
+    return pa.table(dict(zip(columns, zip(*values, strict=True), strict=True)))
 
 
 def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:

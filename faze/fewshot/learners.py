@@ -67,12 +67,12 @@ def calibrate(
     person: PersonCodes, support: Sequence[int], query: NDArray[np.int64], learned: Learned
 ) -> PersonalEstimator:
     """Adapt a learner, which for `offset` needs no training, to entries of a person; measure the error on others."""
-    learner, settings, activation = LEARNERS[learned.learner], {}, ""
+    learner, entries = LEARNERS[learned.learner], np.asarray(support)
+    state, settings, activation = learner.fit(person, entries, learned), {}, ""
     if learner.takes_steps:
         settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
         activation = learned.activation
-    state = learner.fit(person, np.asarray(support), learned)
-    about = (learner.name, person.name, person.dataset, len(support), np.asarray(support).tolist())
+    about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
     unadapted_deg = mean_angle_deg(person.gaze_hat[query], person.gaze[query])
     found = PersonalEstimator(*about, settings, state, activation, len(query), unadapted_deg=unadapted_deg)
     error_deg = mean_angle_deg(found.gaze(person.seen(query)), person.gaze[query])
