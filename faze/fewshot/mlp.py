@@ -114,17 +114,13 @@ def is_compiled(networks: Tensor) -> bool:
     return KERNEL is not None and networks.dtype == torch.float32 and networks.device.type == "cpu"
 
 
-class _Batch(ctypes.Structure):  # `samples` of kernel.c
-    _fields_ = [(name, ctypes.c_void_p) for name in Samples._fields]
-    _fields_ += [(name, ctypes.c_int64) for name in ("M", "n", "inputs", "hidden", "relu")]
-
-
 def _call(name: str, samples: Samples, activation: Activation, networks: Tensor, *more: object) -> None:
     """Call a function of kernel.c, which does not check shapes, without the GIL."""
     models, n, inputs = samples.code.shape
     hidden = (networks.shape[1] - 3) // (inputs + 4)
     tensors = [one for one in (*samples, networks, *more) if isinstance(one, Tensor)]
-    assert all(tensor.is_contiguous() for tensor in tensors) and len(networks) == models
-    batch = _Batch(*(tensor.data_ptr() for tensor in samples), models, n, inputs, hidden, activation == "relu")
+    assert networks.shape == (models, hidden * (inputs + 4) + 3) and samples.code.dtype == networks.dtype
+    assert all(tensor.is_contiguous() for tensor in tensors)
+    words = (*(tensor.data_ptr() for tensor in samples), models, n, inputs, hidden, activation == "relu")
     passed = (ctypes.c_void_p(one.data_ptr()) if isinstance(one, Tensor) else one for one in (networks, *more))
-    getattr(KERNEL, name)(ctypes.byref(batch), *passed)
+    getattr(KERNEL, name)((ctypes.c_int64 * len(words))(*words), *passed)  # `samples` of kernel.c is eight such words
