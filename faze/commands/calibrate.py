@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.codes import CodeStore
 from faze.data.readers.manifest import needs_landmarks, read_manifest
-from faze.fewshot.interface import Learned, load_learned, save_fields
-from faze.fewshot.learners import LEARNERS
+from faze.fewshot.interface import Learned
+from faze.fewshot.learners import LEARNERS, PersonalEstimator, calibrate, load_learned, save_fields
 from faze.fewshot.person_codes import PersonCodes, choose_person, read_person
-from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.recording import Recording, measure_held_out, read_recording
 from faze.model.weights import network_hash
@@ -57,8 +56,6 @@ def main(
     if manifest and str(model) == SHIPPED:
         learner_file = learner_file or FOLDER / "bayes.pt"
     learned = load_learned(learner_file) if learner_file else Learned("offset", [], {})
-    if learned.learner not in LEARNERS:
-        raise UserError(f"{learner_file}: contains an unknown learner, {learned.learner:.100}: run meta_train again")
     if codes:
         store = CodeStore(codes)
         own, network = read_person(store, choose_person(store.persons(), codes, person)), store.checkpoint
@@ -100,4 +97,4 @@ def adapt(person: PersonCodes, support: Sequence[int], query: NDArray[np.int64],
     if LEARNERS[learned.learner].takes_steps and shots not in learned.shots:
         trained = ", ".join(map(str, learned.shots))
         raise UserError(f"--shots {shots}: {learned.learner} was trained for k = {trained}: choose one of these")
-    return measure(calibrate(person, support, learned), person, query)
+    return calibrate(person, support, query, learned)

@@ -30,32 +30,32 @@ from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibration
 
 
 class FineTuned(Learner):
-    """A learner with one gaze network for each k, which is fine-tuned on k samples."""
+    """A learner that fine-tunes a network on k samples: the trained gaze head (`none`), or one trained for each k."""
 
     takes_steps = True
 
-    def initial(self, training: MetaTraining, init: str) -> Learned:
+    def __init__(self, rule: str) -> None:
+        self.name, self.learns_from_tasks = rule, rule != "none"
+
+    def initial(self, training: MetaTraining) -> Learned:
         """Describe a network that is the same for all k; raise a UserError if codes do not contain the gaze head."""
-        if init == "random":
+        settings = training.settings
+        if self.learns_from_tasks and settings.init == "random":
             inputs, activation = training.train[0].code.shape[1], "selu"
-            network = mlp.random_network(inputs, training.settings.hidden, training.seed)
+            network = mlp.random_network(inputs, settings.hidden, training.seed)
         elif training.gaze_head:
             network, activation = mlp.gaze_head_network(training.gaze_head), "relu"
         else:
-            raise UserError(
-                "the store of codes does not contain the trained gaze head: run encode again, or remove `none` from "
-                "fewshot.learners and set fewshot.init: random"
-            )
-        state = {name: part.repeat(len(training.settings.shots), 1, 1) for name, part in network.items()}
+            remedy = "run encode again, or remove `none` from fewshot.learners and set fewshot.init: random"
+            raise UserError(f"the store of codes does not contain the trained gaze head: {remedy}")
+        state = {name: part.repeat(len(settings.shots), 1, 1) for name, part in network.items()}
         return training.learned(self.name, state, activation=activation)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Fine-tune the network for k; raise a UserError if the codes have another size or this diverges."""
         inputs, found = learned.state["hidden_weight"].shape[1], person.code.shape[1]
         if inputs != found:
-            raise UserError(
-                f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
-            )
+            raise UserError(f"{person} has codes of size {found}, but the learner's is {inputs}: run meta_train again")
         steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
         _, adapted = fine_tune(learned, [Calibration(person, 0, support)], steps, rate)
         if not adapted.isfinite().all():
@@ -86,53 +86,47 @@ class FineTuned(Learner):
             raise UserError(f"adaptation of {lost.person} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
         return Errors(adapted_deg, start_deg, settings.adapt_steps)
 
-
-class GazeHead(FineTuned):
-    """The trained gaze head, fine-tuned with its own activation: the baseline for meta-learning."""
-
-    name = "none"
-
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Return the head for every k."""
-        return self.initial(training, "gaze_head")
-
-
-class MetaLearner(FineTuned):
-    """A network that is meta-trained for fine-tuning, by one of the rules above."""
-
-    learns_from_tasks = True
-
-    def __init__(self, rule: str) -> None:
-        self.name = rule
-
-    def meta_train(self, training: MetaTraining) -> Learned:
-        """Train the networks of all k, and keep the best of each k on val people, or without val people the last one.
-
-        The history contains records {"step", "train_deg", "val_deg"} with errors in degrees for each k: the mean loss
-        of the outer steps since the previous record, and the mean over val people after adaptation, or None.
-        """
-        settings, val, learned = training.settings, training.val, self.initial(training, training.settings.init)
+        """Train the networks of all k; keep the best of each k on val people, or without val people the last one."""
+        settings, val, learned = training.settings, training.val, self.initial(training)
+        if not self.learns_from_tasks:
+            return learned
         networks, inputs = mlp.pack(learned.state).to(mlp.DEVICE), learned.state["hidden_weight"].shape[1]
         validation = draw_calibrations(val, settings, repeats=1)
         losses, recorded, history = [], [], []
-        for step, loss in enumerate(outer_steps(self.name, networks, learned.activation, training), 1):
+        for step, loss in enumerate(self.outer_steps(networks, learned.activation, training), 1):
             losses.append(loss)
-            if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
-                train_deg, val_deg = torch.stack(losses).mean(0), None
-                if not train_deg.isfinite().all():
-                    remedy = "lower fewshot.outer_lr or inner_lr"
-                    raise UserError(f"meta-training diverged before outer step {step}: {remedy}")
-                if val:
-                    current = dataclasses.replace(learned, state=mlp.unpack(networks, inputs))
-                    errors = self.errors(current, validation, settings, training.threads)
-                    val_deg = errors.adapted_deg.reshape(-1, len(val)).mean(axis=1).tolist()
-                recorded.append(networks.clone())
-                history.append({"step": step, "train_deg": train_deg.tolist(), "val_deg": val_deg})
-                losses.clear()
+            if step % settings.validate_every_steps and step != settings.outer_steps:
+                continue
+            train_deg, val_deg = torch.stack(losses).mean(0), None
+            if not train_deg.isfinite().all():
+                raise UserError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or inner_lr")
+            if val:
+                current = dataclasses.replace(learned, state=mlp.unpack(networks, inputs))
+                errors = self.errors(current, validation, settings, training.threads)
+                val_deg = errors.adapted_deg.reshape(-1, len(val)).mean(axis=1).tolist()
+            recorded.append(networks.clone())
+            history.append({"step": step, "train_deg": train_deg.tolist(), "val_deg": val_deg})
+            losses.clear()
         best = np.argmin([record["val_deg"] for record in history], axis=0) if val else [-1] * len(networks)
         kept = torch.stack([recorded[number][k] for k, number in enumerate(best)])
         steps = [history[number]["step"] for number in best]
         return dataclasses.replace(learned, state=mlp.unpack(kept.cpu(), inputs), history=history, outer_steps=steps)
+
+    def outer_steps(self, networks: Tensor, activation: Activation, training: MetaTraining) -> Iterator[Tensor]:
+        """Move the networks (K, S) in place by outer steps on train people's tasks; yield each step's loss (K,)."""
+        settings, rng = training.settings, np.random.default_rng(training.seed)
+        progress = Progress(f"meta_train {self.name}", settings.outer_steps, "steps")
+        mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
+        for step in range(1, settings.outer_steps + 1):
+            tasks = draw_tasks(training.train, settings, rng)
+            slope, loss = outer_gradient(self.name, networks, activation, settings.inner_lr, *tasks)
+            # Adam with torch's default settings; constructing torch's own takes longer than a short meta-training.
+            mean.lerp_(slope, 1 - 0.9)
+            square.lerp_(slope.square(), 1 - 0.999)
+            networks -= settings.outer_lr * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+            yield loss
+            progress(step)
 
 
 def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int, rate: float) -> tuple[Tensor, Tensor]:
@@ -143,33 +137,15 @@ def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int,
     return before, mlp.sgd(before, support, learned.activation, steps, rate)
 
 
-def outer_steps(rule: str, networks: Tensor, activation: Activation, training: MetaTraining) -> Iterator[Tensor]:
-    """Move the networks (K, S) in place by outer steps on tasks of train people; yield the loss (K,) of each step."""
-    settings, rng = training.settings, np.random.default_rng(training.seed)
-    progress = Progress(f"meta_train {rule}", settings.outer_steps, "steps")
-    mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
-    for step in range(1, settings.outer_steps + 1):
-        tasks = draw_tasks(training.train, settings, rng)
-        slope, loss = outer_gradient(rule, networks, activation, settings.inner_lr, *tasks)
-        # Adam with torch's default settings. The constructor of torch's own takes longer than a short meta-training.
-        mean.lerp_(slope, 1 - 0.9)
-        square.lerp_(slope.square(), 1 - 0.999)
-        networks -= settings.outer_lr * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
-        yield loss
-        progress(step)
-
-
 def outer_gradient(
     rule: str, networks: Tensor, activation: Activation, inner_lr: float, support: Samples, query: Samples
 ) -> tuple[Tensor, Tensor]:
-    """Compute the gradient of the query loss after the inner step, averaged over tasks.
+    """Compute the gradient (K, S) of the query loss after the inner step, averaged over tasks, and that loss (K,).
 
+    The arguments are the networks w (K, S), the rate of the inner step per degree, and the samples of K * T networks.
     `reference` sums over tasks, and uses the query of the last task only. With g and H the gradient and Hessian of each
     task's support loss at w, and q the last task's query loss, it is
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (w - inner_lr * sum of g).
-
-    The arguments are the networks w (K, S), the rate of the inner step per degree, and the samples of K * T networks.
-    The results are the gradient (K, S) and the query loss (K,) in degrees.
     """
     num_tasks = len(support.code) // len(networks)
     repeated = networks.repeat_interleave(num_tasks, dim=0)
@@ -177,14 +153,14 @@ def outer_gradient(
     if rule != "reference":
         by_query, loss = mlp.gradient(repeated - inner_lr * by_support, query, activation)
         if rule == "maml":
-            by_query -= mlp.hessian_product(repeated, support, activation, inner_lr * by_query)
+            by_query -= mlp.gradient(repeated, support, activation, inner_lr * by_query)[0]
         return by_query.unflatten(0, (-1, num_tasks)).mean(1), loss.unflatten(0, (-1, num_tasks)).mean(1)
     total = by_support.unflatten(0, (-1, num_tasks)).sum(1)
     last = Samples(*(part[num_tasks - 1 :: num_tasks].contiguous() for part in query))
     by_query, loss = mlp.gradient(networks - inner_lr * total, last, activation)
     direction = (inner_lr * by_query).repeat_interleave(num_tasks, dim=0)
-    turned = mlp.hessian_product(repeated, support, activation, direction).unflatten(0, (-1, num_tasks)).sum(1)
-    return total + by_query - turned, loss
+    turned, _ = mlp.gradient(repeated, support, activation, direction)
+    return total + by_query - turned.unflatten(0, (-1, num_tasks)).sum(1), loss
 
 
 def draw_tasks(people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator) -> tuple[Samples, Samples]:

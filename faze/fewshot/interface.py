@@ -1,30 +1,30 @@
-"""The interface of few-shot learners: methods, inputs, results and files. faze.fewshot.learners lists the learners.
+"""The interface of few-shot learners: methods, inputs, results and tables. faze.fewshot.learners lists the learners.
 
-To add a learner, write a module with a class that has this interface, and add a line to that list. If it computes a
-correction directly, it is a ClosedForm; if it adapts a network by gradient steps, it is a
+To add a learner, write a module with a class that has this interface, and add a line to that list. A learner that
+computes a correction directly defines `fit` and `estimate`. One that adapts a network by gradient steps is a
 faze.fewshot.fine_tuning.FineTuned.
-
-Shapes: M calibrations.
 """
 
-import dataclasses
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict
 from torch import Tensor
 
 from faze.base.errors import UserError
+from faze.base.files import whole_file
 from faze.base.geometry import mean_angle_deg
 from faze.config.parameters import Fewshot
-from faze.fewshot.mlp import PARTS, Activation
-from faze.fewshot.person_codes import Calibration, PersonCodes, Seen
-from faze.model.torch_file import read_mapping, write_mapping
+from faze.fewshot.mlp import Activation
+from faze.fewshot.person_codes import Calibration, PersonCodes, Seen, unadapted_error_deg
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Learned:
     shots: list[int]
     settings: dict[str, object]
     state: dict[str, Tensor] = field(default_factory=dict)  # of networks, each (number of shots, ...)
-    history: list[dict[str, object]] = field(default_factory=list)  # of MetaLearner.meta_train
+    # "step", "train_deg" (mean loss of outer steps since the last record) and "val_deg" (after adaptation) for each k
+    history: list[dict[str, object]] = field(default_factory=list)
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # after which each k's network was selected
     val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
@@ -48,10 +49,8 @@ class Learned:
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
         """Raise a UserError if codes come from another checkpoint than the training codes. Without state, any do."""
         if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
-            raise UserError(
-                f"{path}: does not belong to the network whose codes trained the learner {self.learner}: pass the "
-                "learner of this network, or run meta_train again with its codes"
-            )
+            remedy = "pass the learner of this network, or run meta_train again with its codes"
+            raise UserError(f"{path}: does not belong to the network that {self.learner} was trained for: {remedy}")
 
 
 class MetaTraining(NamedTuple):
@@ -92,24 +91,14 @@ class Learner(ABC):
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Adapt to a person's support entries (k,); return the state of a PersonalEstimator."""
 
-    @abstractmethod
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+        """Estimate the gaze of n entries as unit vectors (n, 3), from the result of `fit`; closed forms only."""
+        raise NotImplementedError
+
     def errors(
         self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
     ) -> Errors:
         """Adapt to M calibrations, of any k, and measure the error on each person's query (settings.query_entries)."""
-
-
-class ClosedForm(Learner):
-    """A learner that computes a correction directly from the k samples; subclasses define `fit` and `estimate`."""
-
-    @abstractmethod
-    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Estimate the gaze of entries as unit vectors (n, 3)."""
-
-    def errors(
-        self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
-    ) -> Errors:
-        """Measure the errors of the estimates on the query."""
         query, adapted = slice(-settings.query_entries, None), []
         for calibration in calibrations:
             person = calibration.person
@@ -118,26 +107,19 @@ class ClosedForm(Learner):
         return Errors(np.array(adapted), np.full(len(adapted), np.nan), 0)
 
 
-def load_learned(path: Path | str) -> Learned:
-    """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
-    learned = load_fields(Learned, path, "a learner file: run meta_train again")
-    if learned.learner in ("maml", "fomaml", "reference", "none"):
-        shapes = {name: tuple(part.shape) for name, part in learned.state.items()}
-        k, (*_, inputs, hidden) = len(learned.shots), (0, 0, *shapes.get("hidden_weight", ()))
-        expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
-        if shapes != dict(zip(PARTS, expected, strict=True)) or hidden > 4096:  # kernel.c has a network on its stack
-            raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
-    return learned
+def errors_table(learner: str, calibrations: Sequence[Calibration], query_entries: int, errors: Errors) -> pa.Table:
+    """Build a table with one row per person for k = 0, then one per calibration."""
+    people = dict.fromkeys(calibration.person for calibration in calibrations)
+    rows = [(person, 0, 0, 0, unadapted_error_deg(person, query_entries), np.nan) for person in people]
+    measured = zip(calibrations, errors.adapted_deg, errors.start_deg, strict=True)
+    rows += [(one.person, one.shots, one.repeat, errors.steps, adapted, start) for one, adapted, start in measured]
+    columns = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
+    values = [(person.name, person.dataset, person.split, learner, *rest) for person, *rest in rows]
+    return pa.table(dict(zip(columns, zip(*values, strict=True), strict=True)))
 
 
-def load_fields(kind: type, path: Path | str, what: str) -> Any:
-    """Read a file of save_fields; raise a UserError with `what`, the expected content and the remedy, if it is none."""
-    try:
-        return TypeAdapter(kind).validate_python(dict(read_mapping(path)))
-    except ValidationError as error:
-        raise UserError(f"{path}: {error.errors()[0]['loc'][0]} is invalid for {what}") from None
-
-
-def save_fields(content: Any, path: Path | str) -> None:
-    """Write a dataclass atomically as a dict of its fields; torch.load(path, weights_only=True) reads it."""
-    write_mapping(path, {f.name: getattr(content, f.name) for f in dataclasses.fields(content)})
+def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:
+    """Write the parts of a table to one file atomically; the metadata has one JSON value per key."""
+    table = pa.concat_tables(tables).replace_schema_metadata({key: json.dumps(value) for key, value in about.items()})
+    with whole_file(path) as temporary, temporary.open("wb") as file:  # pyarrow itself takes only names in UTF-8
+        pq.write_table(table, file, write_page_checksum=True)

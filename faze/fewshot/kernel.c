@@ -1,9 +1,8 @@
-/* Few-shot gaze networks on a CPU: SGD, gradients and Hessian products of the mean angle, network by network.
+/* SGD, gradients and Hessian products of the mean angle of gaze networks; faze.fewshot.mlp does the same by autograd.
  *
  * A network: code (F) -> hidden (H), SELU or ReLU -> vector (3), of any length. Its H (F + 4) + 3 parameters are a row
- * of faze.fewshot.mlp.Weights.pack: hidden_weight (F, H), hidden_bias (H), output_weight (3, H), output_bias (3).
- * Parameters and gradient, 5 kB, stay in a core's first-level cache through all steps. Compilers turn each loop over h
- * into vectors. faze.fewshot.kernel computes the same by autograd.
+ * of faze.fewshot.mlp.pack: hidden_weight (F, H), hidden_bias (H), output_weight (3, H), output_bias (3).
+ * Parameters and gradient, 5 kB, stay in a core's first-level cache through all steps. Compilers vectorise loops over h.
  */
 #include <math.h>
 #include <stdint.h>
@@ -122,18 +121,26 @@ INLINED void add_sample(sizes s, int second, const float *restrict w, const floa
     EACH_AXIS sum[OUTPUT_BIAS + j] += second ? p_moves[j] : p[j];
 }
 
-#define EACH_SAMPLE \
-    const float share = 1.0f / b->count[m], *x = b->code + m * b->n * s.F, *g = b->gaze + m * b->n * 3; \
-    for (const float *end = g + b->count[m] * 3; g < end; x += s.F, g += 3)
+/* Add the derivative of network m's mean angle, as add_sample does, and the mean angle itself, in degrees. */
+INLINED void add_network(sizes s, int second, const samples *b, int64_t m, const float *w, const float *v, float *sum,
+    float *degrees)
+{
+    const float share = 1.0f / b->count[m], *x = b->code + m * b->n * s.F, *g = b->gaze + m * b->n * 3;
+    for (const float *end = g + b->count[m] * 3; g < end; x += s.F, g += 3) {
+        float u[3];
+        add_sample(s, second, w, v, x, g, share, sum, u);
+        if (degrees) degrees[m] += share * angle(u, g);
+    }
+}
 
 INLINED void each_sgd(sizes s, const samples *b, float *networks, float rate, int64_t steps)
 {
-    float sum[PARAMETERS], u[3];
+    float sum[PARAMETERS];
     for (int64_t m = 0; m < b->M; m++) {
         float *restrict w = networks + m * PARAMETERS;
         for (int64_t step = 0; step < steps; step++) {
             memset(sum, 0, sizeof sum);
-            EACH_SAMPLE add_sample(s, 0, w, w, x, g, share, sum, u);
+            add_network(s, 0, b, m, w, w, sum, NULL);
             for (int64_t i = 0; i < PARAMETERS; i++) w[i] -= rate * sum[i];
         }
     }
@@ -142,16 +149,11 @@ INLINED void each_sgd(sizes s, const samples *b, float *networks, float rate, in
 INLINED void each_gradient(sizes s, int second, const samples *b, const float *networks, const float *directions,
     float *out, float *degrees)
 {
-    for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS) {
-        EACH_SAMPLE {
-            float u[3];
-            add_sample(s, second, networks + at, directions + at, x, g, share, out + at, u);
-            if (!second) degrees[m] += share * angle(u, g);
-        }
-    }
+    for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS)
+        add_network(s, second, b, m, networks + at, directions + at, out + at, degrees);
 }
 
-/* The sizes, with the default F as a constant in one of two calls of a function. */
+/* Call a function with sizes, where the default F is a constant. */
 #define WITH_SIZES(call) \
     do { \
         if (b->size.F == 6) { const sizes s = {6, b->size.H, b->size.relu}; call; } \
@@ -164,14 +166,11 @@ void sgd(const samples *b, float *networks, float rate, int64_t steps)
     WITH_SIZES(each_sgd(s, b, networks, rate, steps));
 }
 
-/* Add the mean angle of each network, in degrees, and its gradient. */
-void gradient(const samples *b, const float *networks, float *out, float *degrees)
+/* Add the mean angle of each network, in degrees, and its gradient, or the product of its Hessian and a direction. */
+void gradient(const samples *b, const float *networks, const float *directions, float *out, float *degrees)
 {
-    WITH_SIZES(each_gradient(s, 0, b, networks, networks, out, degrees));
-}
-
-/* Add the product of the Hessian of each mean angle and a direction. */
-void hessian_product(const samples *b, const float *networks, const float *directions, float *out)
-{
-    WITH_SIZES(each_gradient(s, 1, b, networks, directions, out, NULL));
+    if (directions)
+        WITH_SIZES(each_gradient(s, 1, b, networks, directions, out, degrees));
+    else
+        WITH_SIZES(each_gradient(s, 0, b, networks, networks, out, degrees));
 }

@@ -1,13 +1,116 @@
-"""All few-shot learners, by their names in the config."""
+"""All few-shot learners, the gaze estimators that they make for a person, and the files of both."""
 
-from faze.fewshot.fine_tuning import GazeHead, MetaLearner
-from faze.fewshot.interface import Learner
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from torch import Tensor
+
+from faze.base.errors import UserError
+from faze.base.geometry import mean_angle_deg
+from faze.fewshot.fine_tuning import FineTuned
+from faze.fewshot.interface import Learned, Learner
+from faze.fewshot.mlp import PARTS, gaze_vector, pack
+from faze.fewshot.person_codes import PersonCodes, Seen
 from faze.fewshot.residual import Affine, Bayes, Offset
+from faze.model.torch_file import read_mapping, write_mapping
 
 LEARNERS: dict[str, Learner] = {
-    **{rule: MetaLearner(rule) for rule in ("maml", "fomaml", "reference")},
-    "none": GazeHead(),
+    **{rule: FineTuned(rule) for rule in ("maml", "fomaml", "reference", "none")},
     "offset": Offset(),
     "affine": Affine(),
     "bayes": Bayes(),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalEstimator:
+    """A person's estimator; its file contains a dict of these fields.
+
+    For a closed form, `state` is the result of its `fit`; for `offset`, offset_rad (2,), which is subtracted from pitch
+    and yaw of gaze_hat. For others, it is the adapted network: hidden_weight (F, H), hidden_bias (H,), output_weight
+    (H, 3), output_bias (3,). With z_gaze flattened row by row, the gaze, from the target to the eye like the labels, is
+    act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised.
+    """
+
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
+
+    learner: str
+    person: str
+    dataset: str
+    shots: int  # k
+    support: list[int]  # entries of the store used for calibration
+    settings: dict[str, float]  # of the adaptation: steps and lr; empty for closed forms
+    state: dict[str, Tensor]
+    activation: str = ""  # `act` of the network, selu or relu; empty for closed forms
+    query_entries: int = 0  # over which errors are averaged, disjoint from the support; 0 if there are none
+    error_deg: float | None = None  # mean after calibration; None without a query
+    unadapted_deg: float | None = None  # mean before calibration
+    checkpoint: str = ""  # hash of the network that made the codes (CodeStore.checkpoint); "" if unknown
+
+    def gaze(self, seen: Seen) -> NDArray[np.float64]:
+        """Estimate calibrated gaze directions as unit vectors (n, 3)."""
+        if not self.activation:
+            return LEARNERS[self.learner].estimate(self.state, seen)
+        network = pack({name: part[None] for name, part in self.state.items()})
+        vector = gaze_vector(network, torch.from_numpy(seen.code)[None], self.activation)[0].double().numpy()
+        return vector / np.linalg.norm(vector, axis=-1, keepdims=True)
+
+
+def calibrate(
+    person: PersonCodes, support: Sequence[int], query: NDArray[np.int64], learned: Learned
+) -> PersonalEstimator:
+    """Adapt a learner, which for `offset` needs no training, to entries of a person; measure the error on others."""
+    learner, entries = LEARNERS[learned.learner], np.asarray(support)
+    state, settings, activation = learner.fit(person, entries, learned), {}, ""
+    if learner.takes_steps:
+        settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
+        activation = learned.activation
+    about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
+    unadapted_deg = mean_angle_deg(person.gaze_hat[query], person.gaze[query])
+    found = PersonalEstimator(*about, settings, state, activation, len(query), unadapted_deg=unadapted_deg)
+    error_deg = mean_angle_deg(found.gaze(person.seen(query)), person.gaze[query])
+    return dataclasses.replace(found, error_deg=error_deg)
+
+
+def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
+    """Read a file of `faze calibrate`; raise a UserError if it was made with another network than that with a hash."""
+    found = load_fields(PersonalEstimator, path, "a person's calibration", "run faze calibrate again")
+    if found.checkpoint != checkpoint:
+        networks = f"{found.checkpoint or 'unknown'}, not {checkpoint}"
+        raise UserError(f"{path}: was made with another network ({networks}): run faze calibrate again with this one")
+    return found
+
+
+def load_learned(path: Path | str) -> Learned:
+    """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
+    learned = load_fields(Learned, path, "a learner file", "run meta_train again")
+    if LEARNERS[learned.learner].takes_steps:
+        shapes = {name: tuple(part.shape) for name, part in learned.state.items()}
+        k, (*_, inputs, hidden) = len(learned.shots), (0, 0, *shapes.get("hidden_weight", ()))
+        expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
+        if shapes != dict(zip(PARTS, expected, strict=True)) or hidden > 4096:  # kernel.c has a network on its stack
+            raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
+    return learned
+
+
+def load_fields(kind: type, path: Path | str, what: str, remedy: str) -> Any:
+    """Read a file of save_fields; raise a UserError if its fields are invalid or its learner is unknown."""
+    try:
+        found = TypeAdapter(kind).validate_python(dict(read_mapping(path)))
+    except ValidationError as error:
+        raise UserError(f"{path}: {error.errors()[0]['loc'][0]} is invalid for {what}: {remedy}") from None
+    if found.learner not in LEARNERS:
+        raise UserError(f"{path}: contains an unknown learner, {found.learner:.100}: {remedy}")
+    return found
+
+
+def save_fields(content: Any, path: Path | str) -> None:
+    """Write a dataclass atomically as a dict of its fields; torch.load(path, weights_only=True) reads it."""
+    write_mapping(path, {f.name: getattr(content, f.name) for f in dataclasses.fields(content)})

@@ -36,8 +36,8 @@ class Samples(NamedTuple):
 
 def pack(state: Mapping[str, Tensor]) -> Tensor:
     """Join hidden_weight (M, F, H), hidden_bias (M, 1, H), output_weight (M, H, 3), output_bias (M, 1, 3): (M, S)."""
-    hidden_weight, hidden_bias, output_weight, output_bias = (state[name] for name in PARTS)
-    return torch.cat([part.flatten(1) for part in (hidden_weight, hidden_bias, output_weight.mT, output_bias)], dim=1)
+    parts = {**state, "output_weight": state["output_weight"].mT}
+    return torch.cat([parts[name].flatten(1) for name in PARTS], dim=1)
 
 
 def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
@@ -51,9 +51,7 @@ def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
 def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
     """Draw the parts of a network, M = 1: weights normal with variance 1 / fan-in, biases 0, as SELU requires.
 
-    The scale also affects training: a step of SGD on the angle turns the output by an amount proportional to 1 /
-    length^2. The default for torch's linear layers gives an output of length 0.4 instead of 1, so the paper's rates
-    would act as if they were six times as large.
+    With torch's default, the output would be 0.4 times as long, so the paper's rates would act six times as large.
     """
     generator = torch.Generator().manual_seed(seed)
     first, second = (torch.randn(1, n, m, generator=generator) / n**0.5 for n, m in ((inputs, hidden), (hidden, 3)))
@@ -81,26 +79,23 @@ def mean_angle_deg(networks: Tensor, samples: Samples, activation: Activation) -
     return (angle_deg(vector, samples.gaze) * is_used).sum(-1) / samples.count
 
 
-def gradient(networks: Tensor, samples: Samples, activation: Activation) -> tuple[Tensor, Tensor]:
-    """Compute the gradient (M, S) of each mean angle, and the mean angles (M,) in degrees."""
+def gradient(
+    networks: Tensor, samples: Samples, activation: Activation, direction: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compute the gradient (M, S) of each mean angle, and the mean angles (M,) in degrees.
+
+    With a direction (M, S), multiply it by the Hessian of each mean angle, instead of computing the gradient.
+    """
     if is_compiled(networks):
         out, degrees = torch.zeros_like(networks), torch.zeros(len(networks))
-        _call("gradient", samples, activation, networks, out, degrees)
+        _call("gradient", samples, activation, networks, direction, out, degrees)
         return out, degrees
     networks = networks.detach().requires_grad_()
     degrees = mean_angle_deg(networks, samples, activation)
-    return torch.autograd.grad(degrees.sum(), networks)[0], degrees.detach()
-
-
-def hessian_product(networks: Tensor, samples: Samples, activation: Activation, direction: Tensor) -> Tensor:
-    """Multiply the Hessian of each mean angle by a direction (M, S): (M, S)."""
-    if is_compiled(networks):
-        out = torch.zeros_like(networks)
-        _call("hessian_product", samples, activation, networks, direction, out)
-        return out
-    networks = networks.detach().requires_grad_()
-    total = mean_angle_deg(networks, samples, activation).sum()
-    return torch.autograd.grad(torch.autograd.grad(total, networks, create_graph=True), networks, direction)[0]
+    [found] = torch.autograd.grad(degrees.sum(), networks, create_graph=direction is not None)
+    if direction is not None:
+        [found] = torch.autograd.grad(found, networks, direction)
+    return found, degrees.detach()
 
 
 def sgd(networks: Tensor, samples: Samples, activation: Activation, steps: int, rate: float) -> Tensor:
@@ -119,21 +114,13 @@ def is_compiled(networks: Tensor) -> bool:
     return KERNEL is not None and networks.dtype == torch.float32 and networks.device.type == "cpu"
 
 
-class _Batch(ctypes.Structure):  # `samples` of kernel.c
-    _fields_ = [(name, ctypes.c_void_p) for name in Samples._fields]
-    _fields_ += [(name, ctypes.c_int64) for name in ("M", "n", "inputs", "hidden", "relu")]
-
-
 def _call(name: str, samples: Samples, activation: Activation, networks: Tensor, *more: object) -> None:
     """Call a function of kernel.c, which does not check shapes, without the GIL."""
     models, n, inputs = samples.code.shape
     hidden = (networks.shape[1] - 3) // (inputs + 4)
-    assert networks.shape == (models, hidden * (inputs + 4) + 3)
-    batch = _Batch(*map(_pointer, samples), models, n, inputs, hidden, activation == "relu")
-    passed = (_pointer(one) if isinstance(one, Tensor) else one for one in (networks, *more))
-    getattr(KERNEL, name)(ctypes.byref(batch), *passed)
-
-
-def _pointer(tensor: Tensor) -> ctypes.c_void_p:
-    assert tensor.is_contiguous() and tensor.dtype in (torch.float32, torch.int64)
-    return ctypes.c_void_p(tensor.data_ptr())
+    tensors = [one for one in (*samples, networks, *more) if isinstance(one, Tensor)]
+    assert networks.shape == (models, hidden * (inputs + 4) + 3) and samples.code.dtype == networks.dtype
+    assert all(tensor.is_contiguous() for tensor in tensors)
+    words = (*(tensor.data_ptr() for tensor in samples), models, n, inputs, hidden, activation == "relu")
+    passed = (ctypes.c_void_p(one.data_ptr()) if isinstance(one, Tensor) else one for one in (networks, *more))
+    getattr(KERNEL, name)((ctypes.c_int64 * len(words))(*words), *passed)  # `samples` of kernel.c is eight such words

@@ -1,6 +1,7 @@
 """A person's codes, and the entries that are drawn from them for calibration."""
 
 import hashlib
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,26 +56,24 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
 
 def read_person(codes: CodeStore, name: str) -> PersonCodes:
     """Read one person; raise a UserError if a value is not finite."""
-    keys, arrays = ("z_gaze", "gaze", "gaze_hat", "head"), codes[name]
-    for key in keys:
+    arrays = codes[name]
+    for key in ("z_gaze", "gaze", "gaze_hat", "head"):
         if not np.isfinite(arrays[key]).all():
-            raise UserError(
-                f"person {name} of {codes.dataset}: {key} is not finite, since the training of the network diverged: "
-                "lower train.base_lr and train again"
-            )
-    z_gaze, gaze, gaze_hat, head = (arrays[key].astype(float) for key in keys)
-    code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 would fail without an entry
+            reason = "the training of the network diverged: lower train.base_lr and train again"
+            raise UserError(f"person {name} of {codes.dataset}: {key} is not finite, since {reason}")
+    size = math.prod(arrays["z_gaze"].shape[1:])  # of a person without an entry, -1 could not be inferred
+    code = arrays["z_gaze"].reshape(-1, size).astype(np.float32)
+    gaze, gaze_hat, head = (arrays[key].astype(float) for key in ("gaze", "gaze_hat", "head"))
     return PersonCodes(name, codes.dataset, codes.splits[name], code, vector_from_pitchyaw(gaze), gaze_hat, head)
 
 
 def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
     """Return the named person of a file, or its only person; raise a UserError if there is no such person."""
-    if name is None and len(names) != 1:
-        some = f", {names[0]} to {names[-1]}: choose one with --person" if names else ""
-        raise UserError(f"{path}: contains {len(names)} people{some}")
-    if name is not None and name not in names:
-        raise UserError(f"{path}: contains no person {name}, only {', '.join(names)}")
-    return name or names[0]
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        raise UserError(f"{path}: choose one of its people with --person: {', '.join(names)}")
+    return name
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
@@ -99,11 +98,9 @@ class Calibration:
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
     """Draw `repeats` calibrations for every k and person, sorted by k, without replacement and without the query."""
     drawn = []
-    for k in settings.shots:
-        for person in people:
-            pool = len(person.code) - settings.query_entries
-            for repeat in range(repeats):
-                key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()
-                rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
-                drawn.append(Calibration(person, repeat, rng.choice(pool, size=k, replace=False)))
+    for k, person, repeat in itertools.product(settings.shots, people, range(repeats)):
+        key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()
+        rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
+        pool = len(person.code) - settings.query_entries
+        drawn.append(Calibration(person, repeat, rng.choice(pool, size=k, replace=False)))
     return drawn

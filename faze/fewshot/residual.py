@@ -3,10 +3,9 @@
 Pitch and yaw are modelled independently, in degrees. `offset` averages the residuals of the k samples. For the others,
 residual = weights * features of the entry + noise. The weights are normally distributed over people. Train people give
 this prior by expectation maximisation, and the k samples of a person give the posterior in closed form (Bishop, Pattern
-Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train people, so they differ
-less from one another than other people do. Therefore three factors (for the variances of the constant, of the other
-weights, and of the noise) are fitted to val people. The noise has Student's t distribution with `dof` degrees of
-freedom, so a sample that differs from the others has less weight.
+Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train people, so others differ
+more. Therefore factors of the variances are fitted to val people. The noise has Student's t distribution with `dof`
+degrees of freedom, so a sample that differs from the others has less weight.
 
 Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features.
 """
@@ -20,7 +19,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.fewshot.interface import ClosedForm, Learned, MetaTraining
+from faze.fewshot.interface import Learned, Learner, MetaTraining
 from faze.fewshot.person_codes import PersonCodes, Seen
 
 LEAST = 1e-8  # variance
@@ -35,7 +34,7 @@ def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> Arr
     return np.degrees(pitchyaw_difference(truth, estimate)).T
 
 
-class Offset(ClosedForm):
+class Offset(Learner):
     """A learner that subtracts the mean error of the k samples (estimate - truth, in pitch and yaw) from gaze_hat."""
 
     name = "offset"
@@ -49,7 +48,7 @@ class Offset(ClosedForm):
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) - correction["offset_rad"].numpy())
 
 
-class Bayes(ClosedForm):
+class Bayes(Learner):
     """A model that is linear in 1, gaze_hat, head pose, their squares and products, and the gaze code."""
 
     name = "bayes"
@@ -95,7 +94,7 @@ class Bayes(ClosedForm):
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
         """Add the posterior mean of the residual to gaze_hat."""
         own = {name: value.numpy() for name, value in correction.items()}
-        residual = np.radians(times(self.design(own, seen), own["mean"]).T)
+        residual = np.radians(np.matvec(self.design(own, seen), own["mean"]).T)
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + residual)
 
     def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
@@ -105,7 +104,7 @@ class Bayes(ClosedForm):
             entries = np.linspace(0, len(person.code) - 1, count).astype(int)
             designs.append(self.design(prior, person.seen(entries)))
             residuals.append(residual_deg(person, entries))
-        return np.stack(designs), np.stack(residuals) - times(np.stack(designs), prior["mean"])
+        return np.stack(designs), np.stack(residuals) - np.matvec(np.stack(designs), prior["mean"])
 
 
 class Affine(Bayes):
@@ -120,18 +119,12 @@ class Affine(Bayes):
         return np.stack([np.ones_like(hat), hat], axis=-1)
 
 
-def times(matrix: Array, vector: Array) -> Array:
-    """Multiply (..., n, d) by (..., d): (..., n)."""
-    return (matrix @ vector[..., None])[..., 0]
-
-
 def learn_weights(
     designs: Sequence[Array], residuals: Sequence[Array], around_identity: bool
 ) -> tuple[Array, Array, float]:
-    """Estimate mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
+    """Estimate the mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
 
-    Each person has features (n, d) and residuals (n,) in degrees. `around_identity` keeps the mean at zero and the
-    covariance diagonal.
+    People have features (n, d) and residuals (n,). `around_identity` keeps the mean zero and the covariance diagonal.
     """
     gram = np.stack([x.T @ x for x in designs])  # (P, d, d)
     moment = np.stack([x.T @ r for x, r in zip(designs, residuals, strict=True)])  # (P, d)
@@ -141,12 +134,12 @@ def learn_weights(
     for _ in range(500):
         precision = np.linalg.inv(covariance)
         own = np.linalg.inv(precision + gram / noise)  # (P, d, d) posterior covariance
-        weights = times(own, precision @ mean + moment / noise)  # (P, d)
+        weights = np.matvec(own, precision @ mean + moment / noise)  # (P, d)
         mean = np.zeros(d) if around_identity else weights.mean(axis=0)
         aside = weights - mean
         covariance = (own + aside[:, :, None] * aside[:, None, :]).mean(axis=0)
         covariance = (np.diag(np.diag(covariance)) if around_identity else covariance) + LEAST * np.eye(d)
-        fitted = np.sum(weights * (times(gram, weights) - 2 * moment)) + np.sum(own * gram)
+        fitted = np.sum(weights * (np.matvec(gram, weights) - 2 * moment)) + np.sum(own * gram)
         before, noise = noise, max((square + fitted) / entries, LEAST)
         if abs(before - noise) < 1e-9 * before:
             break
@@ -183,12 +176,9 @@ def likely_factors(prior: Prior, design: Array, surprise: Array) -> Array:
 
 
 def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
-    """Standardise each residual by its prediction from the person's others: (P, 2, n) -> (P * n, 2).
-
-    For normal distributions, the precision matrix contains these predictions (Rasmussen and Williams, 5.4.2).
-    """
+    """Standardise each residual by its prediction from the others (Rasmussen and Williams, 5.4.2): (P * n, 2)."""
     precision = np.linalg.inv(covariance_of(prior, design))
-    found = times(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
+    found = np.matvec(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
     standard = found.swapaxes(1, 2).reshape(-1, 2)
     return standard / np.maximum(np.sqrt(np.mean(standard**2, axis=0)), LEAST)
 
@@ -211,7 +201,7 @@ def posterior(prior: Prior, design: Array, residual: Array) -> tuple[Array, Arra
     for _ in range(30):
         mean, covariance = condition(prior, design, residual, noise * factor)
         variance = np.sum(design @ covariance * design, axis=-1) + noise
-        square = np.sum(((residual - times(design, mean)) ** 2 + variance) / noise - 1, axis=0)
+        square = np.sum(((residual - np.matvec(design, mean)) ** 2 + variance) / noise - 1, axis=0)
         before, factor = factor, (dof - 2 + square) / (dof + 2)
         if np.allclose(factor, before, rtol=1e-3, atol=0):
             break
@@ -223,5 +213,5 @@ def condition(prior: Prior, design: Array, residual: Array, noise: Array) -> tup
     shared = prior["covariance"] @ design.mT  # (2, d, k)
     spread = design @ shared + noise[..., None] * np.eye(design.shape[1])
     gain = np.linalg.solve(spread, shared.mT).mT  # (2, d, k)
-    surprise = residual - times(design, prior["mean"])
-    return prior["mean"] + times(gain, surprise), prior["covariance"] - gain @ shared.mT
+    surprise = residual - np.matvec(design, prior["mean"])
+    return prior["mean"] + np.matvec(gain, surprise), prior["covariance"] - gain @ shared.mT

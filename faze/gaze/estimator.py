@@ -22,8 +22,8 @@ from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import make_strip
 from faze.data.readers.camera import Camera
+from faze.fewshot.learners import PersonalEstimator, load_personal_estimator
 from faze.fewshot.person_codes import Seen
-from faze.fewshot.personal_estimator import PersonalEstimator, load_personal_estimator
 from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
 from faze.model.weights import load_model, network_hash

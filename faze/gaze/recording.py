@@ -16,8 +16,8 @@ from faze.base.geometry import angular_error
 from faze.data.readers.person import Person
 from faze.evaluation.statistics import compare
 from faze.evaluation.wording import counted, signed
+from faze.fewshot.learners import PersonalEstimator
 from faze.fewshot.person_codes import PersonCodes
-from faze.fewshot.personal_estimator import PersonalEstimator
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.sources import frames_of_person
 

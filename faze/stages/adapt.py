@@ -13,10 +13,9 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import load_learned
-from faze.fewshot.learners import LEARNERS
+from faze.fewshot.interface import errors_table, write_tables
+from faze.fewshot.learners import LEARNERS, load_learned
 from faze.fewshot.person_codes import draw_calibrations, read_people
-from faze.fewshot.result_tables import errors_table, write_tables
 
 
 def main(*, config: Resolved, learner_file: list[Path], codes: list[Path], threads: int, out: list[Path]) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from faze.base.files import whole_file
 from faze.data.codes import CodeStore, write_codes
 from faze.evaluation.runs import LEFT_OUT, SECONDS, VAL, read_metadata
-from faze.fewshot.result_tables import write_tables
+from faze.fewshot.interface import write_tables
 
 
 def main(*, run: Path, num_folds: int, files: list[str]) -> None:

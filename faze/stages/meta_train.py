@@ -14,8 +14,8 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
-from faze.fewshot.interface import Learned, Learner, MetaTraining, save_fields
-from faze.fewshot.learners import LEARNERS
+from faze.fewshot.interface import Learned, Learner, MetaTraining
+from faze.fewshot.learners import LEARNERS, save_fields
 from faze.fewshot.person_codes import draw_calibrations, read_people, unadapted_error_deg
 
 

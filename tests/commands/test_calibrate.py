@@ -11,11 +11,10 @@ from stage_runs import call_faze
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.validation import read_config
 from faze.data.codes import CodeStore, write_codes
-from faze.fewshot.interface import Learned, load_fields, load_learned, save_fields
-from faze.fewshot.learners import LEARNERS
+from faze.fewshot.interface import Learned
+from faze.fewshot.learners import LEARNERS, PersonalEstimator, load_fields, load_learned, save_fields
 from faze.fewshot.mlp import PARTS, random_network
 from faze.fewshot.person_codes import Calibration, PersonCodes, read_person
-from faze.fewshot.personal_estimator import PersonalEstimator
 
 FEWSHOT = read_config().fewshot.model_copy(update={"shots": (1, 4), "adapt_steps": 50, "adapt_lr": 1e-4})
 
@@ -50,7 +49,7 @@ def run(tmp_path, monkeypatch) -> Callable[..., int]:
 
 
 def read_both() -> tuple[PersonCodes, PersonalEstimator]:
-    return read_person(CodeStore(Path("mine.h5")), "me"), load_fields(PersonalEstimator, "my.pt", "a calibration")
+    return read_person(CodeStore(Path("mine.h5")), "me"), load_fields(PersonalEstimator, "my.pt", "a calibration", "")
 
 
 def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
@@ -89,7 +88,7 @@ def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys):
     cases = {
         ("--shots", 20): "person me of mine has 20 entries: --shots 20 leaves none",
         ("--shots", 3, "--learner-file", "maml.pt"): "--shots 3: maml was trained for k = 1, 4",
-        ("--shots", 4, "--codes", "two.h5"): "two.h5: contains 2 people, me to you",
+        ("--shots", 4, "--codes", "two.h5"): "two.h5: choose one of its people with --person: me, you",
     }
     for words, sentence in cases.items():
         assert run(*words) == 1

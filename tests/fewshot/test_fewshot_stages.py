@@ -145,7 +145,7 @@ def test_people_who_are_left_out_are_named(again, capsys):
     assert call(again, "adapt", "offset", min_entries=21) == 1  # nobody of mpiigaze has more than 20
     assert call(again, "adapt", "offset", min_entries=20) == 0
     (left_out,) = json.loads(pq.read_schema(again / "offset.parquet").metadata[b"left_out"])
-    assert "20 required by fewshot.min_entries" in left_out
+    assert "20 required by" in left_out and "fewshot.min_entries" in left_out
 
 
 def test_the_learner_file_contains_weights_settings_and_history(learned):
@@ -224,9 +224,9 @@ REFUSED = [  # stage, learner, damage to the store, changes to the section, word
         {"init": "gaze_head"},
         "not contain the trained gaze head.* fewshot.init: random",
     ),
-    ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: 0 people in the train split"),
+    ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: 0 train people have"),
     ("meta_train", "maml", spoil_codes, {}, "person 00006 of gazecapture: z_gaze is not finite"),
-    ("meta_train", "maml", None, {"tasks": 6}, "5 people in the train split have .* fewshot.tasks = 6"),
+    ("meta_train", "maml", None, {"tasks": 6}, "5 train people have .* lower fewshot.tasks"),
     ("meta_train", "maml", None, {"outer_lr": 1e30}, "diverged before outer step 25: lower fewshot.outer_lr"),
     ("adapt", "maml", move_everyone, {}, "gazecapture.h5: no person in the test split"),
     ("adapt", "maml", None, {"query_entries": 18}, "mpiigaze.h5: .* test split .* 22 entries"),

@@ -14,9 +14,9 @@ import torch
 
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
-from faze.fewshot.interface import Learned, load_learned, save_fields
+from faze.fewshot.interface import Learned
+from faze.fewshot.learners import calibrate, load_learned, save_fields
 from faze.fewshot.person_codes import PersonCodes
-from faze.fewshot.personal_estimator import calibrate
 
 SETTINGS = {"adapt_steps": 2, "adapt_lr": 1e-6}
 
@@ -41,7 +41,7 @@ def test_a_valid_file_is_read_and_used(tmp_path: Path) -> None:
     gaze = vector_from_pitchyaw(rng.normal(0, 0.2, (6, 2)))
     code = rng.normal(size=(6, 6)).astype(np.float32)
     person = PersonCodes("p00", "mpiigaze", "test", code, gaze, gaze, np.zeros((6, 2)))
-    estimator = calibrate(person, [5, 1, 2], found)
+    estimator = calibrate(person, [5, 1, 2], np.arange(3, 5), found)
     assert (estimator.learner, estimator.shots, estimator.support) == ("maml", 3, [5, 1, 2])
 
 

@@ -23,8 +23,7 @@ from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_pose
 from faze.data.normalization.warp import make_strip
 from faze.data.readers.camera import assumed_camera
 from faze.data.readers.manifest import POSE
-from faze.fewshot.interface import save_fields
-from faze.fewshot.personal_estimator import PersonalEstimator
+from faze.fewshot.learners import PersonalEstimator, save_fields
 from faze.gaze.estimator import FaceGaze, GazeEstimator
 from faze.gaze.sources import SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED

@@ -16,8 +16,8 @@ from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.readers.camera import assumed_camera
 from faze.data.readers.manifest import POSE, TARGETS, read_manifest
+from faze.fewshot.learners import load_personal_estimator
 from faze.fewshot.person_codes import PersonCodes
-from faze.fewshot.personal_estimator import load_personal_estimator
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.recording import Recording, read_recording
 from faze.model.weights import network_hash, save_weights
@@ -91,7 +91,7 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
     Path("dark.csv").write_text("image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm\n3.png,anna,60,0,90,0\n")
     cases = {
         (): "pass either --manifest, or --codes and --shots",
-        (*own, "--person", "ben"): "posed.csv: contains no person ben, only anna",
+        (*own, "--person", "ben"): "posed.csv: choose one of its people with --person: anna",
         (*own, "--learner-file", FOLDER / "bayes.pt"): "does not belong to the network",
         ("--manifest", "dark.csv"): "no frame of anna can be used; the first: 3.png: no face found",
     }

@@ -13,7 +13,7 @@ from faze.config.validation import read_config
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, jpeg, render_frames, sample_frames
-from faze.fewshot.interface import load_learned
+from faze.fewshot.learners import load_learned
 from faze.gaze.estimator import GazeEstimator
 from faze.model.dted import DTED
 from faze.model.weights import load_model, network_hash

@@ -10,7 +10,7 @@ import pytest
 from stage_runs import call_stage
 
 from faze.data.codes import CodeStore, write_codes
-from faze.fewshot.result_tables import write_tables
+from faze.fewshot.interface import write_tables
 
 FILES = ("run.jsonl", "codes/webcam.h5", "fewshot/bayes_errors.parquet")
 
