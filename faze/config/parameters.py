@@ -259,7 +259,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess", "dataset"),
     "train": (*TRAINING, "workload", "engine"),
-    "encode": ("fold", "model", "encode"),
+    "encode": ("fold", "encode"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
     "walk": ("walk",),

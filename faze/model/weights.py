@@ -115,16 +115,6 @@ def description(dted: DTED) -> dict[str, dict[str, object]]:
     return {"model_config": dted.model.model_dump()} | camera
 
 
-def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
-    """Check that the model section of a checkpoint is the configured one.
-
-    Raises:
-        UserError: they differ; the message lists each key with both values.
-    """
-    if differing := differences("model", found, wanted):
-        raise UserError(f"{path}: its model differs from the configuration: {'; '.join(differing)}; train again")
-
-
 def differences(section: str, found: Model | NormalizedCamera, wanted: Model | NormalizedCamera) -> list[str]:
     """Describe each value of a checkpoint that differs from that in a section of the configuration."""
     theirs = found.model_dump()

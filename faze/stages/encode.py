@@ -16,7 +16,7 @@ from faze.data.strips import read_store
 from faze.engine.execution import set_recompute
 from faze.engine.precision import exact
 from faze.model.dted import DTED
-from faze.model.weights import check_same_model, load_model, network_hash
+from faze.model.weights import load_model, network_hash
 
 
 def main(*, config: Resolved, checkpoint: Path, data: list[Path], threads: int, out: list[Path]) -> None:
@@ -24,7 +24,6 @@ def main(*, config: Resolved, checkpoint: Path, data: list[Path], threads: int, 
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dted = load_model(checkpoint, device)
-    check_same_model(checkpoint, dted.model, config.model)
     head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
     size = (dted.model.image_height_px, dted.model.image_width_px)
     set_recompute(dted, True)  # normalises each channel once, and processes few strips at a time: faster

@@ -78,12 +78,3 @@ def test_the_stored_gaze_head_makes_the_stored_gaze_hat(run: Callable[..., int],
     head, arrays = pack(gaze_head_network(codes.gaze_head)), codes["00002"]
     vector = gaze_vector(head, torch.from_numpy(arrays["z_gaze"]).reshape(1, 5, -1), "relu")[0]
     np.testing.assert_allclose(torch.nn.functional.normalize(vector, dim=-1), arrays["gaze_hat"], atol=1e-5)
-
-
-@pytest.mark.parametrize(("key", "own", "other"), [("growth", 2, 4), ("normalize_axis", 1, 2)])
-def test_a_checkpoint_of_another_model_is_refused(
-    key: str, own: int, other: int, run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(**{key: other}) == 1
-    assert f"model.{key} is {own} in the checkpoint, not {other}" in capsys.readouterr().err
-    assert not (tmp_path / "codes.h5").exists()
