@@ -51,6 +51,7 @@ def changes(matrices: Matrices, tiers: Sequence[str], decide: Sequence[tuple], e
     table = table.astype({"decides": bool, "identical": bool})
     judged = table["decides"] & (table["seeds"] >= SEEDS_FOR_A_TIER)
     adjusted = holm(table["difference_p"].where(judged))
+    # The first word that applies; WORDS are in another order, by severity.
     words = {"identical": table["identical"], "": ~table["decides"], "not judged": ~judged}
     words |= {"equivalent": table["tost_p"] < alpha, "different": adjusted < alpha}
     return table.assign(difference_p_holm=adjusted, verdict=_select(words))
