@@ -4,7 +4,7 @@
 
 The frames of the video, which must show a usable face, are repeated. The output contains the frames per second of the
 whole chain, from reading a frame to the gaze, the time of each part, the latency of a frame at the median and the 95th
-percentile, and the resident size of the process after a tenth of the frames and at the end.
+percentile, and the resident memory of the process after a tenth of the frames and at the end.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def repeated(video: Path, count: int) -> Iterator[SourceFrame]:
 
 
 def resident_mib() -> float:
-    """Return the resident size of this process."""
+    """Return the resident memory of this process, in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
 

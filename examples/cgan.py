@@ -112,7 +112,7 @@ class CGAN(Workload):
         return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # 0 is the validation's
 
     def draw(self, count: int, seed: int) -> dict[str, Tensor]:
-        """Return `count` samples, as `batch` does, of a disc and a square on a background."""
+        """Draw `count` samples of a disc and a square on a background, in the format of `batch`."""
         axis, random = torch.arange(0.5, self.size) / self.size, torch.Generator().manual_seed(seed)
         x, y, radius, phase = torch.rand(4, count, CLASSES, 1, 1, generator=random)
         x, y = axis - x, axis[:, None] - y

@@ -136,11 +136,11 @@ def convert(raw: Path, out: Path, every: int, cameras: Sequence[str], with_pose:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", type=Path, metavar="RAW", help="folder that contains train01, val01 ...")
-    parser.add_argument(
-        "out", type=Path, metavar="OUT.csv", help="manifest to write; frames go to a folder of the same name"
-    )
+    parser.add_argument("out", type=Path, metavar="OUT.csv", help="manifest; frames go to a folder of the same name")
     parser.add_argument("--every", type=int, default=30, help="use every Nth valid frame of a video (default: 30)")
-    parser.add_argument("--cameras", nargs="+", default=["webcam_c"], help="basler, webcam_l, webcam_c, webcam_r")
+    parser.add_argument(
+        "--cameras", nargs="+", default=["webcam_c"], help="of basler, webcam_l, webcam_c, webcam_r (default: webcam_c)"
+    )
     parser.add_argument("--no-pose", action="store_true", help="leave out the head poses")
     args = parser.parse_args()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # a sentence is enough

@@ -79,7 +79,7 @@ class Transformer(Workload):
         return Encoder(self.symbols, self.width, self.heads, self.layers)
 
     def rate(self, number: int) -> float:
-        """Return a linear warm-up over a tenth of the steps, then half a cosine."""
+        """Return a factor that rises linearly over a tenth of the steps, then falls along half a cosine."""
         warm_up = max(1, self.steps // 10)
         cosine = math.cos(math.pi * max(0, number - warm_up) / (self.steps - warm_up))
         return min((number + 1) / warm_up, 0.5 + 0.5 * cosine)

@@ -1,6 +1,6 @@
-"""`faze COMMAND ...`: run a stage of the workflow or a command. The signature of its function is its command line.
+"""`faze COMMAND ...`: run a stage of the workflow or a command. The signature of its `main` defines its arguments.
 
-Keyword-only parameters are options, others are positional. `config: Resolved` is read from --config FILE.
+Keyword-only parameters are options; the others are positional. `config: Resolved` is read from --config FILE.
 """
 
 import argparse

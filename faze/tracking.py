@@ -123,7 +123,7 @@ class Store:
         return found.experiment_id
 
     def mirror(self, log: Path, place: Place, outcome: Outcome | None = None) -> str:
-        """Mirror a run's log and, if it is known, its outcome; return the run's id. Repeat it after a failure."""
+        """Mirror a run's log and, if it is known, its outcome; return the run's id. After a failure, call it again."""
         run = read_run(log)
         tags, params = _tags(run), _texts(run.start["config"])
         results = _results(run, outcome.results) if outcome else []

@@ -41,8 +41,8 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
     """Compare the first steps of a tier with those of the baseline. All processes of the tier call this.
 
     Returns:
-        In the first process: `number`, a row of `formats` for each number format, `failed` if it is another experiment,
-        and in `not_compared` why a number format is left out, or "".
+        In the first process: `formats`, a row for each number format compared; `number`, the largest of the rows';
+        `not_compared`, why other formats are left out, or ""; and if the proof failed, `failed`, the reason.
     """
     workload, engine = load_workload(config, data, world.processes_here), config.engine
     settling = SETTLING if engine.graphs else 0

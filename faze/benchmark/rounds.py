@@ -78,8 +78,8 @@ def measure_rounds(
 ) -> Iterator[None]:
     """Measure every tier in each round; yield whenever results have been added to the file `kept`.
 
-    Results in it with another identity are ignored. One at a time, each tier has the device's whole memory; a tier that
-    cannot run raises UserError after all others have been measured.
+    Results of another identity in that file are ignored. With `one_at_a_time`, a tier has the device's whole memory.
+    If a tier cannot run, a UserError is raised after all others have been measured.
     """
     random, tiers, failed = np.random.default_rng(0), list(config.engines), {}
     for number in range(config.benchmark.rounds):
@@ -155,7 +155,7 @@ def time_block(tier: TierProcesses, steps: int) -> dict[str, Any]:
 
 
 def other_seconds() -> float:
-    """Return how long cores have been busy, with stolen time, but not for this process and those that it waited for."""
+    """Return the busy seconds of all cores, including stolen time, without those of this process and ended children."""
     ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
     idle = ticks[3] + ticks[4]  # with waiting for disks
     return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])

@@ -59,8 +59,8 @@ def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -
 def measure_roofline(config: Resolved, data: Path | None, threads: int, number_formats: Iterable[str]) -> None:
     """Answer with the `work` of the baseline's step, and the `roof` of its device: rates of copies and matrix products.
 
-    It is measured in a process after the rounds. Between them, it made tiers that return memory to the system up to 1.5
-    times as slow, probably because its arrays took the pages that a virtual machine had at hand.
+    It is measured in a new process after the rounds. Between them, it made steps of tiers that return memory to the
+    system take up to 1.5 times as long, probably because its arrays took the free pages of a virtual machine.
 
     A tier that fuses operations or halves its number format moves fewer bytes than are counted, so its share of the
     copy peak may exceed 1. Recomputed activations do not count as work.

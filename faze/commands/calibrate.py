@@ -66,8 +66,8 @@ def main(
     learned.check_codes(network, codes or model)
     found = adapt(own, support, query, learned)
     if codes:
-        error = f"{found.error_deg:.2f} degrees instead of {found.unadapted_deg:.2f} unadapted"
-        print(f"{own}: {found.learner} on {shots} samples: {error}, on {found.query_entries} other entries")
+        error = f"error {found.error_deg:.2f} degrees (unadapted: {found.unadapted_deg:.2f})"
+        print(f"{own}: {found.learner} on {shots} samples: {error} on {found.query_entries} other entries")
     else:
         improves, lines = measure_held_out(recording, found)
         print("\n".join(lines))

@@ -48,7 +48,7 @@ def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = N
 
 
 def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int) -> bool:
-    """Try one size in a fresh process, which the kernel may kill for lack of memory."""
+    """Return whether one size fits, tried in a fresh process, which the kernel may kill for lack of memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), end_with_parent) as process:
         try:
             peak_gib = process.submit(measure_peak, tier, files, memory_gib, threads, samples).result()

@@ -31,7 +31,7 @@ def main(*, configfile: list[Path] = (), results: Path = Path("results"), port: 
             for place in places:
                 follow(store, paths, place, sizes)
             time.sleep(10)
-        raise UserError(f"MLflow's page ended with exit code {server.returncode}: is --port {port} taken?")
+        raise UserError(f"MLflow's server exited with code {server.returncode}: is --port {port} in use?")
     finally:
         if server and server.poll() is None:
             os.killpg(server.pid, signal.SIGTERM)

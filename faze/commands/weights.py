@@ -2,7 +2,7 @@
 
     faze weights --results results/default --tier recompute --seed 0 --learners bayes --out recompute_weights
 
-`dted.pt` contains the weights only; learners' files are unchanged. `errors.csv` has the error of each test person.
+`dted.pt` contains only the weights; the learners' files are copied. `errors.csv` has the error of each test person.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""The parameters of faze: types and bounds (config/config.yaml: meaning, unit, default), and those of each stage."""
+"""Types and bounds of faze's parameters, and which ones each stage reads; config/config.yaml describes them."""
 
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 

@@ -82,7 +82,7 @@ def trained_tiers(config: Config) -> list[str]:
 
 
 def controls(config: Config) -> list[str]:
-    """Return the noise controls; without another trained tier, there is no change to compare them with."""
+    """Return the noise controls; none if only one tier is trained, since there is no change to compare them with."""
     return list(config.run.controls) if len(trained_tiers(config)) > 1 else []
 
 

@@ -46,7 +46,7 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
         if not isinstance(mapping, dict):
             raise UserError(f"{path}: contains no keys and values")
         if twice := {key for key in keys if keys.count(key) > 1}:
-            raise UserError(f"{path}: {', '.join(sorted(twice))}: given twice")
+            raise UserError(f"{path}: {', '.join(sorted(twice))}: given twice: remove one")
         merged = merge(merged, mapping)
     return merged
 
@@ -75,7 +75,7 @@ def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any]
 
 
 def _tiers(config: Config) -> Iterator[Fault]:
-    """Check that the list names defined tiers, the complete one first, and that each builds on one before it."""
+    """Check that the list names defined tiers, the one with all switches first; each must build on one before it."""
     first, tiers = next(iter(config.tiers)), listed(config)
     others = [tier for tier in config.tiers if tier not in (first, *tiers)]
     for number, tier in enumerate([*tiers, *others]):

@@ -1,7 +1,7 @@
 """Convert stored strips to network images and back: shrinking, histogram equalisation, scaling.
 
 The equalisation is OpenCV's (cvtColor(RGB2YCrCb), equalizeHist of Y, and back). On a GPU, and in the exported graph,
-torch operations on the whole batch compute the same bits with integers.
+integer operations of torch on the whole batch give bit-identical results.
 
 Shapes: B strips of H x W pixels, RGB.
 """

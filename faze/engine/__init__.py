@@ -1,7 +1,7 @@
 """The engine: each module owns a group of switches, and build() composes a step from them.
 
 precision     number formats and loss scaling
-execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
+execution     cuDNN autotuning, memory format, fused normalisation, torch.compile, recomputation, checkpoints
 parallel      devices and processes
 optim         the optimiser
 transfer      how batches reach the device

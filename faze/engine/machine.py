@@ -16,7 +16,7 @@ PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Return processor, GPUs, operating system, variables, versions, git commit, cores and memory (of a container)."""
+    """Return the processor, GPUs, operating system, variables, versions, git commit, and usable cores and memory."""
     cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     facts = {
         "processor": _processor(),

@@ -1,7 +1,7 @@
 """Number formats: autocast, dynamic loss scaling, TF32.
 
-The talk's O1 is fp16 autocast with dynamic loss scaling. `apex.amp` was removed from apex in 2025; torch.amp is its
-successor.
+O1 in NVIDIA's talk is fp16 autocast with dynamic loss scaling. `apex.amp` was removed from apex in 2025; torch.amp is
+its successor.
 """
 
 import contextlib

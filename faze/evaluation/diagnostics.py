@@ -57,7 +57,7 @@ def pixel_checks(paths: ResultPaths, config: Resolved, persons: pd.DataFrame) ->
 
 
 def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, float]:
-    """Compute a person's errors on the last entries, degrees, for predictors that do not see their pixels.
+    """Compute a person's errors on the last entries, in degrees, for predictors that do not see their pixels.
 
     `pixel_blind` regresses gaze on head pose over the other entries; `permuted` is the mean over all permutations of
     the network's estimates.

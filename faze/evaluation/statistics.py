@@ -29,8 +29,8 @@ def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float
 def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: Noise | None = None) -> dict[str, float]:
     """Test paired differences for equivalence (two one-sided t tests; Schuirmann 1987) and for a difference.
 
-    From three seeds on, the error is that of the crossed design, with Satterthwaite's degrees of freedom. With fewer,
-    differences are averaged over seeds, and the result describes these checkpoints only.
+    From three seeds on, the standard error is that of the crossed design, with Satterthwaite's degrees of freedom.
+    With fewer, differences are averaged over seeds, and the result describes these checkpoints only.
 
     Args:
         differences: (S, P) or (P,) error minus error of the baseline for the same person and seed, degrees.

@@ -87,7 +87,7 @@ class FineTuned(Learner):
         return Errors(adapted_deg, start_deg, settings.adapt_steps)
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train the networks of all k; keep the best of each k on val people, or without val people the last one."""
+        """Train the networks of all k; for each k, keep the best on val people or, if there are none, the last one."""
         settings, val, learned = training.settings, training.val, self.initial(training)
         if not self.learns_from_tasks:
             return learned
@@ -144,7 +144,7 @@ def outer_gradient(
 
     The arguments are the networks w (K, S), the rate of the inner step per degree, and the samples of K * T networks.
     `reference` sums over tasks, and uses the query of the last task only. With g and H the gradient and Hessian of each
-    task's support loss at w, and q the last task's query loss, it is
+    task's support loss at w, and q the last task's query loss, the result is
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (w - inner_lr * sum of g).
     """
     num_tasks = len(support.code) // len(networks)

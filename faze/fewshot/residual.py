@@ -114,7 +114,7 @@ class Affine(Bayes):
     around_identity = True
 
     def features(self, seen: Seen) -> Array:
-        """Return 1 and the angle of the axis."""
+        """Return the constant 1 and the angle of each axis, in degrees: (2, n, 2)."""
         hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat)).T
         return np.stack([np.ones_like(hat), hat], axis=-1)
 

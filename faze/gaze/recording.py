@@ -57,7 +57,7 @@ class Recording:
 
 
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
-    """Estimate the gaze in a person's frames in a manifest (path); head poses that are NaN come from landmarks."""
+    """Estimate the gaze in a person's frames of the manifest `path`; landmarks replace head poses that are NaN."""
     faces, used, rejects = [], [], []
     for row, (_, [face, *_]) in enumerate(estimator.frames(frames_of_person(person))):
         if isinstance(face, str):

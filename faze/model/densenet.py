@@ -24,7 +24,7 @@ LAYERS = 4
 
 
 def shrinkage(blocks: int) -> int:
-    """Return the number of input pixels per innermost pixel, after two strided convolutions and the transitions."""
+    """Return the factor by which two strided convolutions and the transitions reduce height and width."""
     return 2 ** (blocks + 1)
 
 

@@ -45,7 +45,7 @@ class CodeAngle:
 
     @torch.no_grad()
     def grid(self, codes: Tensor) -> Tensor:
-        """Compute all angles: (..., N, F, 3), without rows of length 0 -> (..., N, N) radians.
+        """Compute the mean angle of each pair: (..., N, F, 3), without rows of length 0 -> (..., N, N) radians.
 
         The Gram matrices are in float64. The angle of a float32 cosine is wrong by up to 0.03 degrees near 0 and 180
         degrees, where the nearest and the farthest codes are, and TF32 would round the products to 11 bits.

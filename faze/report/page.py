@@ -122,7 +122,7 @@ def score_cells(results: Results, tier: str) -> Cells:
 
 
 def tiers_in_full(results: Results) -> pd.DataFrame:
-    """Return the tiers with all digits, for other programs (see docs/reference/formats.md)."""
+    """Return the table of tiers as plain numbers, for other programs (see docs/reference/formats.md)."""
     table = pd.DataFrame(results.rows).rename(columns={"same_step": "idle"}).set_index("tier")
     table = table.rename(columns={f"speed_{end}": f"speedup_{end}" for end in ("ratio", "low", "high")})
     table["changed"] = ["; ".join(f"{s['switch']} {s['wanted']}" for s in changed) for changed in table["changed"]]

@@ -36,7 +36,7 @@ REDIRECTED = 16  # strips of each person: a few suffice to judge image quality, 
 
 
 class DTEDTraining(Workload):
-    """The training of DT-ED on a store of strips, or, to measure a step without one, on four people of noise."""
+    """The training of DT-ED on a store of strips or, to measure a step without a store, on noise for four people."""
 
     score, higher_is_better = "gaze error, deg", False
     unit, images = "images", 2

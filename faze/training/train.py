@@ -136,8 +136,8 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
     shares = world.size * step.shares
     if workload.batch_size % (shares * workload.chunk):
         raise UserError(
-            f"train.global_batch (of a class: batch_size) {workload.batch_size} is not a multiple of {shares} "
-            f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose one, or fewer GPUs"
+            f"train.global_batch (or the batch_size of a class) {workload.batch_size} is not a multiple of {shares} "
+            f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose a multiple, or use fewer GPUs"
         )
     pin = Switch.of("pin", switches.pin, "" if world.device.type == "cuda" else "batches are not copied on a CPU")
     source = Batches(workload, seed, world.rank, world.size)

@@ -55,7 +55,7 @@ def read_both() -> tuple[PersonCodes, PersonalEstimator]:
 def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     assert run("--shots", 9) == 0
     told = capsys.readouterr().out
-    assert "person me of mine: offset on 9 samples: 0." in told and "unadapted, on 11 " in told
+    assert "person me of mine: offset on 9 samples: error 0." in told and ") on 11 other " in told
     person, found = read_both()
     assert found.state["offset_rad"].tolist() == pytest.approx([np.radians(4), 0], abs=0.005)
     assert found.support == list(range(9)) and found.shots == 9 and found.query_entries == 11

@@ -214,7 +214,7 @@ FILE_FAULTS: list[tuple[dict[str, object] | bytes, str]] = [
     (NO_CAMERA, "has 0 descriptions of the camera, but needs one of camera; or fx_px"),
     ({"cy_px": None}, "lacks cy_px: state all of fx_px, fy_px, cx_px, cy_px, or none"),
     ({"hfov_deg": 60}, "has 2 descriptions of the camera, but needs one"),
-    (NO_CAMERA | {"hfov_deg": 60} | dict.fromkeys(LENS, 0), "k1, k2, p1, p2 belong to fx_px"),
+    (NO_CAMERA | {"hfov_deg": 60} | dict.fromkeys(LENS, 0), "k1, k2, p1, p2 need fx_px"),
     ({"Person": "ben"}, "line 1: two columns are called 'person'"),
     ({"slpit": "train"}, "unknown column 'slpit': did you mean 'split'?"),
     ({"target_x_mm": None, "target_x_cm": 1}, "did you mean 'target_x_mm'? If so, convert the values"),

@@ -224,7 +224,7 @@ REFUSED = [  # stage, learner, damage to the store, changes to the section, word
         {"init": "gaze_head"},
         "not contain the trained gaze head.* fewshot.init: random",
     ),
-    ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: 0 train people have"),
+    ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: only 0 train people have"),
     ("meta_train", "maml", spoil_codes, {}, "person 00006 of gazecapture: z_gaze is not finite"),
     ("meta_train", "maml", None, {"tasks": 6}, "5 train people have .* lower fewshot.tasks"),
     ("meta_train", "maml", None, {"outer_lr": 1e30}, "diverged before outer step 25: lower fewshot.outer_lr"),

@@ -151,7 +151,7 @@ def test_a_process_gets_its_slice_of_the_batch():
     parts = [Batches(Tiny(), 3, rank, 2)[5] for rank in range(2)]
     assert all(torch.equal(torch.cat([part[key] for part in parts]), whole[key]) for key in whole)
     assert not torch.equal(Batches(Tiny(), 4)[5]["image"], whole["image"])
-    with pytest.raises(UserError, match=r"\(of a class: batch_size\) 8 is not a multiple of 3 processes"):
+    with pytest.raises(UserError, match=r"\(or the batch_size of a class\) 8 is not a multiple of 3 processes"):
         training(Tiny(), World(0, 3, CPU.device))
 
 

@@ -81,7 +81,7 @@ def _check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, po
     height, width = image.shape[:2]
     x, y = camera_matrix[:2, 2]
     if not max(abs(x / width - 0.5), abs(y / height - 0.5)) <= _PRINCIPAL_SHARE:
-        where = f"principal point ({x:.0f}, {y:.0f})"
+        where = f"whose principal point is ({x:.0f}, {y:.0f})"
         raise UnusableFrame(f"the {width} x {height} frame does not match its camera, {where}")
     x, y = cv2.projectPoints(pose.gaze_origin_mm, np.zeros(3), np.zeros(3), camera_matrix, distortion)[0].ravel()
     if not (0 <= x < width and 0 <= y < height):

@@ -128,7 +128,7 @@ def _check_header(header: list[str], where: str) -> tuple[str, str]:
         if 0 < len(missing) < len(names):
             raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
     if LENS[0] in header and camera != "columns":
-        raise UserError(f"{where}: {', '.join(LENS)} belong to {', '.join(INTRINSICS)}, which are missing")
+        raise UserError(f"{where}: {', '.join(LENS)} need {', '.join(INTRINSICS)}: add these, or remove the former")
     return camera, target
 
 
@@ -176,7 +176,7 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
 
 
 def _sort_lines(table: Table) -> None:
-    """Sort lines by session, in the order of first mention, and by time, in seconds or by ISO 8601."""
+    """Sort lines by session, in the order of first mention, then by time, in seconds or ISO 8601."""
     times = pd.to_numeric(table.cells["time_s"], errors="coerce")
     if times.isna().all():
         times = pd.to_datetime(table.cells["time_s"], format="ISO8601", errors="coerce", utc=True)

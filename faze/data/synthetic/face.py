@@ -225,9 +225,9 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
 
 
 def place_lids(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> dict[str, float]:
-    """Place the lids of eye 0 or 1, which partially follow its optical axis (3,); aperture: 1 = as usual.
+    """Place the lids of eye 0 or 1, which partially follow its optical axis (3,); an aperture of 1 is the usual one.
 
-    Heights are relative to the line between the corners, `per_mm` is the share of the opening per mm of x.
+    Heights are relative to the line between the corners; `per_mm` is the share of the opening's width per mm of x.
     """
     centre = person.eye_centres_mm[eye]
     side = np.sign(centre[0])

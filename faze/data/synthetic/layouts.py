@@ -1,6 +1,6 @@
-"""Annotation of rendered frames: FAZE's, what faze reads of MPIIFaceGaze and GazeCapture, and the ground truth.
+"""Annotation of rendered frames: FAZE's, the parts of MPIIFaceGaze's and GazeCapture's that faze reads, and the truth.
 
-As in the real data sets, the annotated head pose is that of a generic face model. N frames; camera frame, mm or px.
+As in real data sets, the annotated head pose is that of a generic face model. Shapes: N frames; camera frame, mm or px.
 """
 
 import io

@@ -30,7 +30,7 @@ class Spectacles:
     reflectance: float  # of both surfaces together, 0..1
 
     def apparent_target(self, eye_centres_mm: NDArray, target_mm: NDArray) -> NDArray:
-        """Find where eyes (2, 3), turned to targets (N, 3) seen through the lenses, would look without: (N, 2, 3)."""
+        """Return where eyes (2, 3) that see targets (N, 3) through the lenses would look without them: (N, 2, 3)."""
         behind = eye_centres_mm[:, 2:] - self.plane_mm  # (2, 1)
         before = (self.plane_mm - target_mm[:, 2])[:, None, None]  # (N, 1, 1)
         bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1); slope per mm off the centre: Prentice's rule

@@ -151,7 +151,7 @@ class Renderer:
 
 
 def _draw(image: NDArray[np.uint8], layer: Layer, softness_px: float, feathered: bool) -> NDArray[np.uint8]:
-    """Draw a layer inside the silhouette, since colours outside it are undefined; return that part of the image."""
+    """Draw a layer inside the silhouette, since colours outside it are undefined; return the region drawn to."""
     (left, top, *size), levels, inside = layer
     cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
     region = image[top : top + size[1], left : left + size[0]]
