@@ -118,7 +118,9 @@ def _panel(caption: str, picture: Picture, width_px: int) -> Picture:
 def write_video(path: Path, frames: list[Picture]) -> None:
     """Write an H.264 mp4 that browsers can play while loading."""
     with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
-        stream = file.add_stream("libx264", FPS, {"crf": "18"}, pix_fmt="yuv420p", thread_count=1)
+        # x264's mbtree reads uninitialised memory (with AVX-512): the same frames would give different files.
+        options = {"crf": "18", "x264-params": "mbtree=0"}
+        stream = file.add_stream("libx264", FPS, options, pix_fmt="yuv420p", thread_count=1)
         stream.height, stream.width = frames[0].shape[:2]
         for frame in frames:
             file.mux(stream.encode(av.VideoFrame.from_ndarray(frame)))
