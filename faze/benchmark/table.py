@@ -105,7 +105,6 @@ def describe_disturbance(rounds: Sequence[Mapping[str, Any]], tiers: Mapping[str
     widest = max(apart, key=lambda tier: apart[tier])
     if busy <= BUSY and apart[widest] <= APART:
         return None
-    return (
-        f"Other programs kept {busy:.1f} cores busy meanwhile, and the quartiles of {widest} are "
-        f"{100 * apart[widest]:.0f} % apart: repeat the benchmark on an idle machine."
-    )
+    others = f"Other programs kept {busy:.1f} cores busy meanwhile, and the" if busy > BUSY else "The"
+    share = f"{100 * apart[widest]:.0f} %"
+    return f"{others} quartiles of {widest} are {share} apart: repeat the benchmark on an idle machine."

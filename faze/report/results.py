@@ -119,8 +119,8 @@ def describe(name: str) -> dict[str, Any]:
     from faze.training.check import load_class  # imports torch, which the page of DT-ED does not need
 
     workload = load_class(name)
-    sentence = (inspect.getdoc(workload) or "").split("\n")[0].partition(". ")[0].rstrip(".") + "."
-    return {"path": name, "summary": sentence} | {attribute: getattr(workload, attribute) for attribute in ABOUT}
+    first = (inspect.getdoc(workload) or "").split("\n")[0].partition(". ")[0].rstrip(".")
+    return {"path": name, "summary": first and f"{first}."} | {each: getattr(workload, each) for each in ABOUT}
 
 
 def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
