@@ -83,9 +83,8 @@ def main(
         path.parent.mkdir(parents=True, exist_ok=True)
     screen_found = read_screen(screen) if screen else None
     frames = frames_of(sources) if sources else camera_frames(camera_index)
-    progress = Progress(
-        "gaze" if sources else "gaze (Ctrl-C to stop)", None, "frames"
-    )  # what a video states of its number is an estimate
+    # Without a total, since the number of frames that a video states is an estimate.
+    progress = Progress("gaze" if sources else "gaze (Ctrl-C to stop)", None, "frames")
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
         partial_of(table).open("w", buffering=1, newline="", encoding="utf-8") as file,
