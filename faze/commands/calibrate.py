@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.codes import CodeStore
 from faze.data.readers.manifest import needs_landmarks, read_manifest
+from faze.fewshot.fine_tuning import FineTuned
 from faze.fewshot.interface import Learned
 from faze.fewshot.learners import LEARNERS, PersonalEstimator, calibrate, load_learned, save_fields
-from faze.fewshot.person_codes import PersonCodes, choose_person, read_person
+from faze.fewshot.person_codes import PersonCodes, read_person
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.recording import Recording, measure_held_out, read_recording
 from faze.model.weights import network_hash
@@ -58,12 +59,14 @@ def main(
     learned = load_learned(learner_file) if learner_file else Learned("offset", [], {})
     if codes:
         store = CodeStore(codes)
-        own, network = read_person(store, choose_person(store.persons(), codes, person)), store.checkpoint
+        own, network = read_person(store, choose(store.persons(), codes, person)), store.checkpoint
         support, query = range(shots), np.arange(shots, len(own.code))
     else:
         recording, network = record(manifest, model, landmarker, person)
         own, support, query = recording.person, recording.support(shots), recording.held_out
-    learned.check_codes(network, codes or model)
+    if learned.state and learned.checkpoint != network:
+        remedy = "pass the learner of this network, or run meta_train again with its codes"
+        raise UserError(f"{learner_file}: {learned.learner} was trained for another network: {remedy}")
     found = adapt(own, support, query, learned)
     if codes:
         error = f"error {found.error_deg:.2f} degrees (unadapted: {found.unadapted_deg:.2f})"
@@ -80,11 +83,20 @@ def main(
     print(f"{out}: calibration of {own.name}; use it with faze gaze --person {out}")
 
 
+def choose(names: Sequence[str], path: Path, name: str | None) -> str:
+    """Return the named person of a file, or its only person; raise a UserError if there is no such person."""
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        raise UserError(f"{path}: choose one of its people with --person: {', '.join(names)}")
+    return name
+
+
 def record(path: Path, model: Path, landmarker: Path, name: str | None) -> tuple[Recording, str]:
     """Read the frames of a person in a manifest; return them and the hash of the network."""
     posed = not needs_landmarks(path)
     people = {person.name: person for person in read_manifest(path, posed=posed)}
-    person = people[choose_person(list(people), path, name)]
+    person = people[choose(list(people), path, name)]
     with GazeEstimator.load(model, landmarker, faces=int(not posed)) as estimator:
         return read_recording(estimator, person, path), network_hash(estimator.dted)
 
@@ -94,7 +106,7 @@ def adapt(person: PersonCodes, support: Sequence[int], query: NDArray[np.int64],
     shots = len(support)
     if not len(query):
         raise UserError(f"{person} has {len(person.code)} entries: --shots {shots} leaves none to measure the error on")
-    if LEARNERS[learned.learner].takes_steps and shots not in learned.shots:
+    if isinstance(LEARNERS[learned.learner], FineTuned) and shots not in learned.shots:
         trained = ", ".join(map(str, learned.shots))
         raise UserError(f"--shots {shots}: {learned.learner} was trained for k = {trained}: choose one of these")
     return calibrate(person, support, query, learned)

@@ -12,7 +12,7 @@ Shapes: K values of k, T tasks per outer step; network k * T + t belongs to task
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -26,41 +26,41 @@ from faze.config.parameters import Fewshot
 from faze.fewshot import mlp
 from faze.fewshot.interface import Errors, Learned, Learner, MetaTraining
 from faze.fewshot.mlp import Activation, Samples
-from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibrations
+from faze.fewshot.person_codes import Calibration, PersonCodes, Seen, draw_calibrations
 
 
 class FineTuned(Learner):
     """A learner that fine-tunes a network on k samples: the trained gaze head (`none`), or one trained for each k."""
 
-    takes_steps = True
-
     def __init__(self, rule: str) -> None:
         self.name, self.learns_from_tasks = rule, rule != "none"
 
     def initial(self, training: MetaTraining) -> Learned:
-        """Describe a network that is the same for all k; raise a UserError if codes do not contain the gaze head."""
+        """Describe a network that is the same for all k: a random one, or the trained gaze head."""
         settings = training.settings
         if self.learns_from_tasks and settings.init == "random":
             inputs, activation = training.train[0].code.shape[1], "selu"
             network = mlp.random_network(inputs, settings.hidden, training.seed)
-        elif training.gaze_head:
-            network, activation = mlp.gaze_head_network(training.gaze_head), "relu"
         else:
-            remedy = "run encode again, or remove `none` from fewshot.learners and set fewshot.init: random"
-            raise UserError(f"the store of codes does not contain the trained gaze head: {remedy}")
+            network, activation = mlp.gaze_head_network(training.gaze_head), "relu"
         state = {name: part.repeat(len(settings.shots), 1, 1) for name, part in network.items()}
         return training.learned(self.name, state, activation=activation)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Fine-tune the network for k; raise a UserError if the codes have another size or this diverges."""
-        inputs, found = learned.state["hidden_weight"].shape[1], person.code.shape[1]
-        if inputs != found:
-            raise UserError(f"{person} has codes of size {found}, but the learner's is {inputs}: run meta_train again")
+        """Fine-tune the network for k; raise a UserError if this diverges."""
         steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
         _, adapted = fine_tune(learned, [Calibration(person, 0, support)], steps, rate)
         if not adapted.isfinite().all():
             raise UserError(f"adaptation of {person} diverged: lower fewshot.adapt_lr and run meta_train again")
-        return {name: part[0].squeeze(0) for name, part in mlp.unpack(adapted.cpu(), inputs).items()}
+        network = {name: part[0].squeeze(0) for name, part in mlp.unpack(adapted.cpu(), person.code.shape[1]).items()}
+        return network | {"is_relu": torch.tensor(learned.activation == "relu")}
+
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+        """Compute the directions of the adapted network."""
+        network = mlp.pack({name: correction[name][None] for name in mlp.PARTS})
+        activation = "relu" if correction["is_relu"] else "selu"
+        vector = mlp.gaze_vector(network, torch.from_numpy(seen.code)[None], activation)[0].double().numpy()
+        return vector / np.linalg.norm(vector, axis=-1, keepdims=True)
 
     def errors(
         self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
@@ -83,8 +83,10 @@ class FineTuned(Learner):
         start_deg, adapted_deg = np.array(errors_deg).T
         if not np.isfinite(adapted_deg).all():
             lost = calibrations[np.argmin(np.isfinite(adapted_deg))]
-            raise UserError(f"adaptation of {lost.person} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
-        return Errors(adapted_deg, start_deg, settings.adapt_steps)
+            raise UserError(
+                f"adaptation of {lost.person} with k = {len(lost.support)} diverged: lower fewshot.adapt_lr"
+            )
+        return Errors(adapted_deg, start_deg)
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Train the networks of all k; for each k, keep the best on val people or, if there are none, the last one."""
@@ -131,7 +133,7 @@ class FineTuned(Learner):
 
 def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int, rate: float) -> tuple[Tensor, Tensor]:
     """Fine-tune the network for k of M calibrations on their samples; return networks (M, S) before and after."""
-    own = [learned.shots.index(calibration.shots) for calibration in calibrations]
+    own = [learned.shots.index(len(calibration.support)) for calibration in calibrations]
     support = samples_of([(calibration.person, calibration.support) for calibration in calibrations])
     before = mlp.pack(learned.state)[own].to(mlp.DEVICE)
     return before, mlp.sgd(before, support, learned.activation, steps, rate)

@@ -1,8 +1,6 @@
 """The interface of few-shot learners: methods, inputs, results and tables. faze.fewshot.learners lists the learners.
 
-To add a learner, write a module with a class that has this interface, and add a line to that list. A learner that
-computes a correction directly defines `fit` and `estimate`. One that adapts a network by gradient steps is a
-faze.fewshot.fine_tuning.FineTuned.
+To add a learner, write a module with a class that has this interface, and add a line to that list.
 """
 
 import json
@@ -19,7 +17,6 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 from torch import Tensor
 
-from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.geometry import mean_angle_deg
 from faze.config.parameters import Fewshot
@@ -46,12 +43,6 @@ class Learned:
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
     checkpoint: str = ""  # CodeStore.checkpoint of the training codes; "" if unknown
 
-    def check_codes(self, checkpoint: str, path: Path | str) -> None:
-        """Raise a UserError if codes come from another checkpoint than the training codes. Without state, any do."""
-        if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
-            remedy = "pass the learner of this network, or run meta_train again with its codes"
-            raise UserError(f"{path}: does not belong to the network that {self.learner} was trained for: {remedy}")
-
 
 class MetaTraining(NamedTuple):
     """The people on whom a learner is trained, and its settings."""
@@ -73,7 +64,6 @@ class Errors(NamedTuple):
 
     adapted_deg: NDArray[np.float64]  # (M,)
     start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner without steps
-    steps: int  # of adaptation; 0 for a learner without steps
 
 
 class Learner(ABC):
@@ -81,7 +71,6 @@ class Learner(ABC):
 
     name: str
     learns_from_tasks = False  # needs people of the split train
-    takes_steps = False  # adapts by gradient steps, to the k of its training only
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Train on some people and validate on others. Without an override, nothing is learnt from them."""
@@ -91,9 +80,9 @@ class Learner(ABC):
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Adapt to a person's support entries (k,); return the state of a PersonalEstimator."""
 
+    @abstractmethod
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Estimate the gaze of n entries as unit vectors (n, 3), from the result of `fit`; closed forms only."""
-        raise NotImplementedError
+        """Estimate the gaze of n entries as unit vectors (n, 3), from the result of `fit`."""
 
     def errors(
         self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
@@ -104,16 +93,15 @@ class Learner(ABC):
             person = calibration.person
             gaze = self.estimate(self.fit(person, calibration.support, learned), person.seen(query))
             adapted.append(mean_angle_deg(gaze, person.gaze[query]))
-        return Errors(np.array(adapted), np.full(len(adapted), np.nan), 0)
+        return Errors(np.array(adapted), np.full(len(adapted), np.nan))
 
 
 def errors_table(learner: str, calibrations: Sequence[Calibration], query_entries: int, errors: Errors) -> pa.Table:
     """Build a table with one row per person for k = 0, then one per calibration."""
     people = dict.fromkeys(calibration.person for calibration in calibrations)
-    rows = [(person, 0, 0, 0, unadapted_error_deg(person, query_entries), np.nan) for person in people]
-    measured = zip(calibrations, errors.adapted_deg, errors.start_deg, strict=True)
-    rows += [(one.person, one.shots, one.repeat, errors.steps, adapted, start) for one, adapted, start in measured]
-    columns = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
+    rows = [(person, 0, 0, unadapted_error_deg(person, query_entries), np.nan) for person in people]
+    rows += [(one.person, len(one.support), one.repeat, *deg) for one, *deg in zip(calibrations, *errors, strict=True)]
+    columns = ("person", "dataset", "split", "learner", "k", "repeat", "error_deg", "start_error_deg")
     values = [(person.name, person.dataset, person.split, learner, *rest) for person, *rest in rows]
     return pa.table(dict(zip(columns, zip(*values, strict=True), strict=True)))
 

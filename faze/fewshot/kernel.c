@@ -11,7 +11,7 @@
 #define DEGREES 57.29577951308232f
 #define SCALE 1.0507009873554805f
 #define ALPHA 1.6732632423543772f
-#define INLINED static inline __attribute__((always_inline)) /* F is a constant where it has the default value */
+#define INLINED static inline __attribute__((always_inline)) /* so that arguments known at a call are constants */
 #define EACH_UNIT for (int64_t h = 0; h < s.H; h++)
 #define EACH_INPUT _Pragma("GCC unroll 8") for (int64_t f = 0; f < s.F; f++)
 #define EACH_AXIS for (int j = 0; j < 3; j++)
@@ -92,10 +92,7 @@ INLINED void add_sample(sizes s, int second, const float *restrict w, const floa
     const float *restrict out = w + OUTPUT, *restrict out_moves = v + OUTPUT;
     float *restrict out_sum = sum + OUTPUT, vector[3] = {0};
     hidden_inputs(s, w, x, z);
-    if (s.relu)
-        EACH_UNIT z[h] = z[h] < 0 ? 0 : z[h];
-    else
-        EACH_UNIT z[h] = selu(z[h]);
+    EACH_UNIT z[h] = s.relu ? (z[h] < 0 ? 0 : z[h]) : selu(z[h]);
     EACH_UNIT
         EACH_AXIS vector[j] += z[h] * out[j * s.H + h];
     EACH_AXIS u[j] = vector[j] + w[OUTPUT_BIAS + j];
@@ -122,55 +119,43 @@ INLINED void add_sample(sizes s, int second, const float *restrict w, const floa
 }
 
 /* Add the derivative of network m's mean angle, as add_sample does, and the mean angle itself, in degrees. */
-INLINED void add_network(sizes s, int second, const samples *b, int64_t m, const float *w, const float *v, float *sum,
+INLINED void add_network(int second, const samples *b, int64_t m, const float *w, const float *v, float *sum,
     float *degrees)
 {
+    const sizes s = b->size, usual = {6, s.H, s.relu}; /* loops over a constant F are unrolled */
     const float share = 1.0f / b->count[m], *x = b->code + m * b->n * s.F, *g = b->gaze + m * b->n * 3;
     for (const float *end = g + b->count[m] * 3; g < end; x += s.F, g += 3) {
         float u[3];
-        add_sample(s, second, w, v, x, g, share, sum, u);
+        if (s.F == usual.F)
+            add_sample(usual, second, w, v, x, g, share, sum, u);
+        else
+            add_sample(s, second, w, v, x, g, share, sum, u);
         if (degrees) degrees[m] += share * angle(u, g);
     }
 }
 
-INLINED void each_sgd(sizes s, const samples *b, float *networks, float rate, int64_t steps)
+/* Move each network by `steps` full-batch steps of SGD. */
+void sgd(const samples *b, float *networks, float rate, int64_t steps)
 {
+    const sizes s = b->size;
     float sum[PARAMETERS];
     for (int64_t m = 0; m < b->M; m++) {
         float *restrict w = networks + m * PARAMETERS;
         for (int64_t step = 0; step < steps; step++) {
             memset(sum, 0, sizeof sum);
-            add_network(s, 0, b, m, w, w, sum, NULL);
+            add_network(0, b, m, w, w, sum, NULL);
             for (int64_t i = 0; i < PARAMETERS; i++) w[i] -= rate * sum[i];
         }
     }
 }
 
-INLINED void each_gradient(sizes s, int second, const samples *b, const float *networks, const float *directions,
-    float *out, float *degrees)
-{
-    for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS)
-        add_network(s, second, b, m, networks + at, directions + at, out + at, degrees);
-}
-
-/* Call a function with sizes, where the default F is a constant. */
-#define WITH_SIZES(call) \
-    do { \
-        if (b->size.F == 6) { const sizes s = {6, b->size.H, b->size.relu}; call; } \
-        else { const sizes s = b->size; call; } \
-    } while (0)
-
-/* Move each network by `steps` full-batch steps of SGD. */
-void sgd(const samples *b, float *networks, float rate, int64_t steps)
-{
-    WITH_SIZES(each_sgd(s, b, networks, rate, steps));
-}
-
 /* Add the mean angle of each network, in degrees, and its gradient, or the product of its Hessian and a direction. */
 void gradient(const samples *b, const float *networks, const float *directions, float *out, float *degrees)
 {
-    if (directions)
-        WITH_SIZES(each_gradient(s, 1, b, networks, directions, out, degrees));
-    else
-        WITH_SIZES(each_gradient(s, 0, b, networks, networks, out, degrees));
+    const sizes s = b->size;
+    for (int64_t m = 0, at = 0; m < b->M; m++, at += PARAMETERS)
+        if (directions)
+            add_network(1, b, m, networks + at, directions + at, out + at, degrees);
+        else
+            add_network(0, b, m, networks + at, networks + at, out + at, degrees);
 }

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
@@ -16,7 +15,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
 from faze.fewshot.fine_tuning import FineTuned
 from faze.fewshot.interface import Learned, Learner
-from faze.fewshot.mlp import PARTS, gaze_vector, pack
+from faze.fewshot.mlp import PARTS
 from faze.fewshot.person_codes import PersonCodes, Seen
 from faze.fewshot.residual import Affine, Bayes, Offset
 from faze.model.torch_file import read_mapping, write_mapping
@@ -33,10 +32,10 @@ LEARNERS: dict[str, Learner] = {
 class PersonalEstimator:
     """A person's estimator; its file contains a dict of these fields.
 
-    For a closed form, `state` is the result of its `fit`; for `offset`, offset_rad (2,), which is subtracted from pitch
-    and yaw of gaze_hat. For others, it is the adapted network: hidden_weight (F, H), hidden_bias (H,), output_weight
-    (H, 3), output_bias (3,). With z_gaze flattened row by row, the gaze, from the target to the eye like the labels, is
-    act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised.
+    `state` is the result of `fit`. For `offset`, it contains offset_rad (2,), to be subtracted from pitch and yaw of
+    gaze_hat. For a network, it contains hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,)
+    and is_relu. The gaze, from the target to the eye like the labels, is then the direction of
+    act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, where act is ReLU or SELU.
     """
 
     __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
@@ -46,9 +45,7 @@ class PersonalEstimator:
     dataset: str
     shots: int  # k
     support: list[int]  # entries of the store used for calibration
-    settings: dict[str, float]  # of the adaptation: steps and lr; empty for closed forms
     state: dict[str, Tensor]
-    activation: str = ""  # `act` of the network, selu or relu; empty for closed forms
     query_entries: int = 0  # over which errors are averaged, disjoint from the support; 0 if there are none
     error_deg: float | None = None  # mean after calibration; None without a query
     unadapted_deg: float | None = None  # mean before calibration
@@ -56,25 +53,17 @@ class PersonalEstimator:
 
     def gaze(self, seen: Seen) -> NDArray[np.float64]:
         """Estimate calibrated gaze directions as unit vectors (n, 3)."""
-        if not self.activation:
-            return LEARNERS[self.learner].estimate(self.state, seen)
-        network = pack({name: part[None] for name, part in self.state.items()})
-        vector = gaze_vector(network, torch.from_numpy(seen.code)[None], self.activation)[0].double().numpy()
-        return vector / np.linalg.norm(vector, axis=-1, keepdims=True)
+        return LEARNERS[self.learner].estimate(self.state, seen)
 
 
 def calibrate(
     person: PersonCodes, support: Sequence[int], query: NDArray[np.int64], learned: Learned
 ) -> PersonalEstimator:
     """Adapt a learner, which for `offset` needs no training, to entries of a person; measure the error on others."""
-    learner, entries = LEARNERS[learned.learner], np.asarray(support)
-    state, settings, activation = learner.fit(person, entries, learned), {}, ""
-    if learner.takes_steps:
-        settings = {"steps": learned.settings["adapt_steps"], "lr": learned.settings["adapt_lr"]}
-        activation = learned.activation
-    about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
+    state = LEARNERS[learned.learner].fit(person, np.asarray(support), learned)
     unadapted_deg = mean_angle_deg(person.gaze_hat[query], person.gaze[query])
-    found = PersonalEstimator(*about, settings, state, activation, len(query), unadapted_deg=unadapted_deg)
+    about = (learned.learner, person.name, person.dataset, len(support), list(support))
+    found = PersonalEstimator(*about, state, len(query), unadapted_deg=unadapted_deg)
     error_deg = mean_angle_deg(found.gaze(person.seen(query)), person.gaze[query])
     return dataclasses.replace(found, error_deg=error_deg)
 
@@ -83,15 +72,14 @@ def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
     """Read a file of `faze calibrate`; raise a UserError if it was made with another network than that with a hash."""
     found = load_fields(PersonalEstimator, path, "a person's calibration", "run faze calibrate again")
     if found.checkpoint != checkpoint:
-        networks = f"{found.checkpoint or 'unknown'}, not {checkpoint}"
-        raise UserError(f"{path}: was made with another network ({networks}): run faze calibrate again with this one")
+        raise UserError(f"{path}: was made with another network: run faze calibrate again with this one")
     return found
 
 
 def load_learned(path: Path | str) -> Learned:
     """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
     learned = load_fields(Learned, path, "a learner file", "run meta_train again")
-    if LEARNERS[learned.learner].takes_steps:
+    if isinstance(LEARNERS[learned.learner], FineTuned):
         shapes = {name: tuple(part.shape) for name, part in learned.state.items()}
         k, (*_, inputs, hidden) = len(learned.shots), (0, 0, *shapes.get("hidden_weight", ()))
         expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))

@@ -5,7 +5,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -67,15 +66,6 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
     return PersonCodes(name, codes.dataset, codes.splits[name], code, vector_from_pitchyaw(gaze), gaze_hat, head)
 
 
-def choose_person(names: Sequence[str], path: Path, name: str | None) -> str:
-    """Return the named person of a file, or its only person; raise a UserError if there is no such person."""
-    if name is None and len(names) == 1:
-        return names[0]
-    if name not in names:
-        raise UserError(f"{path}: choose one of its people with --person: {', '.join(names)}")
-    return name
-
-
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
     """Measure the error of the trained gaze head itself (k = 0): the mean angle of gaze_hat over a person's query."""
     return mean_angle_deg(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
@@ -83,16 +73,11 @@ def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """k samples of one person."""
+    """The samples of one person that calibrate a learner."""
 
     person: PersonCodes
     repeat: int
     support: NDArray[np.int64]  # (k,) entries
-
-    @property
-    def shots(self) -> int:
-        """The number of samples, k."""
-        return len(self.support)
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:

@@ -86,10 +86,10 @@ class Bayes(Learner):
         return training.learned(self.name, {name: torch.from_numpy(value) for name, value in prior.items()})
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute the person's posterior."""
+        """Compute the mean of the person's posterior."""
         prior = {name: value.numpy() for name, value in learned.state.items()}
-        mean, covariance = posterior(prior, self.design(prior, person.seen(support)), residual_deg(person, support))
-        return learned.state | {"mean": torch.from_numpy(mean), "covariance": torch.from_numpy(covariance)}
+        mean = posterior(prior, self.design(prior, person.seen(support)), residual_deg(person, support))
+        return {name: learned.state[name] for name in ("center", "scale")} | {"mean": torch.from_numpy(mean)}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
         """Add the posterior mean of the residual to gaze_hat."""
@@ -190,8 +190,8 @@ def likely_dof(standard: Array) -> float:
     return float(DOF[log.sum(axis=0).argmax()])
 
 
-def posterior(prior: Prior, design: Array, residual: Array) -> tuple[Array, Array]:
-    """Compute mean (2, d) and covariance (2, d, d) of weights from features (2, k, d) and residuals (2, k).
+def posterior(prior: Prior, design: Array, residual: Array) -> Array:
+    """Compute the mean (2, d) of weights from features (2, k, d) and residuals (2, k).
 
     A t distribution is a mixture of normal ones. A sample that the others do not explain has a larger variance, by a
     factor for both axes (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
@@ -205,7 +205,7 @@ def posterior(prior: Prior, design: Array, residual: Array) -> tuple[Array, Arra
         before, factor = factor, (dof - 2 + square) / (dof + 2)
         if np.allclose(factor, before, rtol=1e-3, atol=0):
             break
-    return condition(prior, design, residual, noise * factor)
+    return condition(prior, design, residual, noise * factor)[0]
 
 
 def condition(prior: Prior, design: Array, residual: Array, noise: Array) -> tuple[Array, Array]:

@@ -73,7 +73,7 @@ def test_the_adapted_network_is_the_one_that_adapt_measures_and_its_file_is_docu
     samples = [Calibration(person, 0, np.arange(k))]
     errors = LEARNERS[learner].errors(load_learned("learned.pt"), samples, settings)
     assert found.error_deg == pytest.approx(errors.adapted_deg[0], abs=1e-3)
-    assert abs(errors.adapted_deg[0] - errors.start_deg[0]) > 0.1 and found.settings == {"steps": 50, "lr": 1e-4}
+    assert abs(errors.adapted_deg[0] - errors.start_deg[0]) > 0.1
     state = {name: value.numpy().astype(float) for name, value in found.state.items()}
     x = person.code @ state["hidden_weight"] + state["hidden_bias"]
     selu = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))

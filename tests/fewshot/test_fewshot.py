@@ -33,7 +33,7 @@ def people(count: int = 4, entries: int = 20, dataset: str = "gazecapture") -> l
 
 def drawn(persons: list[PersonCodes], fewshot: Fewshot) -> dict[tuple[str, int, int], list[int]]:
     draws = draw_calibrations(persons, fewshot, repeats=fewshot.repeats)
-    return {(d.person.name, d.shots, d.repeat): d.support.tolist() for d in draws}
+    return {(d.person.name, len(d.support), d.repeat): d.support.tolist() for d in draws}
 
 
 def test_calibrations_follow_from_seed_dataset_person_k_and_repeat_alone():
@@ -50,7 +50,7 @@ def test_calibrations_follow_from_seed_dataset_person_k_and_repeat_alone():
 def test_calibrations_differ_are_without_replacement_and_spare_the_query():
     persons, fewshot = people(), settings()
     draws = draw_calibrations(persons, fewshot, repeats=fewshot.repeats)
-    nines = [draw for draw in draws if draw.shots == 9]
+    nines = [draw for draw in draws if len(draw.support) == 9]
     assert len({tuple(draw.support) for draw in nines}) == len(nines)
     assert {entry for draw in nines for entry in draw.support} == set(range(14))
     assert all(len(set(draw.support)) == 9 for draw in nines)

@@ -148,7 +148,7 @@ def test_adaptation_equals_torch_sgd_model_after_model_whatever_the_chunks(activ
     np.testing.assert_allclose(again.adapted_deg, found.adapted_deg, atol=1e-4)
     for m, calibration in enumerate(calibrations):
         code, gaze = (torch.from_numpy(x).float() for x in (calibration.person.code, calibration.person.gaze))
-        network = initial[[4, 2].index(calibration.shots)].clone().requires_grad_()
+        network = initial[[4, 2].index(len(calibration.support))].clone().requires_grad_()
         before = loss(network, code[-6:], gaze[-6:], activation).item()
         optimizer = torch.optim.SGD([network], lr=1e-5)
         for _ in range(50):

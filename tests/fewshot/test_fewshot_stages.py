@@ -35,7 +35,7 @@ SMALL = {
 }
 META_LEARNERS = ["maml", "fomaml", "reference"]
 EVERYONE = [*META_LEARNERS, "none", "offset", "affine", "bayes"]
-COLUMNS = ["person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg"]
+COLUMNS = ["person", "dataset", "split", "learner", "k", "repeat", "error_deg", "start_error_deg"]
 
 
 def codes(rng: np.random.Generator, entries: int, offset_rad: float = 0.06) -> dict[str, np.ndarray]:
@@ -126,10 +126,9 @@ def test_errors_have_a_row_for_each_person_k_and_repeat(errors):
         assert table[table.k == 0].error_deg.equals(first[first.k == 0].error_deg)
         adapted = table[table.k > 0]
         if name in ("offset", "affine", "bayes"):
-            assert (table.steps == 0).all() and table.start_error_deg.isna().all()
+            assert table.start_error_deg.isna().all()
             assert adapted[adapted.k == 4].error_deg.mean() < 0.5 * table[table.k == 0].error_deg.mean()
         else:
-            assert (adapted.steps == 40).all() and (table[table.k == 0].steps == 0).all()
             assert (adapted.groupby(["dataset", "person", "k"]).start_error_deg.nunique() == 1).all()
             assert (adapted.error_deg != adapted.start_error_deg).all()
 
@@ -195,11 +194,6 @@ def test_without_the_compiled_kernel_torch_gives_the_same(again, errors, monkeyp
         pd.testing.assert_frame_equal(pd.read_parquet(again / f"{name}.parquet"), errors[name], rtol=1e-2)
 
 
-def lose_head(file: h5py.File) -> None:
-    for name in GAZE_HEAD:
-        del file.attrs[name]
-
-
 def lose_everyone(file: h5py.File) -> None:
     for person in list(file):
         del file[person]
@@ -216,14 +210,6 @@ def spoil_codes(file: h5py.File) -> None:
 
 
 REFUSED = [  # stage, learner, damage to the store, changes to the section, words
-    ("meta_train", "none", lose_head, {}, "not contain the trained gaze head.* remove `none`"),
-    (
-        "meta_train",
-        "maml",
-        lose_head,
-        {"init": "gaze_head"},
-        "not contain the trained gaze head.* fewshot.init: random",
-    ),
     ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: only 0 train people have"),
     ("meta_train", "maml", spoil_codes, {}, "person 00006 of gazecapture: z_gaze is not finite"),
     ("meta_train", "maml", None, {"tasks": 6}, "5 train people have .* lower fewshot.tasks"),
