@@ -1,16 +1,16 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/sizes/smoke.yaml for another experiment)
 # make demo       a small ablation in three minutes; opens its page if there is a browser
 # make test       style, documentation and tests, in 11 minutes on two cores; CI runs this
-# make landmarker MediaPipe and its model, for `faze gaze` and head poses of your own frames
+# make landmarker MediaPipe and its model, for `faze gaze` and for head poses in your own frames
 # make compiled   tests that compile C++; takes minutes
-# make oldest     tests of the training with the oldest supported versions of torch and others
+# make oldest     tests of training with the oldest supported versions of torch and other packages
 # make cluster    a test on a SLURM cluster of one node on this machine; needs root and Debian's slurm-wlm and munge
 # make docs       the documentation: docs/_build/index.html
-# make gpu        proofs, speed and memory of every tier on one GPU, and their page; GPU=smoke: a small run, also on a CPU
-# make gpu_page   the page of what a `make gpu` that was stopped has measured
+# make gpu        proofs, speed and memory of every tier on one GPU, and a report; GPU=smoke: a small run, also on a CPU
+# make gpu_page   the report on the measurements so far, after `make gpu` was stopped
 # make ui         MLflow's page for the results
-# Each creates .venv first if it is missing or outdated. Requires python3 (3.11-3.13, with venv) and a C and a C++ compiler, for
-# the kernels of faze and for torch.compile.
+# Each target first creates .venv if it is missing or outdated. Requires python3 (3.11-3.13, with venv) and a C and a C++
+# compiler, for faze's kernels and for torch.compile.
 
 PYTHON ?= python3
 CORES ?= all
@@ -33,7 +33,7 @@ demo: $(INSTALLED)
 	$(BIN)/snakemake ablation --cores $(CORES) --configfile config/sizes/demo.yaml
 	@test -z "$$DISPLAY$$WAYLAND_DISPLAY" || $(BIN)/python -m webbrowser "file://$(CURDIR)/results/demo/report/index.html"
 
-# One of MediaPipe's dependencies replaces faze's OpenCV, so it is installed without them; faze has what it needs.
+# MediaPipe is installed without its dependencies: one would replace faze's OpenCV, and faze already has the others it needs.
 landmarker: $(INSTALLED) $(LANDMARKER)
 	echo "$(LANDMARKER_SHA256)  $(LANDMARKER)" | sha256sum --check --quiet
 	$(BIN)/python -m pip install --quiet --no-deps mediapipe==1.2.3
@@ -42,7 +42,7 @@ $(LANDMARKER): | $(INSTALLED)
 	$(BIN)/python -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' $(LANDMARKER_URL) $@.part
 	mv $@.part $@
 
-# Two workers on two cores, one thread per process. A worker runs whole files, for their fixtures; the longest start first.
+# Two workers on two cores, one thread per process. A worker runs whole files, which share fixtures; the longest start first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # One run of pytest, so that both workers are busy until the end.
@@ -68,8 +68,8 @@ workflow kills: $(INSTALLED)
 compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
 
-# The oldest versions that pyproject.toml allows, in their own environment; PyPI's torch brings gigabytes of CUDA. Triton 3.6's
-# interpreter, which runs GPU kernels on a CPU, fails with numpy 2.4.
+# The oldest versions that pyproject.toml allows, in a separate environment. PyPI's torch includes gigabytes of CUDA libraries.
+# Triton 3.6's interpreter, which runs GPU kernels on a CPU, fails with numpy 2.4.
 oldest:
 	$(PYTHON) -m venv .oldest
 	.oldest/bin/python -m pip install --quiet torch==2.11.0 triton==3.6.0 numpy==2.4.0 scipy==1.17.0 h5py==3.16.0 \
@@ -85,8 +85,8 @@ docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build
 	@echo "documentation: docs/_build/index.html"
 
-# It can be stopped at any minute. What has been measured is kept and shown (benchmark.json, the log), and the same command
-# continues: proofs with the next tier, rounds with the next tier on a GPU.
+# This can be stopped at any time. Finished measurements are kept and shown (benchmark.json, the log), and the same command
+# resumes with the next tier, in the proofs and, on a GPU, in the rounds.
 gpu: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --keep-incomplete results/$(GPU)/benchmark/benchmark.json --configfile config/sizes/$(GPU).yaml
 	$(MAKE) gpu_page
@@ -97,10 +97,10 @@ gpu_page:
 ui: $(INSTALLED)
 	$(BIN)/python -m faze ui
 
-# This compiles the C kernels, and recompiles them after a change.
+# The installation compiles the C kernels, and recompiles them after a change.
 $(INSTALLED): pyproject.toml constraints.txt setup.py faze/native/compiled.py $(wildcard faze/*/*.c faze/*/*/*.c)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else \
-		f"{sys.executable} is Python {v[0]}.{v[1]}; faze needs 3.11, 3.12 or 3.13: make PYTHON=python3.12 ...")'
+		f"{sys.executable} is Python {v[0]}.{v[1]}; faze needs 3.11, 3.12 or 3.13: run make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools
 	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[workflow,test,docs]'

@@ -10,7 +10,7 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"  # reads and checks the configuration
 
 
-# Every stage is a rule of its name: its named inputs and outputs are the options of `faze STAGE`.
+# Each stage has a rule of the same name, whose named inputs and outputs are the options of `faze STAGE`.
 rule stage:
     output:
         "never",
@@ -40,7 +40,7 @@ rule ablation:
     localrule: True
 
 
-# tier_baseline, tier_amp ...: one tier, up to the files that the report reads.
+# Targets tier_baseline, tier_amp, ...: a single tier, up to the files that the report reads.
 for tier in settings.tiers:
 
     rule:

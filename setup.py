@@ -1,4 +1,4 @@
-"""Compile the C kernels of faze, which faze.native.compiled lists; pyproject.toml contains everything else.
+"""Compile faze's C kernels, which faze.native.compiled lists. Everything else about the package is in pyproject.toml.
 
 Without a C compiler the installation succeeds, but faze cannot render people.
 """
@@ -13,13 +13,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from faze.native.compiled import KERNELS, LEVELS, library_name  # noqa: E402
 
-for variable in ("CC", "CXX", "LDSHARED"):  # an empty value would be started as a program
+for variable in ("CC", "CXX", "LDSHARED"):  # setuptools would run an empty value as a program
     if not os.environ.get(variable):
         os.environ.pop(variable, None)
 
 
 def extension(kernel: str, level: int) -> Extension:
-    """Describe one library: a kernel for one level of the processor's architecture."""
+    """Describe one library: a kernel compiled for one level of the processor architecture."""
     source = f"faze/{kernel}"
     return Extension(
         f"{source.rpartition('/')[0].replace('/', '.')}.{library_name(kernel, level)}",

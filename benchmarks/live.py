@@ -1,10 +1,10 @@
-"""Speed, latency and memory of `faze gaze` on a video.
+"""Measure the speed, latency and memory of `faze gaze` on a video.
 
     python benchmarks/live.py me.mp4 --landmarker face_landmarker.task [--frames 10000] [--model dted.pt]
 
-The frames of the video, which must show a usable face, are repeated. The output contains the frames per second of the
-whole chain, from reading a frame to the gaze, the time of each part, the latency of a frame at the median and the 95th
-percentile, and the resident memory of the process after a tenth of the frames and at the end.
+The video, whose frames must show a usable face, is repeated. The output contains the frames per second of the whole
+pipeline (from reading a frame to its gaze), the time that each part takes, and the median and 95th percentile of the
+latency of a frame. It also contains the process's resident memory after a tenth of the frames and at the end.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PARTS = ("read", "landmarks", "head pose", "strip and network", "overlay")
 
 
 def repeated(video: Path, count: int) -> Iterator[SourceFrame]:
-    """Yield `count` frames, starting the video again whenever it ends."""
+    """Yield `count` frames, restarting the video whenever it ends."""
     return itertools.islice((frame for _ in itertools.count() for frame in frames_of(sources_of([video]))), count)
 
 
@@ -38,7 +38,7 @@ def resident_mib() -> float:
 
 
 def time_parts(estimator: GazeEstimator, video: Path, lens: Lens, count: int) -> NDArray[np.float64]:
-    """Return the seconds of each part for each frame with a face, (n, 5)."""
+    """Return the seconds (n, 5) that each part takes for each of the n frames with a face."""
     rows, frames = [], repeated(video, count)
     while True:
         times = [time.perf_counter()]
@@ -61,7 +61,7 @@ def time_parts(estimator: GazeEstimator, video: Path, lens: Lens, count: int) ->
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("video", type=Path)
     parser.add_argument("--landmarker", type=Path)
@@ -80,7 +80,7 @@ def main() -> None:
                 sizes[number] = resident_mib()
         rate = args.frames / (time.perf_counter() - began)
         median, late = 1e3 * np.percentile(latency, [50, 95])
-        print(f"whole chain: {rate:.1f} frames/s, latency {median:.1f} ms (95th percentile {late:.1f} ms)")
+        print(f"whole pipeline: {rate:.1f} frames/s, latency {median:.1f} ms (95th percentile {late:.1f} ms)")
         print("; ".join(f"resident memory after {number:,} frames: {mib:.0f} MiB" for number, mib in sizes.items()))
         parts = 1e3 * np.median(time_parts(estimator, args.video, lens, min(args.frames, 300)), axis=0)
         print("; ".join(f"{part} {ms:.1f} ms" for part, ms in zip(PARTS, parts, strict=True)))

@@ -1,4 +1,4 @@
-"""A conditional GAN that paints label maps, after the talk's case study: SPADE's generator, a patch discriminator."""
+"""A conditional GAN that paints label maps with SPADE's generator and a patch discriminator: the talk's case study."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ PATCH = 8  # pixels; the L1 loss and the score compare patches, because the stri
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Halve the resolution by a convolution with a leaky ReLU: (N, inputs, H, W) to (N, outputs, H / 2, W / 2)."""
+    """Apply a strided convolution and a leaky ReLU: (N, inputs, H, W) to (N, outputs, H / 2, W / 2)."""
     return F.leaky_relu(F.conv2d(x, weight, bias, stride=2, padding=1), 0.2)
 
 
@@ -25,18 +25,18 @@ class Block(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.norm = nn.GroupNorm(width, width, affine=False)  # of each sample: BatchNorm would mix them
+        self.norm = nn.GroupNorm(width, width, affine=False)  # per sample; BatchNorm would mix samples
         self.labels, self.conv = (nn.Conv2d(inputs, width, 3, padding=1) for inputs in (CLASSES, width))
         self.modulation = nn.Conv2d(width, 2 * width, 3, padding=1)
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """Transform features, (N, width, H, W), depending on labels, (N, classes, H, W)."""
+        """Transform features (N, width, H, W) depending on labels (N, classes, H, W)."""
         scale, shift = self.modulation(F.relu(self.labels(labels))).chunk(2, 1)
         return x + self.conv(F.leaky_relu(self.norm(x) * (1 + scale) + shift, 0.2))
 
 
 class Generator(nn.Module):
-    """Blocks whose resolution doubles, from 4 pixels to the image's size."""
+    """Blocks at resolutions that double from 4 pixels to the size of the image."""
 
     def __init__(self, size: int, width: int, noise: int):
         super().__init__()
@@ -46,7 +46,7 @@ class Generator(nn.Module):
         self.last = nn.Conv2d(width, 3, 3, padding=1)
 
     def forward(self, labels: Tensor, noise: Tensor) -> Tensor:
-        """Return images, (N, 3, size, size), in -1 to 1, for labels, (N, classes, size, size), and (N, noise)."""
+        """Return images (N, 3, size, size) in [-1, 1] for labels (N, classes, size, size) and noise (N, noise)."""
         x = self.first(noise).unflatten(1, (-1, 4, 4))
         for number, block in enumerate(self.blocks):
             x = F.interpolate(x, scale_factor=2.0) if number else x
@@ -65,9 +65,9 @@ class Discriminator(nn.Module):
         self.layers = nn.ModuleList(spectral_norm(layer) for layer in layers)
 
     def forward(self, labels: Tensor, images: Tensor) -> Tensor:
-        """Return a score for each patch, (N, 1, rows, columns); it is positive if the patch seems to be real."""
+        """Return a score for each patch (N, 1, rows, columns); it is positive if the patch seems real."""
         x = torch.cat([labels, images], 1)
-        # Reading a weight runs the power iteration. In `call`, checkpointing would run it again: another weight.
+        # Reading a weight runs the power iteration. In `call`, checkpointing would run it again and change the weight.
         with torch.autocast(x.device.type, enabled=False):
             *weights, last = (layer.weight for layer in self.layers)
         for layer, weight in zip(self.layers, weights, strict=False):
@@ -76,23 +76,23 @@ class Discriminator(nn.Module):
 
 
 def moments(images: Tensor) -> Tensor:
-    """Return the mean and the standard deviation of each patch of (N, 3, H, W): (N, 6, rows, columns)."""
+    """Return the mean and the standard deviation of each patch: (N, 3, H, W) to (N, 6, rows, columns)."""
     mean, square = (F.avg_pool2d(x, PATCH, PATCH // 2) for x in (images, images.square()))
     return torch.cat([mean, (square - mean.square()).clamp(min=0).sqrt()], 1)
 
 
 class CGAN(Workload):
-    """Paint label maps with colours and stripes. The rate is for AdamW with `betas`; SGD needs 0.02.
+    """Painting of label maps with colours and stripes. The learning rate is for AdamW with `betas`; SGD needs 0.02.
 
-    The score compares the patches' means and standard deviations, relative to the brightness range: about 5.3 % without
-    the discriminator, 0.9 % for real images whose stripes have other phases.
+    The score compares patches' means and standard deviations, relative to the brightness range. It is about 5.3 %
+    without the discriminator, and 0.9 % for real images whose stripes have different phases.
     """
 
     batch_size, steps = 8, 1000
-    score, higher_is_better = "distance of the patches' statistics, %", False
+    score, higher_is_better = "distance between patch statistics, %", False
     lr, betas, momentum = 1e-3, (0.5, 0.999), 0.5  # the usual momentum, 0.9, makes simultaneous updates oscillate
     l1 = 10.0  # weight of the L1 loss
-    size, width, depth, noise, validation = 32, 32, 2, 16, 256  # the first in pixels, the last in images
+    size, width, depth, noise, validation = 32, 32, 2, 16, 256  # size in pixels, validation in images
 
     def build(self) -> nn.Module:
         """Return both networks."""
@@ -104,12 +104,12 @@ class CGAN(Workload):
         return {n: [{"params": list(m.parameters()), "lr": self.lr, "betas": self.betas}] for n, m in model.items()}
 
     def rate(self, number: int) -> float:
-        """Return a factor that falls linearly in the second half of the training."""
+        """Return a factor that falls linearly in the second half of training."""
         return min(1.0, 2 - 2 * number / self.steps)
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
-        """Return labels, (N, classes, size, size), one-hot; noise, (N, noise); and images, (N, 3, size, size)."""
-        return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # 0 is the validation's
+        """Return one-hot labels (N, classes, size, size), noise (N, noise) and images (N, 3, size, size)."""
+        return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # seed 0 is for validation
 
     def draw(self, count: int, seed: int) -> dict[str, Tensor]:
         """Draw `count` samples of a disc and a square on a background, in the format of `batch`."""
@@ -125,11 +125,11 @@ class CGAN(Workload):
         return {"labels": labels, "noise": torch.randn(count, self.noise, generator=random), "images": images}
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the hinge losses of both networks, and the L1 distance of the means of patches."""
+        """Return the hinge losses of both networks, and the L1 distance between the means of patches."""
         labels, images = batch["labels"], batch["images"]
         generated = model["generator"](labels, batch["noise"]).to(torch.get_default_dtype())
         judged = detached(model["discriminator"], labels, generated).to(torch.get_default_dtype())
-        # One call for the real and the generated images needs half as many kernels as two.
+        # One call for both the real and the generated images needs half as many kernels as two calls.
         pairs = torch.cat([labels, labels]), torch.cat([images, generated.detach()])
         real, fake = model["discriminator"](*pairs).to(torch.get_default_dtype()).chunk(2)
         distance = F.l1_loss(F.avg_pool2d(generated, PATCH), F.avg_pool2d(images, PATCH))
@@ -137,7 +137,7 @@ class CGAN(Workload):
         return {"generator": {"hinge": -judged.mean(), "L1": self.l1 * distance}, "discriminator": discriminator}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the mean distance between moments of generated and real images with the same labels."""
+        """Return the mean distance, in percent, between moments of generated and real images with the same labels."""
         data, device = self.draw(self.validation, 0), next(model.parameters()).device
         parts = zip(*(data[name].to(device).split(64) for name in ("labels", "noise")), strict=True)
         generated = torch.cat([model["generator"](*part).cpu() for part in parts])
@@ -145,6 +145,6 @@ class CGAN(Workload):
 
 
 class PaperCGAN(CGAN):
-    """Sizes similar to SPADE's, for images of 256 pixels."""
+    """The CGAN with sizes similar to SPADE's, for images of 256 x 256 pixels."""
 
     batch_size, lr, size, width, depth, noise = 32, 2e-4, 256, 128, 4, 256

@@ -13,7 +13,7 @@ from faze.training.workload import Workload, call_directly
 class Cell(nn.Module):
     """An LSTM cell whose gates depend on its last few outputs, through a chain of convolutions with few channels.
 
-    The chain is a tensor train. It has fewer weights than one convolution of all outputs, but it needs more kernels.
+    The chain is a tensor train. It has fewer weights than one convolution of all outputs but needs more kernels.
     """
 
     def __init__(self, inputs: int, width: int, order: int, rank: int, kernel: int):
@@ -25,7 +25,7 @@ class Cell(nn.Module):
         self.chain = nn.ModuleList(nn.Conv2d(rank, c, kernel, padding=kernel // 2, bias=False) for c in channels)
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
-        """Return the next state, (N, (order + 1) * width, H, W), from the input, (N, inputs, H, W), and the state.
+        """Return the next state (N, (order + 1) * width, H, W), given the input (N, inputs, H, W) and the state.
 
         The state contains the last `order` outputs, the latest one first, and the memory.
         """
@@ -39,7 +39,7 @@ class Cell(nn.Module):
 
 
 class Predictor(nn.Module):
-    """Layers of cells whose inputs are a video's first frames and then their own predictions."""
+    """Layers of cells that receive a video's first frames and then their own predictions."""
 
     def __init__(self, layers: int, width: int, order: int, rank: int, kernel: int, future: int):
         super().__init__()
@@ -49,9 +49,9 @@ class Predictor(nn.Module):
         self.call = call_directly
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Predict the successor of each given frame, and `future - 1` more: (N, past, H, W) to (N, …, H, W)."""
+        """Predict the successor of each given frame, and `future - 1` more frames: (N, past, H, W) to (N, …, H, W)."""
         past, predictions = frames.shape[1], []
-        # The memory is a sum over time steps, so it stays in float32 where autocast computes the gates in 16 bits.
+        # The memory is a sum over time steps, so it stays in float32 even if autocast computes the gates in 16 bits.
         zeros = frames.new_zeros(len(frames), self.channels, *frames.shape[2:], dtype=torch.get_default_dtype())
         states = [zeros for _ in self.cells]
         for step in range(past + self.future - 1):
@@ -66,9 +66,9 @@ class Predictor(nn.Module):
 
 
 class ConvLSTM(Workload):
-    """Predict videos of bouncing balls. The learning rate is for AdamW.
+    """Prediction of videos of bouncing balls. The learning rate is for AdamW.
 
-    Repeating the last frame has a score of 100 %, by definition: an L1 error of 0.095, if brightness is from 0 to 1.
+    Repeating the last frame scores 100 % by definition, which is an L1 error of 0.095 for brightness from 0 to 1.
     """
 
     published_speed, published_memory = 5.5, 2.3
@@ -77,10 +77,10 @@ class ConvLSTM(Workload):
         "checkpointing together"
     )
     batch_size, steps = 8, 600
-    score, higher_is_better = "L1 error, % of that of repeating the last frame", False
+    score, higher_is_better = "L1 error, % of the error of repeating the last frame", False
     lr, clip_norm = 6e-3, 1.0
     size, past, future = 16, 6, 4  # pixels, given frames, predicted frames
-    balls, radius, speed = 2, 0.15, 0.1  # the largest speed per frame; relative to the image's side, as the radius
+    balls, radius, speed = 2, 0.15, 0.1  # radius and largest speed per frame are relative to the image's side
     layers, width, order, rank, kernel = 2, 16, 2, 8, 3
     validation = 256  # videos
 
@@ -89,15 +89,15 @@ class ConvLSTM(Workload):
         return Predictor(self.layers, self.width, self.order, self.rank, self.kernel, self.future)
 
     def rate(self, number: int) -> float:
-        """Return a factor that falls as a cosine."""
+        """Return a factor that falls along half a cosine."""
         return (1 + cos(pi * number / self.steps)) / 2
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
-        """Return the frames of videos, (N, past + future, size, size)."""
-        return {"frames": self.draw(self.batch_size, 1 + number + 1_000_000 * seed)}  # 0 is the validation's
+        """Return the frames of videos (N, past + future, size, size)."""
+        return {"frames": self.draw(self.batch_size, 1 + number + 1_000_000 * seed)}  # seed 0 is for validation
 
     def draw(self, count: int, seed: int) -> Tensor:
-        """Return videos, (count, past + future, size, size), of blurred balls that bounce off the borders; 0 to 1."""
+        """Return videos (count, past + future, size, size) in [0, 1] of blurred balls that bounce off the borders."""
         random = torch.rand(count, 1, self.balls, 2, 2, generator=torch.Generator().manual_seed(seed))
         start, velocity = 2 * random[..., 0], self.speed * (2 * random[..., 1] - 1)
         place = start + velocity * torch.arange(self.past + self.future)[:, None, None]
@@ -107,12 +107,12 @@ class ConvLSTM(Workload):
         return torch.einsum("nfby,nfbx->nfyx", y, x).clamp(max=1)
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the absolute and the squared error of all predictions, including those of given frames."""
+        """Return the mean absolute and squared errors of all predictions, including those of given frames."""
         predicted, frames = model(batch["frames"][:, : self.past]).to(torch.get_default_dtype()), batch["frames"][:, 1:]
         return {"network": {"L1": F.l1_loss(predicted, frames), "MSE": F.mse_loss(predicted, frames)}}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the absolute error of the frames after the given ones, relative to that of the last given frame."""
+        """Return the mean absolute error of the future frames, in % of the error of repeating the last given frame."""
         past, future = self.draw(self.validation, 0).split([self.past, self.future], 1)
         device = next(model.parameters()).device
         predicted = torch.cat([model(part.to(device))[:, -self.future :].cpu() for part in past.split(64)])
@@ -120,7 +120,7 @@ class ConvLSTM(Workload):
 
 
 class PaperConvLSTM(ConvLSTM):
-    """Sizes similar to the paper's: videos of 128 pixels, 10 given and 10 predicted frames, kernels of 5 pixels."""
+    """The ConvLSTM with about the paper's sizes: 128 pixels, 10 given and 10 predicted frames, kernels of 5 pixels."""
 
     batch_size, lr = 16, 1e-3
     size, past, future = 128, 10, 10

@@ -1,26 +1,26 @@
-"""Describe the raw frames of ETH-XGaze in a manifest that faze reads.
+"""Describe the raw frames of ETH-XGaze in a manifest that faze can read.
 
     python examples/eth_xgaze_manifest.py RAW RAW/frames.csv --every 20
 
 ETH-XGaze: Zhang et al., ECCV 2020, https://ait.ethz.ch/xgaze. Its licence is CC BY-NC-SA 4.0 with additional terms.
-RAW is the distribution with full frames; the smaller ones contain only normalised faces. The layout is that of
+RAW is the distribution with full frames; the smaller ones contain only normalised faces. The layout is as in
 normalization_example.py in github.com/xucong-zhang/ETH-XGaze:
 
     calibration/face_model.txt               50 points (x, y, z) in mm; lines 24 and 27 are the inner eye corners
     calibration/cam_calibration/cam00.xml    OpenCV: Camera_Matrix, Distortion_Coefficients
     data/annotation_train/subject0000.csv    one image per line, without a header
     data/train/subject0000/frame0000/cam00.JPG
-    train_test_split.json                    optional: {"train": ["subject0000.h5", ...]}; others become test people
+    train_test_split.json                    optional: {"train": ["subject0000.h5", ...]}; all others are test people
 
 An annotation contains folder, image, gaze point on the screen (2), gaze point (3), head rotation vector (3), head
 translation (3) and 68 landmarks (x, y). Gaze point and head pose are in the frame of the image's own camera (x right,
-y down, z away from it), in mm and rad, and the pose belongs to face_model.txt. The manifest contains the pose of faze's
+y down, z away from it), in mm and rad, and the pose refers to face_model.txt. The manifest contains the pose of faze's
 face model with the same rotation and the same midpoint of the inner eye corners. Annotation and calibration of cameras
-3, 6 and 13 belong to images rotated by 180 degrees. The manifest describes the stored images, so the frame of these
+3, 6 and 13 refer to images rotated by 180 degrees. The manifest describes the stored images, so the frame of these
 cameras is rotated by 180 degrees about z.
 
-Verified only on files that a test makes in this layout, never on the data set itself. The converter checks that head
-poses project the inner eye corners onto the landmarks. It cannot check how stored images are rotated.
+The converter has been tested only on files that a test creates in this layout, never on the data set itself. It checks
+that head poses project the inner eye corners onto the landmarks. It cannot check how stored images are rotated.
 """
 
 import argparse
@@ -42,34 +42,34 @@ from faze.data.readers.manifest import INTRINSICS, LENS, POSE, TARGETS
 
 ROTATED = 3, 6, 13  # cameras
 CORNERS, LANDMARKS = [23, 26], [39, 42]  # inner eye corners: rows of the face model, and of the landmarks
-NUMBERS = 11 + 2 * 68  # of a line
-MOST = 0.5  # typical distance from projected corners to landmarks, as a share of that between the corners
+NUMBERS = 11 + 2 * 68  # per line
+MOST = 0.5  # limit of the median distance from projected corners to landmarks, relative to the corners' distance
 
 
 def read_camera(path: Path) -> tuple[NDArray, NDArray]:
-    """Return the (3, 3) matrix in px and the (5,) distortion coefficients of a camera."""
+    """Return the matrix (3, 3) in px and the distortion coefficients (5,) of a camera."""
     try:
         file = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
         matrix, lens = (file.getNode(name).mat() for name in ("Camera_Matrix", "Distortion_Coefficients"))
         return np.array(matrix, np.float64).reshape(3, 3), np.array(lens, np.float64).reshape(5)
     except (cv2.error, SystemError, TypeError, ValueError):
-        raise UserError(f"{path}: has no Camera_Matrix (3, 3) and Distortion_Coefficients (5): download it") from None
+        raise UserError(f"{path}: has no Camera_Matrix (3, 3) or Distortion_Coefficients (5): download it") from None
 
 
 def read_annotation(path: Path) -> Iterator[tuple[str, str, NDArray]]:
-    """Yield the folder, the image and the (147,) numbers of each line."""
+    """Yield the folder, the image and the numbers (147,) of each line."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         for line, cells in enumerate(csv.reader(file), 1):
             try:
                 frame, name = re.fullmatch(r"(frame\d+) (cam\d\d\.JPG)", " ".join(cells[:2])).groups()
                 yield frame, name, np.array(cells[2 : 2 + NUMBERS], np.float64).reshape(NUMBERS)
             except (AttributeError, ValueError):
-                words = f"is not frameNNNN, camNN.JPG and {NUMBERS} numbers: download the file again"
+                words = f"does not contain frameNNNN, camNN.JPG and {NUMBERS} numbers: download the file again"
                 raise UserError(f"{path}, line {line}: {words}") from None
 
 
 def miss_of(numbers: NDArray, matrix: NDArray, corners: NDArray) -> float:
-    """Return the distance from the projected corners (2, 3) to their landmarks, as a share of that between them."""
+    """Return the distance from the projected corners (2, 3) to their landmarks, relative to the corners' distance."""
     points = corners @ cv2.Rodrigues(numbers[5:8])[0].T + numbers[8:11]
     projected = points @ matrix.T
     miss_px = np.linalg.norm(projected[:, :2] / projected[:, 2:] - numbers[11:].reshape(68, 2)[LANDMARKS], axis=1)
@@ -106,22 +106,22 @@ def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
                 cameras[camera] = read_camera(raw / f"calibration/cam_calibration/cam{camera:02d}.xml")
             if camera in ROTATED and camera not in sizes:
                 if (pixels := cv2.imread(str(image))) is None:
-                    raise UserError(f"{image}: is not an image that can be decoded: download it again")
+                    raise UserError(f"{image}: cannot be decoded as an image: download it again")
                 sizes[camera] = np.array(pixels.shape[1::-1])
             misses.append(miss_of(numbers, cameras[camera][0], corners))
             yield [path.stem, image, *describe(*cameras[camera], numbers, shift, sizes.get(camera))]
         if misses and not np.nanmedian(misses) < MOST:
-            raise UserError(f"{path}: its head poses miss the landmarks of the eyes: this is another layout")
+            raise UserError(f"{path}: its head poses do not match the eye landmarks: the layout is unknown")
 
 
 def convert(raw: Path, out: Path, every: int, only: list[int]) -> None:
-    """Write the manifest."""
+    """Write the manifest of the frames in `raw` to `out`."""
     splits, written = raw / "train_test_split.json", False
     try:
         names = json.loads(splits.read_bytes())["train"] if splits.exists() else []
         train = [f"{name}".removesuffix(".h5") for name in names]
     except (KeyError, TypeError, ValueError):
-        raise UserError(f'{splits}: is not JSON with a list "train" of names: correct or remove it') from None
+        raise UserError(f'{splits}: must be JSON with a list of names under "train": correct or remove it') from None
     if ".." in (inside := Path(os.path.relpath(raw, out.parent))).parts:
         raise UserError(f"{out}: the manifest must be in {raw} or in a folder above it: choose another OUT.csv")
     with (partial := out.with_name(out.name + ".partial")).open("w", newline="", encoding="utf-8") as file:
@@ -140,10 +140,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", type=Path, metavar="RAW", help="folder that contains calibration/ and data/")
     parser.add_argument("out", type=Path, metavar="OUT.csv", help="manifest, in RAW or in a folder above it")
-    parser.add_argument("--every", type=int, default=1, help="use frames with a multiple of this number (default: 1)")
-    parser.add_argument("--cameras", type=int, nargs="+", default=[*range(18)], help="numbers (default: all)")
+    parser.add_argument("--every", type=int, default=1, help="use frames whose number is divisible by it (default: 1)")
+    parser.add_argument("--cameras", type=int, nargs="+", default=[*range(18)], help="camera numbers (default: all)")
     args = parser.parse_args()
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # a sentence is enough
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # the script's own message is enough
     try:
         convert(args.raw, args.out, max(1, args.every), args.cameras)
     except (UserError, OSError) as error:

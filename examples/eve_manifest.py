@@ -1,26 +1,26 @@
-"""Extract frames from the videos of EVE, and describe them in a manifest that faze reads.
+"""Extract frames from the videos of EVE, and describe them in a manifest that faze can read.
 
     python examples/eve_manifest.py RAW OUT.csv --every 30
 
-EVE: Park et al., ECCV 2020, https://ait.ethz.ch/eve. Its authors grant access on request, under their own terms: read
-the licence that comes with the data. The layout is that of DATASET.md and src/models in github.com/swook/EVE:
+EVE: Park et al., ECCV 2020, https://ait.ethz.ch/eve. Its authors grant access on request, under their own terms; see
+the licence that comes with the data. The layout is as in DATASET.md and src/models of github.com/swook/EVE:
 
     train01/step008_image_NAME/webcam_c.mp4    video without lens distortion; N frames
     train01/step008_image_NAME/webcam_c.h5     its labels
 
-Datasets in an HDF5: camera_matrix (3, 3), in px; camera_transformation (4, 4), from the screen (x right and y down from
+HDF5 datasets: camera_matrix (3, 3), in px; camera_transformation (4, 4), from the screen (x right and y down from
 its top left corner, in mm) to the camera (x right, y down, z away from it, in mm); millimeters_per_pixel (2,). Groups
 that contain data (N, ...) and validity (N,): face_PoG_tobii (2), the gaze point on the screen in px; left_o, right_o
 and face_o (3), the eyes and the face's gaze origin in the camera frame; head_rvec (3, 1), the rotation from the head to
 the camera; face_R (3, 3), from the camera to the virtual one; face_g_tobii (2), pitch and yaw in rad, where
 -(cos p sin y, sin p, cos p cos y) points to the target. The labels of test people are not published.
 
-The head pose contains the rotation head_rvec, and the translation with which faze's gaze origin is the midpoint of
-left_o and right_o: EVE does not describe its face model, whose inner eye corners may differ by a few mm from that. With
---no-pose, `faze landmarks` estimates the head poses. Images are written to the folder OUT.
+The head pose consists of the rotation head_rvec and the translation that puts faze's gaze origin at the midpoint of
+left_o and right_o. EVE does not describe its face model; its inner eye corners may be a few mm from that midpoint. With
+--no-pose, head poses are left to `faze landmarks`. Images are written to the folder OUT.
 
-Verified only on files that a test makes in this layout, never on the data set itself. The converter refuses a video if
-the gaze points disagree with face_g_tobii, or the axes of head_rvec with face_R.
+The converter has been tested only on files that a test creates in this layout, never on the data set itself. It rejects
+a video if the gaze points contradict face_g_tobii, or if head_rvec and face_R have different axes.
 """
 
 import argparse
@@ -42,11 +42,11 @@ from faze.data.readers.manifest import INTRINSICS, POSE, TARGETS
 FIXED = {"camera_matrix": (3, 3), "camera_transformation": (4, 4), "millimeters_per_pixel": (2,)}
 GAZE = {"face_PoG_tobii": (2,), "face_o": (3,), "face_R": (3, 3), "face_g_tobii": (2,)}
 HEAD = {"head_rvec": (3, 1), "left_o": (3,), "right_o": (3,)}
-MOST_DEG = 3.0  # typical difference between the direction to the gaze point and face_g_tobii
+MOST_DEG = 3.0  # limit of the median angle between the direction to the gaze point and face_g_tobii
 
 
 def read_labels(path: Path, every: int, with_pose: bool) -> tuple[dict[str, NDArray], NDArray]:
-    """Return the datasets by name, and the (m,) indices of every Nth valid frame, to which they belong."""
+    """Return the datasets of every Nth valid frame by name, and the indices (m,) of these frames."""
     labels, valid = {}, True
     try:
         with h5py.File(path) as file:
@@ -77,13 +77,13 @@ def describe(labels: dict[str, NDArray], with_pose: bool, path: Path) -> NDArray
         return targets
     heads = np.array([cv2.Rodrigues(vector)[0] for vector in labels["head_rvec"]])
     if (np.median(labels["face_R"] @ heads, axis=0).diagonal() <= 0).any():
-        raise UserError(f"{path}: head_rvec has other axes than face_R: pass --no-pose")
+        raise UserError(f"{path}: head_rvec and face_R have different axes: pass --no-pose")
     positions = (labels["left_o"] + labels["right_o"]) / 2 - heads @ INNER_EYE_CORNERS_14_MM.mean(axis=0)
     return np.hstack([targets, labels["head_rvec"][:, :, 0], positions])
 
 
 def write_frames(video: Path, indices: Sequence[int], folder: Path) -> Iterator[Path]:
-    """Write the frames at the indices, which increase, as JPEG, and yield their paths."""
+    """Write the frames at the given increasing indices as JPEG files, and yield their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     capture, position = cv2.VideoCapture(str(video)), -1
     for index in indices:
@@ -109,7 +109,7 @@ def rows_of(video: Path, folder: Path, every: int, with_pose: bool) -> list[list
 
 
 def convert(raw: Path, out: Path, every: int, cameras: Sequence[str], with_pose: bool) -> str:
-    """Write frames and manifest, and return a summary; print a sentence for each video that cannot be used."""
+    """Write frames and manifest, and return a summary; print an error for each video that cannot be used."""
     rows, unusable = [], 0
     for step in sorted(raw.glob("*[0-9][0-9]/step*")):
         person, split = step.parent.name, step.parent.name[:-2]
@@ -139,11 +139,11 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path, metavar="OUT.csv", help="manifest; frames go to a folder of the same name")
     parser.add_argument("--every", type=int, default=30, help="use every Nth valid frame of a video (default: 30)")
     parser.add_argument(
-        "--cameras", nargs="+", default=["webcam_c"], help="of basler, webcam_l, webcam_c, webcam_r (default: webcam_c)"
+        "--cameras", nargs="+", default=["webcam_c"], help="basler, webcam_l, webcam_c or webcam_r (default: webcam_c)"
     )
     parser.add_argument("--no-pose", action="store_true", help="leave out the head poses")
     args = parser.parse_args()
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # a sentence is enough
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # the script's own message is enough
     try:
         print(convert(args.raw, args.out, max(1, args.every), args.cameras, not args.no_pose))
     except (UserError, OSError) as error:

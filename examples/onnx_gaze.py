@@ -1,10 +1,10 @@
-"""Estimate the gaze in eye strips by a graph of `faze export --onnx gaze`, with numpy, onnxruntime and OpenCV only.
+"""Estimate gaze in eye strips with a graph from `faze export --onnx gaze`, using only numpy, onnxruntime and OpenCV.
 
     python examples/onnx_gaze.py gaze.onnx strip.png another.png
 
-A strip is an RGB image of both eyes, normalised as by `faze preprocess`. Its size may be a multiple of the network's.
-Pitch and yaw are those of the direction from the target to the eye, in the normalised camera's frame (x right, y down,
-z away from the camera), as in faze's labels: positive pitch looks up, positive yaw to the left in the image.
+A strip is an RGB image of both eyes, normalised as in `faze preprocess`. Its size may be any multiple of the network's
+input size. Pitch and yaw describe the direction from the target to the eye, in the normalised camera's frame (x right,
+y down, z away from it), as in faze's labels. Positive pitch means up, and positive yaw means left in the image.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import onnxruntime
 
 
 def read_strip(path: str, width: int, height: int) -> np.ndarray:
-    """Return a strip (height, width, 3), uint8, RGB; area averaging makes it smaller without aliasing."""
+    """Return a strip (height, width, 3), uint8, RGB; a larger image is shrunk by averaging, without aliasing."""
     image = cv2.imread(path)
     if image is None:
         raise SystemExit(f"{path}: is not an image that OpenCV can read")

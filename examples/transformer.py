@@ -1,4 +1,4 @@
-"""An encoder with attention that sorts token sequences of unequal length, with or without bucketing by length."""
+"""A transformer encoder that sorts token sequences of different lengths, with or without bucketing by length."""
 
 import math
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from faze.training.workload import Workload, call_directly
 
 
 def gelu(x: Tensor) -> Tensor:
-    """Compute GELU with five point-wise operations, as the tuning guide does; x and the result: any shape."""
+    """Compute the GELU of a tensor of any shape with five point-wise operations, as in the tuning guide."""
     return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
 
 
 class Block(nn.Module):
-    """Attention and an MLP; each normalises its input and adds to it."""
+    """Attention and an MLP; each normalises its input and adds its output to the input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Block(nn.Module):
         self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
-        """Map features x (n, length, width) to features of the same shape; attend where real (n, length) is true."""
+        """Map x (n, length, width) to the same shape, attending only to positions where `real` (n, length) is true."""
         heads = self.query_key_value(self.attention_norm(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(*heads.unbind(), attn_mask=real[:, None, None])
         x = x + self.output(attended.transpose(1, 2).flatten(2))
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Embeddings of tokens and of relative positions, blocks, and a classifier of each position."""
+    """Embeddings of tokens and of relative positions, blocks, and a classifier for each position."""
 
     def __init__(self, symbols: int, width: int, heads: int, layers: int) -> None:
         super().__init__()
@@ -57,10 +57,10 @@ class Encoder(nn.Module):
 
 
 class Transformer(Workload):
-    """Sorting: the class of position i is the i-th smallest token of its sequence.
+    """Sorting of sequences: the class of position i is the i-th smallest token of its sequence.
 
-    Each bucket of lengths contains equally many sequences, so most are short. Every batch is padded to the greatest
-    length. The learning rate is for AdamW.
+    Each bucket of lengths contains the same number of sequences, so most are short. Every batch is padded to the
+    greatest length. The learning rate is for AdamW.
     """
 
     batch_size, steps = 32, 400
@@ -85,11 +85,11 @@ class Transformer(Workload):
         return min((number + 1) / warm_up, 0.5 + 0.5 * cosine)
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
-        """Return tokens and labels (batch_size, length), int64; the padding token is `symbols`."""
+        """Return tokens and labels (batch_size, length) as int64; the padding token is `symbols`."""
         return self._batch(number, seed, bucketed=self.bucketed)
 
     def _batch(self, number: int, seed: int, *, bucketed: bool) -> dict[str, Tensor]:
-        """Return one bucket, or a random part, of the sequences that len(bucket_lengths) successive steps share."""
+        """Return one bucket, or a random part, of the sequences for len(bucket_lengths) successive steps."""
         block, part = divmod(number, len(self.bucket_lengths))
         # Torch uses only 32 bits of the seed of a CPU generator.
         random = torch.Generator().manual_seed((seed * 1_000_003 + block) % 2**32)
@@ -114,7 +114,7 @@ class Transformer(Workload):
         return {"network": {"cross_entropy": (each.sum(1) / (labels != self.symbols).sum(1)).mean()}}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the accuracy over all tokens of batches with seed -1, which no training run uses."""
+        """Return the accuracy, in percent, over all tokens of batches with seed -1, which no training run uses."""
         device, right, count = next(model.parameters()).device, 0, 0
         for number in range(self.validation_batches):
             tokens, labels = (x.to(device) for x in self._batch(number, -1, bucketed=True).values())
@@ -130,7 +130,7 @@ class BucketedTransformer(Transformer):
 
 
 class PaperTransformer(Transformer):
-    """An encoder with half of BERT large's layers; the learning rate is for AdamW."""
+    """An encoder with half the layers of BERT large; the learning rate is for AdamW."""
 
     lr = 2e-4
     symbols = 1000

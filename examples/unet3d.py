@@ -21,12 +21,12 @@ class Block(nn.Module):
         self.body = nn.Sequential(*first, nn.LeakyReLU(), *second, nn.LeakyReLU())
 
     def forward(self, x: Tensor, skipped: Tensor | None = None) -> Tensor:
-        """Transform the features; in the decoder, first append the features that the encoder `skipped` to it."""
+        """Transform the features; in the decoder, first append the encoder's features, `skipped`."""
         return self.body(x if skipped is None else torch.cat([x, skipped], 1))
 
 
 class UNet(nn.Module):
-    """An encoder that halves the resolution at each level but the first, and a decoder that restores it."""
+    """An encoder that halves the resolution at each level except the first, and a decoder that restores it."""
 
     def __init__(self, widths: list[int], classes: int):
         super().__init__()
@@ -37,7 +37,7 @@ class UNet(nn.Module):
         self.head = nn.Conv3d(widths[0], classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return each voxel's class scores, (N, classes, size, size, size), for images, (N, 1, size, size, size)."""
+        """Return each voxel's class scores (N, classes, size, size, size) for images (N, 1, size, size, size)."""
         skipped = []
         for block in self.encoder:
             x = self.call(block, x)
@@ -48,22 +48,22 @@ class UNet(nn.Module):
 
 
 def dice(first: Tensor, second: Tensor) -> Tensor:
-    """Return the Dice coefficient of each sample and organ, (N, organs), for two masks, (N, organs, D, H, W)."""
+    """Return the Dice coefficients (N, organs) of each sample and organ for two masks (N, organs, D, H, W)."""
     first, second = first.flatten(2), second.flatten(2)
     return (2 * (first * second).sum(2) + 1) / (first.sum(2) + second.sum(2) + 1)  # 1 if both masks are empty
 
 
 class UNet3D(Workload):
-    """Segment a large organ, two small ones and a vessel in noisy volumes. The learning rate is for SGD."""
+    """Segmentation of a large organ, two small ones and a vessel in noisy volumes. The learning rate is for SGD."""
 
     published, published_speed = "NVIDIA's tutorial of 2020: U-Net in FP16 instead of FP32 on a V100", 3.0
     batch_size, steps, size = 4, 500, 24  # size: voxels of a volume's side
-    width, levels = 8, 3  # channels of the first level, which double at each; number of levels
+    width, levels = 8, 3  # channels of the first level, which double at each further level; number of levels
     score, higher_is_better, validation = "mean Dice coefficient, %", True, 64  # validation: volumes
     lr, weight_decay, warmup, clip_norm = 0.05, 1e-4, 25, 5.0  # warmup: steps
     radii = 0.5, 0.25, 0.25  # typical radii of the organs, if a volume extends from -1 to 1
     intensities = 0.0, 1.0, 1.0, 1.5  # typical intensities of the background, the large and small organs, the vessel
-    grain = 1  # voxels of a grain of the noise and the labels, per side
+    grain = 1  # side of a grain of the noise and the labels, in voxels
 
     def build(self) -> nn.Module:
         """Return the U-Net."""
@@ -74,7 +74,7 @@ class UNet3D(Workload):
         return min((number + 1) / self.warmup, 1 - number / self.steps)
 
     def draw(self, count: int, seed: int) -> dict[str, Tensor]:
-        """Return images, (count, 1, size, size, size), and the classes of their voxels, (count, size, size, size)."""
+        """Return images (count, 1, size, size, size) and the classes of their voxels (count, size, size, size)."""
         generator, size = torch.Generator().manual_seed(seed), self.size // self.grain
 
         def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -97,22 +97,22 @@ class UNet3D(Workload):
         return {"images": torch.kron(images, grain), "classes": torch.kron(classes, grain.byte())}
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
-        """Return images, (N, 1, size, size, size), and classes as bytes, (N, size, size, size)."""
-        return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # 0: validation
+        """Return images (N, 1, size, size, size) and classes as bytes (N, size, size, size)."""
+        return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # seed 0 is for validation
 
     def masks(self, classes: Tensor) -> Tensor:
-        """Return the masks of the organs, (N, organs, size, size, size), for classes, (N, size, size, size)."""
+        """Return the masks of the organs (N, organs, size, size, size) for classes (N, size, size, size)."""
         organs = torch.arange(1, len(self.intensities), device=classes.device)  # without the background
         return classes[:, None] == organs[:, None, None, None]
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the Dice loss, the mean over samples and organs, and the cross-entropy, the mean over voxels."""
+        """Return the Dice loss, averaged over samples and organs, and the cross-entropy, averaged over voxels."""
         scores, classes = model(batch["images"]).to(torch.get_default_dtype()), batch["classes"]
         overlap = dice(scores.softmax(1)[:, 1:], self.masks(classes)).mean()
         return {"network": {"dice": 1 - overlap, "cross_entropy": F.cross_entropy(scores, classes.long())}}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the mean over volumes and organs of the Dice coefficient of the predicted classes."""
+        """Return the Dice coefficient of the predicted classes, in percent, averaged over volumes and organs."""
         images, classes = self.draw(self.validation, 0).values()
         device = next(model.parameters()).device
         predicted = torch.cat([model(part.to(device)).argmax(1).cpu() for part in images.split(self.batch_size)])
@@ -120,6 +120,6 @@ class UNet3D(Workload):
 
 
 class PaperUNet3D(UNet3D):
-    """Sizes that are common for medical images: 128 voxels, 32 channels, 4 levels, 2 volumes."""
+    """The U-Net with common sizes for medical images: 128 voxels, 32 channels, 4 levels, 2 volumes."""
 
     batch_size, size, width, levels, grain, validation = 2, 128, 32, 4, 4, 8

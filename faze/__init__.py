@@ -1,1 +1,1 @@
-"""Few-shot adaptive gaze estimation (FAZE) and its mixed-precision ablation as one workflow."""
+"""A workflow for few-shot adaptive gaze estimation (FAZE) and its mixed-precision ablation."""

@@ -1,6 +1,6 @@
-"""`faze COMMAND ...`: run a stage of the workflow or a command. The signature of its `main` defines its arguments.
+"""Entry point of `faze COMMAND ...`. The signature of a module's `main` defines the arguments of its stage or command.
 
-Keyword-only parameters are options; the others are positional. `config: Resolved` is read from --config FILE.
+Keyword-only parameters are options; all others are positional. `config: Resolved` is read from --config FILE.
 """
 
 import argparse
@@ -27,12 +27,12 @@ COMMANDS = {
     module.name.replace("_", "-"): f"faze.commands.{module.name}"
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
-# These compute networks or decode frames, and would otherwise return the same memory again and again.
+# Stages and commands that run networks or decode frames, and would otherwise repeatedly free and request memory.
 KEEP_MEMORY = ("train", "encode", "walk", "redirect", "preprocess", "gaze")
 
 
 def main() -> int:
-    """Run the stage or command; print an error that the user can fix as one sentence, and return 1."""
+    """Run a stage or command and return its exit code; for an error that the user can fix, print only its message."""
     names = STAGES | COMMANDS
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
@@ -69,8 +69,8 @@ def main() -> int:
 def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: bool = False) -> dict[str, Any]:
     """Parse a command line according to the signature and docstring of a function.
 
-    The types are Path, str, int, float, bool (a flag), Resolved, Literal, and lists and `| None` of them. A section
-    `Args:` in the docstring contains help texts. Every stage accepts --threads, whose default is all usable cores.
+    Supported types are Path, str, int, float, bool (a flag), Resolved and Literal, lists of these types, and `| None`.
+    The docstring's `Args:` section contains the help texts. Every stage accepts --threads (default: all usable cores).
     """
     from faze.config.stage_config import Resolved
     from faze.config.validation import read_yaml
@@ -103,7 +103,7 @@ def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: 
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:
-    """Return the type of one value, and whether there may be several: list[Path] | None -> Path, True."""
+    """Return the type of a value, and whether several values are accepted: list[Path] | None -> Path, True."""
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(arg for arg in get_args(hint) if arg is not type(None))
     several = get_origin(hint) in (list, tuple)
@@ -112,12 +112,12 @@ def _kind(hint: Any) -> tuple[Any, bool]:
 
 @contextlib.contextmanager
 def written(arguments: dict[str, Any]) -> Iterator[None]:
-    """Hold the lock of a stage's first output: an orphan of a killed workflow may still be writing it."""
+    """Hold a lock on a stage's first output, which a process orphaned by a killed workflow may still be writing."""
     from filelock import FileLock, Timeout
 
     outputs = arguments.get("out") or arguments.get("truth") or ()
     first = outputs[0] if isinstance(outputs, list) and outputs else outputs
-    if not first or LAUNCHER in os.environ:  # another process of the same training holds it
+    if not first or LAUNCHER in os.environ:  # another process of the same training holds the lock
         yield
         return
     first.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def written(arguments: dict[str, Any]) -> Iterator[None]:
     try:
         lock.acquire(timeout=0.2)
     except Timeout:
-        print(f"waiting for another process that writes {first}", file=sys.stderr, flush=True)
+        print(f"waiting for another process that is writing {first}", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         yield

@@ -1,8 +1,8 @@
 """Mirror an ablation's files in MLflow: one flat run per tier and seed. The files contain every value.
 
-MLflow cannot change a logged value: a changed training or result becomes a new run, and the old one stays, tagged
-`superseded`. Mirroring the same files again changes nothing. The tags `faze.*` record what faze wrote, so that names
-and descriptions that people typed in MLflow are left alone.
+MLflow cannot change a logged value, so a changed training run or result becomes a new run, and the old one is tagged
+`superseded`. Mirroring the same files again changes nothing. The tags `faze.*` record what faze wrote, so that it does
+not overwrite names and descriptions that people edited in MLflow.
 """
 # ruff: noqa: E402
 
@@ -38,7 +38,7 @@ MODEL_TAGS = ("ablation", "tier", "seed", "config_hash", "code_fingerprint", "gi
 
 
 class Place(NamedTuple):
-    """A run's place in its ablation. Its name begins with the tier's number, by which MLflow sorts."""
+    """A run's place in its ablation. Its name begins with the tier's number, so that MLflow sorts runs by tier."""
 
     tier: str
     seed: int
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     """The results of the stages after training, for one run."""
 
     results: Mapping[str, Any]  # the run's entry in summary.json
-    report: str  # where it is, for the description
+    report: str  # location of the report, for the description
     files: Mapping[str, Path]  # name in MLflow -> file
     data_sets: Sequence[DatasetInput]
     checkpoint: Path
@@ -68,39 +68,39 @@ def places(tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[str] =
 
 
 def data_set(name: str, digest: str, store: Path, counts: Mapping[str, int]) -> DatasetInput:
-    """Describe a data set that the runs read."""
+    """Describe a data set that the runs used."""
     data = Dataset(name, digest, "local", json.dumps({"uri": str(store)}), profile=json.dumps(counts))
     return DatasetInput(data, [InputTag("mlflow.data.context", "training" if "train_people" in counts else "testing")])
 
 
 def bare(text: str) -> str:
-    """Remove user and password from the addresses in a text."""
+    """Remove user names and passwords from the addresses in a text."""
     return re.sub(r"//\S*@", "//", text)
 
 
 @contextlib.contextmanager
 def explained(uri: str) -> Iterator[None]:
-    """Convert errors of the store to a UserError with a remedy."""
+    """Convert errors of the store into a UserError with a remedy."""
     try:
         yield
     except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
         reason = bare(" ".join(str(error).split()))[:400].rstrip(".")
         remedy = "check tracking.uri, or MLFLOW_TRACKING_URI, and run the same command again once the store responds"
-        raise UserError(f"MLflow store {bare(uri)}: {reason}. The run logs contain every value: {remedy}") from error
+        raise UserError(f"MLflow store {bare(uri)}: {reason}. The run logs contain all values; {remedy}") from error
 
 
 class Store:
     """An opened MLflow store and its experiment."""
 
     def __init__(self, tracking: Tracking, results: Path) -> None:
-        """Open the configured store, $MLFLOW_TRACKING_URI or results/mlflow.db; create what does not exist."""
+        """Open the configured store, $MLFLOW_TRACKING_URI or results/mlflow.db; create whatever does not exist."""
         database = results.resolve() / "mlflow.db"
         self.uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{database}"
         if self.uri.startswith(SQLITE):
             database = Path(self.uri.removeprefix(SQLITE)).resolve()
             self.uri = f"{SQLITE}{database}"
         self.is_server = self.uri.startswith("http")
-        # Without a lock, processes damage an empty database that they open together, and create runs twice.
+        # Without a lock, processes that open an empty database together would corrupt it, and create runs twice.
         database.parent.mkdir(parents=True, exist_ok=True)
         self.lock = FileLock(database.with_name(f".{database.name}.lock"))
         with self.lock, explained(self.uri):
@@ -112,7 +112,7 @@ class Store:
             self.experiment_id = self._find_or_create_experiment(tracking.experiment, artifacts)
 
     def _find_or_create_experiment(self, name: str, artifacts: str | None) -> str:
-        """Find an experiment, deleted or not, by the tag that faze gave it (people may rename it) or by its name."""
+        """Find the experiment by faze's tag (people may rename it) or by its name, or create it; return its id."""
         every = self.client.search_experiments(view_type=3, filter_string=f"tags.`faze.experiment` = '{name}'")
         found = every[0] if every else self.client.get_experiment_by_name(name)
         if not found:
@@ -123,14 +123,14 @@ class Store:
         return found.experiment_id
 
     def mirror(self, log: Path, place: Place, outcome: Outcome | None = None) -> str:
-        """Mirror a run's log and, if it is known, its outcome; return the run's id. After a failure, call it again."""
+        """Mirror a run's log and, if given, its outcome; return the run's id. A failed call can be repeated."""
         run = read_run(log)
         tags, params = _tags(run), _texts(run.start["config"])
         results = _results(run, outcome.results) if outcome else []
         with self.lock, explained(self.uri):
             found = self._find_or_create_run(run, place, tags, _hash(results) if outcome else None)
             run_id, held = found.info.run_id, found.data.tags
-            sent = int(held.get("faze.values", 0))  # a resumed training repeats values, at other times
+            sent = int(held.get("faze.values", 0))  # a resumed run repeats values, with new times
             metrics = [_metric(value) for value in run.values[sent:]]
             tags["faze.values"] = str(max(sent, len(run.values)))
             texts = {"mlflow.runName": place.name}
@@ -142,7 +142,7 @@ class Store:
             for name, text in texts.items():
                 if held.get(f"faze.{name}", _hash(None)) == _hash(held.get(name)):
                     tags |= {name: text, f"faze.{name}": _hash(text)}
-            for first in range(0, len(metrics), 1000):  # more are too many for a request
+            for first in range(0, len(metrics), 1000):  # a request must not contain more
                 self.client.log_batch(run_id, metrics[first : first + 1000])
             self.client.log_batch(run_id, (), [Param(*p) for p in params.items()], [RunTag(*t) for t in tags.items()])
             if outcome:  # files come last: if their disk is full, no value is missing
@@ -154,7 +154,7 @@ class Store:
         return run_id
 
     def _find_or_create_run(self, run: LoggedRun, place: Place, tags: Mapping[str, str], results: str | None) -> Run:
-        """Return the run in MLflow, as it was before, and tag the others in its place as superseded."""
+        """Return the MLflow run of this training and result; tag other runs of the same tier and seed as superseded."""
         query = " and ".join(f"tags.{name} = '{tags[name]}'" for name in ("ablation", "tier", "seed"))
         current = self.client.search_runs([self.experiment_id], f"{query} and tags.superseded = 'false'")
         found = None
@@ -174,7 +174,7 @@ class Store:
         return found
 
     def _find_or_create_model(self, run_id: str, name: str, tags: Mapping, params: Mapping) -> LoggedModel:
-        """Return the logged model of a run: its results and the address of its checkpoint, without weights."""
+        """Return a run's logged model: its results and the path of its checkpoint, but no weights."""
         found = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run_id}'")
         if found and found[0].status == "READY":
             return found[0]
@@ -186,7 +186,7 @@ class Store:
         return self.client.finalize_logged_model(model.model_id, "READY")
 
     def share_view(self, ablation: str, port: int = 5000) -> str:
-        """Store an ablation's view, its runs in tier order with results as columns, and return its address."""
+        """Store a view of an ablation, with runs in tier order and results as columns, and return its address."""
         query = f"tags.ablation = '{ablation}' and tags.superseded = 'false'"
         with explained(self.uri):
             runs = self.client.search_runs([self.experiment_id], query)
@@ -201,7 +201,7 @@ class Store:
 
 
 def _results(run: LoggedRun, found: Mapping[str, Any]) -> list[LoggedValue]:
-    """Return scalar results at step 0 and curves with k as the step, at the time of the last training value."""
+    """Return scalar results at step 0 and curves with k as the step, all with the time of the last training value."""
     time = max((value.time for value in run.values), default=run.start["time"])  # the same whenever they are sent
     series = {name: [[0, value]] for name, value in found["metrics"].items()}
     series |= {f"curve/{name}_deg": points for name, points in found["curves"].items()}
@@ -209,11 +209,11 @@ def _results(run: LoggedRun, found: Mapping[str, Any]) -> list[LoggedValue]:
 
 
 def _metric(value: LoggedValue, model: LoggedModel | None = None, data_sets: Sequence[DatasetInput] = ()) -> Metric:
-    """Convert a value; link a scalar result to the model, and to the data set in its name, such as error/NAME_deg."""
+    """Convert a value to a metric; link a scalar result to its model and the data set in its name (error/NAME_deg)."""
     links = {}
     if model and not value.metric.startswith("curve/"):
         links["model_id"] = model.model_id
-        for one in sorted(data_sets, key=lambda one: len(one.dataset.name)):  # a name may begin with another one
+        for one in sorted(data_sets, key=lambda one: len(one.dataset.name)):  # the longest match wins
             if f"/{one.dataset.name}_" in value.metric:
                 links |= {"dataset_name": one.dataset.name, "dataset_digest": one.dataset.digest}
     return Metric(value.metric, value.value, round(1000 * value.time), value.step, **links)

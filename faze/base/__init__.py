@@ -1,1 +1,1 @@
-"""Files, run logs, result paths, errors and geometry, for all other packages. Requires only numpy, joblib and tqdm."""
+"""Helpers for all other packages: files, run logs, paths, errors and geometry. Requires only numpy, joblib and tqdm."""

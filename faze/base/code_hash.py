@@ -1,7 +1,7 @@
-"""Hash the code that produces an output, by its syntax trees: comments, docstrings and layout have no effect.
+"""Hashes of the code that produces an output, from its syntax trees: comments, docstrings and layout have no effect.
 
-`sources` returns the files that a module runs and their hashes; the workflow's rules have these as params.
-`fingerprint` combines all of them in one hash, which outputs record.
+`sources` returns the files that a module runs, each with its hash; the workflow's rules use this list as params.
+`fingerprint` combines the list into one hash, which is stored in outputs.
 """
 
 import ast
@@ -12,31 +12,31 @@ from pathlib import Path
 import faze
 
 ROOT = Path(faze.__file__).resolve().parents[1]
-# Modules that change no output, each with the reason; hashes exclude them. See docs/decisions.md.
+# Modules that cannot change an output, each with the reason. Hashes exclude them: see docs/decisions.md.
 NEUTRAL = {
-    "faze.__main__": "finds the requested command",
-    "faze.base.code_hash": "identifies code; no number passes through it",
-    "faze.base.errors": "reports errors; there is no output then",
-    "faze.base.machine": "measures the machine, and delays a job",
-    "faze.data.worker_processes": "distributes work to processes; results are the same for any number of them",
+    "faze.__main__": "dispatches to the requested command",
+    "faze.base.code_hash": "identifies code, and computes no result",
+    "faze.base.errors": "reports errors, after which there is no output",
+    "faze.base.machine": "measures the machine, and may delay a job",
+    "faze.data.worker_processes": "distributes work; results do not depend on the number of processes",
     "faze.base.progress": "writes only to the terminal and to the job's log",
-    "faze.weights": "is a path; the rule's input is the checkpoint itself",
-    "faze.config": "acts through values, which are params of the rule; see decision 1",
+    "faze.weights": "contains only a path; the checkpoint itself is an input of the rule",
+    "faze.config": "acts only through values, which are params of the rule; see decision 1",
 }
-DATA = (".c", ".css", ".j2", ".json", ".csv", ".yaml")  # read from the folder of a package
+DATA = (".c", ".css", ".j2", ".json", ".csv", ".yaml")  # suffixes of the data files in packages
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def fingerprint(module: str) -> str:
-    """Hash the code of a module of faze and of everything that it imports: 12 hex digits."""
+    """Return a hash (12 hex digits) of the code of a faze module and of everything that it imports."""
     return hashlib.sha256("\n".join(sources(module)).encode()).hexdigest()[:12]
 
 
 def sources(module: str, root: Path = ROOT) -> list[str]:
-    """Return `path@hash` for each file of a module and of all that it imports from below `root`, sorted by path.
+    """Return a sorted list of `path@hash` for the files of a module and of the modules below `root` that it imports.
 
-    The packages that contain a module count, since Python runs their __init__ first, and so do the data files in them.
-    A user's root is the folder of their class; what it imports from faze is not repeated.
+    The packages that contain these modules are included, with their data files, since Python runs their __init__ first.
+    For a user's class, `root` is the class's folder; faze's modules are then left out, as they are hashed separately.
     """
     neutral = tuple(f"{name}." for name in NEUTRAL)
     found, waiting = set[str](), {module}
@@ -61,7 +61,7 @@ def _files(name: str, root: Path) -> tuple[Path, ...]:
 
 @functools.cache
 def _read(path: Path, module: str) -> tuple[str, frozenset[str]]:
-    """Return the hash of a file, 8 hex digits, and the modules, or names in modules, that it may import."""
+    """Return a file's hash (8 hex digits) and the modules, or names in modules, that it may import."""
     if path.suffix != ".py":
         return hashlib.sha256(path.read_bytes()).hexdigest()[:8], frozenset()
     tree = ast.parse(path.read_bytes(), filename=str(path))

@@ -2,11 +2,11 @@
 
 
 class UserError(ValueError):
-    """An error that the user can fix: the message contains the file, key or person, the problem, and the remedy.
+    """An error that the user can fix: the message names the file, key or person, the problem, and the remedy.
 
-    A command prints it as one sentence. Any other error is a bug in faze and shows its traceback.
+    Commands print only this message. Any other error is a bug in faze, for which they show a traceback.
     """
 
 
 class DamagedFile(UserError):
-    """An input file that cannot be read. It stops the stage, or excludes only the person or frame that it describes."""
+    """An input file that cannot be read: it stops the stage, or excludes the one person or frame that it describes."""

@@ -1,4 +1,4 @@
-"""Write files so that each output is complete or absent, and read files that others made."""
+"""Write output files atomically, so that each is complete or absent, and report input files that cannot be read."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from faze.base.errors import DamagedFile, UserError
 
 @contextlib.contextmanager
 def whole_file(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` when the block succeeds, remove it otherwise."""
+    """Yield a temporary path next to `path`; rename it to `path` if the block succeeds, and remove it otherwise."""
     path = Path(path)
     temporary = _temporary(path)
     try:
         yield temporary
         with temporary.open("rb+") as file:
-            os.fsync(file.fileno())  # or a machine that stops could leave an empty file under the final name
+            os.fsync(file.fileno())  # otherwise, a crash of the machine could leave an empty file at `path`
         temporary.replace(path)
     except OSError as error:
         error.filename, error.strerror = error.filename or str(path), error.strerror or str(error)
@@ -29,7 +29,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; it replaces `path` and its content when the block succeeds."""
+    """Yield a temporary folder next to `path`, which replaces `path` and its contents if the block succeeds."""
     path = Path(path)
     temporary = _temporary(path)
     temporary.mkdir()
@@ -42,7 +42,7 @@ def whole_folder(path: Path | str) -> Iterator[Path]:
 
 
 def _temporary(path: Path) -> Path:
-    """Return a temporary name, after removing what killed processes left under such names."""
+    """Return a new temporary path, after removing the temporary files that killed processes left behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{path.name}.writing-*"):
         if left.is_dir():
@@ -54,7 +54,7 @@ def _temporary(path: Path) -> Path:
 
 @contextlib.contextmanager
 def reading(path: Path | str, remedy: str = "recreate it or download it again") -> Iterator[None]:
-    """Convert whatever a parser raises on an invalid file to one sentence."""
+    """Convert any exception that a parser raises on an invalid file to a one-sentence DamagedFile error."""
     try:
         yield
     except (UserError, MemoryError):

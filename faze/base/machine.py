@@ -1,4 +1,4 @@
-"""The machine and the environment of a process: cores, memory, GPUs, the machine's lock, and inherited variables."""
+"""The machine and environment of a process: cores, memory, GPUs, a machine-wide lock, and environment variables."""
 
 import contextlib
 import fcntl
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from faze.base.errors import UserError
 
-LOCK_VARIABLE = "FAZE_MACHINE_LOCK"  # another path, for tests and for containers that share a machine
-LAUNCHER = "FAZE_LAUNCHER"  # process id of the torchrun that faze started, in the environment of its processes
+LOCK_VARIABLE = "FAZE_MACHINE_LOCK"  # overrides the lock's path, for tests and for containers that share a machine
+LAUNCHER = "FAZE_LAUNCHER"  # process id of the torchrun that faze started, set in the environment of torchrun's workers
 SINGLE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # values of a single process
-# Variables that can change speed, memory or rounding: prefixes, then endings of names that do not.
+# Prefixes of variables that can change speed, memory or rounding, followed by the suffixes of exceptions.
 RECORDED = (
     *("ATEN_", "CUBLAS", "CUDNN_", "DNNL_", "GLOO_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "NCCL_", "OMP_", "ONEDNN_"),
     *("PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "NVIDIA_TF32_OVERRIDE"),
@@ -22,17 +22,17 @@ UNRECORDED = ("_NUM_THREADS", "_DIR", "_HOME", "_PATH", "TORCH_NCCL_ASYNC_ERROR_
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy, within its affinity and a container's CPU quota."""
-    import joblib  # late, like pydantic in __main__: `faze --help` needs neither
+    """Return how many cores this process may use, given its CPU affinity and its container's CPU quota."""
+    import joblib  # imported late, like pydantic in __main__, since `faze --help` needs neither
 
     return joblib.cpu_count()
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use: the machine's, within the limit of its container."""
+    """Return how many bytes of memory this process may use: the machine's memory, or its container's limit if lower."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+        with contextlib.suppress(OSError, ValueError):  # "max" means no limit
             limits.append(int(Path(path).read_text()))
     return min(limits)
 
@@ -41,7 +41,7 @@ def gpus() -> int:
     """Count the GPUs that CUDA would see, without importing torch."""
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
-    with contextlib.suppress(Exception):  # no package, no driver
+    with contextlib.suppress(Exception):  # no pynvml or no driver
         import pynvml
 
         pynvml.nvmlInit()
@@ -51,13 +51,13 @@ def gpus() -> int:
 
 @contextlib.contextmanager
 def machine_lock(exclusive: bool) -> Iterator[None]:
-    """Keep the exclusive benchmark from overlapping with training runs or another benchmark, of any checkout.
+    """Hold the machine's lock, which all checkouts use: exclusive for a benchmark, shared for training runs.
 
-    The kernel releases the lock when its last process ends, even by kill -9.
+    The kernel releases the lock when the last process that holds it ends, even by kill -9.
     """
     path = os.environ.get(LOCK_VARIABLE, "/tmp/faze-machine.lock")
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # a file of another user in /tmp can only be opened in this way
+        descriptor = os.open(path, os.O_RDONLY)  # another user's file in /tmp can only be opened without O_CREAT
     except FileNotFoundError:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT)
         os.fchmod(descriptor, 0o644)  # whatever the umask
@@ -75,18 +75,18 @@ def machine_lock(exclusive: bool) -> Iterator[None]:
 
 
 def check_environment() -> None:
-    """Raise UserError if this process is one of several that faze did not start: it would wait for the others."""
+    """Raise a UserError if another launcher started this process as one of several; faze would wait for the others."""
     stated = {name: os.environ.get(name) or single for name, single in SINGLE.items()}
     found = [f"{name}={value}" for name, value in stated.items() if value != SINGLE[name]]
     if found and LAUNCHER not in os.environ:
         raise UserError(
-            f"{', '.join(found)} in the environment, from another launcher: faze would wait for processes that nobody "
-            "starts. Unset it, or start faze without torchrun"
+            f"{', '.join(found)} in the environment, set by another launcher: faze would wait for processes that "
+            "never start. Unset the variables, or start faze without torchrun"
         )
 
 
 def recorded_variables() -> str:
-    """Return the variables that can change speed, memory or rounding, as NAME=value; "" if there are none."""
+    """Return the environment variables that can change speed, memory or rounding, as "NAME=value, ...", or ""."""
     return ", ".join(
         f"{name}={value}"
         for name, value in sorted(os.environ.items())

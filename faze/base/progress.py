@@ -1,4 +1,4 @@
-"""The progress of a stage: a bar on a terminal, a line every half minute in a log."""
+"""The progress of a stage: a bar on a terminal, or a line every half minute in a log."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 
 class Progress:
-    """Progress of `total` items; `done` of them were done before."""
+    """Progress display for `total` items, of which `done` were finished earlier."""
 
     def __init__(self, what: str, total: int, unit: str, done: int = 0) -> None:
         self._about = {"total": total, "prefix": what, "unit": f" {unit}", "initial": done, "ncols": 100}
@@ -15,7 +15,7 @@ class Progress:
         self._began = self._shown = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """Report that `done` of the total are done."""
+        """Report that `done` items are finished."""
         now = time.monotonic()
         if now - self._shown >= self._every_s:
             self._shown = now

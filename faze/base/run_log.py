@@ -1,4 +1,4 @@
-"""The run log, one JSON object per line, flushed at once: the record of a run, which MLflow only mirrors.
+"""The run log: one JSON object per line, flushed immediately. It is the record of a run; MLflow only mirrors it.
 
 Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict), pixel_source
@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SCORE = "val/score"  # a workload's validation, among the metrics
+SCORE = "val/score"  # the metric that a workload's validation returns
 
 
 class RunLog:
-    """Append events to a JSON-lines file; the log of a killed run contains every complete line."""
+    """A JSON-lines file to which events are appended; if the run is killed, all complete lines are preserved."""
 
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
-        """Open the log and truncate it to `keep_bytes`, the part that the checkpoint to resume from covers."""
+        """Open the log and truncate it to `keep_bytes`, its size at the checkpoint from which the run resumes."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
         self._file.truncate(keep_bytes)
@@ -43,7 +43,7 @@ class RunLog:
         self._file.flush()
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Write metrics at a step (pairs seen, in training)."""
+        """Write the metrics at a step (in training, the number of pairs seen)."""
         self.event("metrics", step=step, values=dict(values))
 
     def __enter__(self) -> "RunLog":
@@ -76,13 +76,13 @@ class LoggedRun:
 
 
 def read_events(path: Path, first_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Return the complete events of a log, or of its first bytes; a kill may have cut off the last line."""
+    """Return the events in a log, or in its first `first_bytes` bytes, ignoring a last line that a kill cut off."""
     lines = path.read_bytes()[:first_bytes].split(b"\n")
     return [json.loads(line) for line in lines[:-1]]
 
 
 def read_run(path: Path) -> LoggedRun:
-    """Read a run log, of an ended run or of one in progress."""
+    """Read the log of a run that has ended or is in progress."""
     start, *events = read_events(path)
     run = LoggedRun(start)
     for event in events:

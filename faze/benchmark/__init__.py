@@ -1,1 +1,1 @@
-"""Interleaved measurements of speed, memory and energy, and the roofline peaks with which rates are compared."""
+"""Interleaved measurements of speed, memory and energy, and the roofline peaks for comparison."""

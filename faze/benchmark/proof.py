@@ -1,10 +1,10 @@
-"""The proof that a tier's training is the same experiment as the baseline's: one number, at most 1 if it is.
+"""The proof that a tier's training is the same experiment as the baseline's: a number, which must be at most 1.
 
-The first steps are taken in float64 without the tier's number format, then with it. The number is the distance between
-the tier's change of the weights and the baseline's, divided by the tolerance. The tolerance is OVER_NOISE times the
-distance that rounding alone causes: the baseline's steps are repeated from weights that are nudged by one rounding. The
-worst part of the network and the worst format count. Rounding may grow so fast that nothing could be detected; then
-fewer steps are compared.
+The first steps are taken in float64 and again in the tier's number format. The number is the distance between the
+changes of the weights in the tier and in the baseline, divided by the tolerance. The tolerance is OVER_NOISE times the
+distance that rounding alone causes. To measure this distance, the baseline's steps are repeated from weights perturbed
+by one rounding error. The largest number over all parts of the network and formats counts. If rounding errors grow so
+fast that no fault could be detected, fewer steps are compared.
 """
 
 import math
@@ -23,26 +23,26 @@ from faze.engine.switches import number_format
 from faze.training.train import build, load_workload
 from faze.training.workload import Workload
 
-STEPS = (12, 6, 3, 1)  # to compare, most first: 12 are enough to detect a fault in every tenth step
-SETTLING = 15  # first steps of a tier that captures graphs, with learning rates of 0
-SEEDS = (1, 2)  # of the nudges
-# The share of a weight by which each number format rounds it.
+STEPS = (12, 6, 3, 1)  # numbers of steps to compare, largest first; 12 suffice to detect a fault in every tenth step
+SETTLING = 15  # initial steps with learning rates of 0, in a tier that captures graphs
+SEEDS = (1, 2)  # of the perturbations
+# The largest relative rounding error of each number format.
 ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
 OVER_NOISE = 10.0  # tolerance over noise: reordered sums differ by 0.3 to 1.3 times the noise, bf16 by up to 2.7 times
-MOST_TOLERANCE = 0.7  # of the tolerance, whatever the noise: at a distance of 1, nothing need have moved
-SMALL_PART = 0.01  # share of the whole change below which a part's is too short for a distance of its own
-DIFFERS = "in {format}, the weights of {part} move differently: by {distance:.2g}, tolerated are {tolerance:.2g}"
+MOST_TOLERANCE = 0.7  # upper limit, whatever the noise: weights that do not change at all have a distance of 1
+SMALL_PART = 0.01  # share of the whole change; if a part changes less, its distance is relative to this share
+DIFFERS = "in {format}, the weights of {part} change differently: distance {distance:.2g}, tolerance {tolerance:.2g}"
 LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 in the first steps, which would be skipped
 
-Change = Mapping[str, Tensor]  # part of the network -> how all its weights moved; float64, on the host
+Change = Mapping[str, Tensor]  # part of the network -> the changes of its weights; float64, on the host
 
 
 def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, Any]:
-    """Compare the first steps of a tier with those of the baseline. All processes of the tier call this.
+    """Compare the first steps of a tier with those of the baseline. Every process of the tier must call this.
 
     Returns:
-        In the first process: `formats`, a row for each number format compared; `number`, the largest of the rows';
-        `not_compared`, why other formats are left out, or ""; and if the proof failed, `failed`, the reason.
+        In the first process: `formats`, a row for each number format compared; `number`, the largest one in any row;
+        `not_compared`, the reason why other formats are omitted, or ""; and if the proof failed, `failed`, the reason.
     """
     workload, engine = load_workload(config, data, world.processes_here), config.engine
     settling = SETTLING if engine.graphs else 0
@@ -73,7 +73,7 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
 def take_steps(
     workload: Workload, engine: Engine, world: World, settling: int, name: str, seed: int = 0
 ) -> dict[int, Change]:
-    """Take the first steps in a number format, with a seed from nudged weights; return the changes after STEPS."""
+    """Take the first steps in a number format, from perturbed weights if seed > 0; return the changes after STEPS."""
     before = torch.get_default_dtype()
     if name == "float64":
         engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
@@ -86,7 +86,7 @@ def take_steps(
             if scaler.is_enabled():
                 scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
         first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
-        # The loss weights are those of the training's end: at its start, a term may not count yet.
+        # Use the loss weights from the end of training, because some may be 0 at the start.
         weights, found = workload.weights(workload.samples), {}
         for number, batch in enumerate(training.feed(range(settling + max(STEPS))), 1 - settling):
             rates = workload.rates(max(number - 1, 0) * workload.batch_size, training.first_rates)
@@ -101,7 +101,7 @@ def take_steps(
 
 @torch.no_grad()
 def nudge(weights: Iterable[Tensor], share: float, seed: int) -> None:
-    """Change each weight by at most a share of it."""
+    """Change each weight randomly by at most the given share of its value."""
     generator = torch.Generator().manual_seed(seed)
     for weight in weights if share else ():
         random = torch.rand(weight.shape, generator=generator, dtype=weight.dtype)
@@ -109,7 +109,7 @@ def nudge(weights: Iterable[Tensor], share: float, seed: int) -> None:
 
 
 def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Change:
-    """Return how the weights moved, by the first part of their names; numbers at its end do not count."""
+    """Return the changes of the weights, grouped by the first part of their names without trailing digits."""
     parts: dict[str, list[Tensor]] = {}
     for name, weight in named.items():
         part = name.split(".")[0]
@@ -119,11 +119,11 @@ def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Ch
 
 
 def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]], name: str) -> dict[str, Any] | None:
-    """Compare a tier's changes with the baseline's (first of `repeats`), whose repetitions from nudged weights follow.
+    """Compare a tier's changes with the baseline's, `repeats[0]`; the other repeats start from perturbed weights.
 
     Returns:
-        `format`, the most comparable `steps`, the worst `part`, its `distance` and `tolerance`, and `number`, their
-        ratio; None if rounding hides any difference.
+        `format`, the largest number of comparable `steps`, the worst `part`, its `distance` and `tolerance`, and
+        `number`, their ratio; None if rounding would hide any difference.
     """
     for steps in STEPS:
         wanted, *nudged = (changes[steps] for changes in repeats)
@@ -142,7 +142,7 @@ def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]]
 
 
 def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
-    """Return the distance between two changes, relative to the wanted one's length: by part, and in all."""
+    """Return the distance between two changes relative to the length of the wanted change, by part and in total."""
     lengths = {part: float(change.norm()) for part, change in wanted.items()}
     gaps = {part: float((found[part] - change).norm()) for part, change in wanted.items()}
     whole = math.hypot(*lengths.values())

@@ -1,8 +1,8 @@
 """Rounds of the benchmark: each starts fresh processes for every tier, in random order, and times them in turn.
 
 Processes that do the same work differ in memory layout, allocator state and memory peak. With fresh processes in each
-round, the measured variation includes these differences. Finished rounds are kept in a file, so that a killed benchmark
-continues with the next one. See docs/explanation/measurement.md.
+round, the measured variation includes these differences. Finished rounds are saved to a file, so that a killed
+benchmark resumes with the next round. See docs/explanation/measurement.md.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ from faze.config.stage_config import Resolved
 from faze.engine.parallel import rank_environments
 from faze.native.allocator_retention import VARIABLE, with_allocator_retention
 
-STEADY_SHARE = 0.1  # the slowest of three blocks over their fastest, minus 1
+STEADY_SHARE = 0.1  # share by which the slowest of three blocks may take longer than the fastest one
 
 
 class TierProcesses(contextlib.AbstractContextManager):
-    """The processes of a tier, addressed as one; leaving the context ends them."""
+    """The processes of a tier, controlled as one; leaving the context ends them."""
 
     def __init__(self, tier: str, engine: Engine, command: Sequence[str]) -> None:
         """Start `faze COMMAND --tier TIER`."""
         self.tier, self._processes, self._answers = tier, [], []
         common = {LAUNCHER: str(os.getpid())}
-        if engine.allocator == "keep":  # which glibc reads when a process starts
+        if engine.allocator == "keep":  # glibc reads this when a process starts
             common[VARIABLE] = with_allocator_retention(os.environ.get(VARIABLE, ""))
         for rank in rank_environments(engine):
             ours, theirs = os.pipe()
@@ -63,12 +63,12 @@ class TierProcesses(contextlib.AbstractContextManager):
         return self.receive()
 
     def receive(self) -> list[Any]:
-        """Return the next answer of every process; raise UserError if one has ended instead."""
+        """Return the next answer of every process; raise UserError if one has exited instead."""
         found: dict[Any, Any] = {}
         while waiting := [pipe for pipe in self._answers if pipe not in found]:
-            for pipe in wait(waiting):  # one that ended is noticed, though others may wait for it
+            for pipe in wait(waiting):  # detects an exit even while others wait for that process
                 if not (line := pipe.readline()):
-                    raise UserError(f"{self.tier}: its process ended early; see its output above")
+                    raise UserError(f"{self.tier}: its process exited early; see its output above")
                 found[pipe] = json.loads(line)
         return [found[pipe] for pipe in self._answers]
 
@@ -78,13 +78,13 @@ def measure_rounds(
 ) -> Iterator[None]:
     """Measure every tier in each round; yield whenever results have been added to the file `kept`.
 
-    Results of another identity in that file are ignored. With `one_at_a_time`, a tier has the device's whole memory.
+    Results with another identity in that file are ignored. With `one_at_a_time`, a tier has the whole device memory.
     If a tier cannot run, a UserError is raised after all others have been measured.
     """
     random, tiers, failed = np.random.default_rng(0), list(config.engines), {}
     for number in range(config.benchmark.rounds):
         drawn, done = random.permutation(tiers).tolist(), read_rounds(kept, identity)[number]
-        order = drawn if number else tiers  # a benchmark that is stopped early has its baseline
+        order = drawn if number else tiers  # the baseline first, in case the benchmark is stopped early
         for group in [[tier] for tier in order] if one_at_a_time else [order]:
             if done.keys() >= set(group) or failed.keys() & set(group):
                 continue
@@ -93,7 +93,7 @@ def measure_rounds(
             except UserError as error:
                 failed |= dict.fromkeys(group, str(error))
                 continue
-            with kept.open("a", encoding="utf-8") as file:  # a line that a kill cut off ends before the next begins
+            with kept.open("a", encoding="utf-8") as file:  # the leading newline ends a line that a kill cut off
                 file.write("\n" + json.dumps({"identity": identity, "round": number, "tiers": found}))
             yield
     if failed:
@@ -104,7 +104,7 @@ def read_rounds(kept: Path, identity: str) -> dict[int, dict[str, dict]]:
     """Return the rounds measured so far, by number; the last one may lack tiers."""
     rounds: dict[int, dict[str, dict]] = defaultdict(dict)
     for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
-        with contextlib.suppress(json.JSONDecodeError):  # cut off
+        with contextlib.suppress(json.JSONDecodeError):  # a line that a kill cut off
             record = json.loads(line)
             if record["identity"] == identity:
                 rounds[record["round"]] |= record["tiers"]
@@ -112,7 +112,7 @@ def read_rounds(kept: Path, identity: str) -> dict[int, dict[str, dict]]:
 
 
 def measure_group(names: Sequence[str], start: Callable[[str], TierProcesses], benchmark: Benchmark) -> dict[str, dict]:
-    """Warm up each tier; then time blocks of all of them in turn, in alternating order; then read memory and phases."""
+    """Warm up each tier, time blocks of all tiers in turn (in alternating order), then read memory and phases."""
     others, began = other_seconds(), time.perf_counter()
     with contextlib.ExitStack() as stack:
         tiers = [stack.enter_context(start(name)) for name in names]
@@ -136,7 +136,7 @@ def measure_group(names: Sequence[str], start: Callable[[str], TierProcesses], b
 
 
 def warm_up(tier: TierProcesses, about: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
-    """Run blocks until the last three take about the same time, but no more than warmup_blocks; choose their length."""
+    """Run blocks, at most warmup_blocks, until the last three take about the same time; choose a block's length."""
     first, steps = about["settling_steps"] + benchmark.warmup_steps, benchmark.block_steps
     seconds, steady = [time_block(tier, first)["seconds"]], False
     while not steady and len(seconds) <= benchmark.warmup_blocks:
@@ -148,14 +148,14 @@ def warm_up(tier: TierProcesses, about: dict[str, Any], benchmark: Benchmark) ->
 
 
 def time_block(tier: TierProcesses, steps: int) -> dict[str, Any]:
-    """Time a block of steps: seconds of the slowest process, and joules of all of them."""
+    """Time a block of steps; return the seconds of the slowest process and the joules of all processes."""
     answers = tier.ask("block", steps)
     seconds, joules = ([each[name] for each in answers] for name in ("seconds", "joules"))
     return {"seconds": max(seconds), "joules": sum(joules)}
 
 
 def other_seconds() -> float:
-    """Return the busy seconds of all cores, including stolen time, without those of this process and ended children."""
+    """Return the busy seconds of all cores, including stolen time, excluding this process and its ended children."""
     ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
-    idle = ticks[3] + ticks[4]  # with waiting for disks
+    idle = ticks[3] + ticks[4]  # including time spent waiting for disks
     return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])

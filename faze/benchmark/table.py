@@ -10,15 +10,15 @@ from scipy import stats
 from faze.config.parameters import Engine
 from faze.engine.switches import number_format
 
-CONFIDENCE = 0.95  # of every interval of benchmark.json, and stored there: evaluate.confidence is independent of it
+CONFIDENCE = 0.95  # of every interval in benchmark.json, and recorded there; independent of evaluate.confidence
 ENOUGH_ROUNDS = 3  # to estimate how much fresh processes differ
-BUSY, APART = 0.1, 0.25  # cores that other programs keep busy; distance of a tier's quartiles, as a share of its time
+BUSY, APART = 0.1, 0.25  # limits: cores that other programs keep busy; a tier's interquartile range over its time
 
 Rows = Sequence[Mapping[str, Any]]  # one per round
 
 
 def tabulate(rounds: Sequence[Mapping[str, Any]], engines: Mapping[str, Engine], is_cpu: bool) -> dict[str, Any]:
-    """Summarize the rounds so far for benchmark.json, with a row for each tier measured beside the baseline."""
+    """Summarise the rounds so far for benchmark.json, with a row for each tier measured together with the baseline."""
     first = next(iter(engines))
     pairs = {tier: [(r[tier], r[first]) for r in rounds if {tier, first} <= r.keys()] for tier in engines}
     measured = {tier: of_tier for tier, of_tier in pairs.items() if of_tier}
@@ -33,13 +33,13 @@ def tabulate(rounds: Sequence[Mapping[str, Any]], engines: Mapping[str, Engine],
 
 
 def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any]:
-    """Return a tier's times and memory, and their ratios to the baseline's: above 1 if faster, or less memory."""
+    """Return a tier's times, memory, and ratios to the baseline: above 1 if the tier is faster or needs less memory."""
     blocks, their_blocks = ([row["blocks_ms"] for row in rows] for rows in (of_tier, of_baseline))
     peaks, their_peaks = ([row["peak_gib"] for row in rows] for rows in (of_tier, of_baseline))
     # Geometric means over rounds of the medians over blocks.
     step_ms, their_step_ms = (float(stats.gmean(np.median(each, axis=1))) for each in (blocks, their_blocks))
     first, gained_ms = of_tier[0], their_step_ms - step_ms
-    level = 1 - (1 - CONFIDENCE) / comparisons  # Bonferroni: it also holds for a tier chosen among several
+    level = 1 - (1 - CONFIDENCE) / comparisons  # Bonferroni: also valid for a tier chosen among several
     joules = [row["joules_per_step"] for row in of_tier]
     phases_ms = {name: float(np.median([row["phases_ms"][name] for row in of_tier])) for name in first["phases_ms"]}
     extra_s = max(first["warmup_s"] - first["warmup_steps"] * step_ms / 1e3, 0.0)  # later rounds reuse compiled code
@@ -64,10 +64,10 @@ def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any
 
 
 def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> dict:
-    """Return the geometric mean of the ratios of paired rounds, and a t interval on logarithms: ratio, low, high.
+    """Return the geometric mean of the ratios of paired rounds, and its t interval on a log scale: ratio, low, high.
 
-    A round counts as the ratio of its medians. With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks and
-    excludes differences between processes.
+    Each round contributes the ratio of its medians. With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks
+    and excludes differences between processes.
     """
     medians = np.log([np.median(a) / np.median(b) for a, b in zip(above, below, strict=True)])
     blocks = [np.log(a) - np.log(b) for a, b in zip(above, below, strict=True)]
@@ -80,7 +80,7 @@ def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], co
 
 
 def why_same(engines: Mapping[str, Engine], tier: str, of_tier: Mapping, of_baseline: Mapping) -> str | None:
-    """Return the reason why a tier's step is the baseline's on this device; None if it may differ."""
+    """Return the reason why a tier's step is identical to the baseline's on this device; None if it may differ."""
     wanted, baseline = engines[tier].model_dump(), next(iter(engines.values())).model_dump()
     own, theirs = ({switch["switch"]: switch for switch in row["switches"]} for row in (of_tier, of_baseline))
     changed = [key for key, value in wanted.items() if value != baseline[key]]

@@ -1,4 +1,4 @@
-"""A process of the benchmark: it times the steps of a tier on request, or measures the roofline of the device."""
+"""A benchmark process, which times the steps of a tier on request or measures the roofline peaks of the device."""
 
 import contextlib
 import ctypes
@@ -26,8 +26,8 @@ from faze.config.stage_config import Resolved
 from faze.engine.parallel import join, share
 from faze.training.train import Training, build, load_workload
 
-PIPE = "FAZE_ANSWERS"  # file descriptor to which a process writes its answers; its standard output is for people
-NVML_LEAST_S = 2.0  # NVML updates its counter some tens of times a second: shorter blocks are wrong by several percent
+PIPE = "FAZE_ANSWERS"  # variable with the file descriptor for a process's answers; standard output is for people
+NVML_LEAST_S = 2.0  # NVML updates its counter a few dozen times a second, so shorter blocks are off by several percent
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 WRITE_ONLY = ("aten::copy_", "aten::zero_", "aten::fill_")  # do not read the tensor that they write to
 ALLOCATIONS = ("aten::empty", "aten::new_empty")
@@ -39,7 +39,7 @@ def answer(value: object) -> None:
 
 
 def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -> None:
-    """Build a tier's training and describe it; then answer requests until the benchmark needs no more."""
+    """Build a tier's training and send its description; then answer requests until standard input is closed."""
     engine = config.engines[tier]
     with join(engine, share(threads, engine)) as world:
         workload = load_workload(config, data, world.processes_here)
@@ -57,13 +57,13 @@ def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -
 
 
 def measure_roofline(config: Resolved, data: Path | None, threads: int, number_formats: Iterable[str]) -> None:
-    """Answer with the `work` of the baseline's step, and the `roof` of its device: rates of copies and matrix products.
+    """Send the `work` of the baseline's step, and the `roof` of its device: the rates of copies and matrix products.
 
-    It is measured in a new process after the rounds. Between them, it made steps of tiers that return memory to the
-    system take up to 1.5 times as long, probably because its arrays took the free pages of a virtual machine.
+    The rates are measured in a new process after the rounds. Measuring them between rounds made steps up to 50 % longer
+    in tiers that return memory to the system, probably because the arrays took a virtual machine's free pages.
 
-    A tier that fuses operations or halves its number format moves fewer bytes than are counted, so its share of the
-    copy peak may exceed 1. Recomputed activations do not count as work.
+    A tier that fuses operations or uses a 16-bit format moves fewer bytes than are counted, so its share of the copy
+    peak may exceed 1. Recomputed activations do not count as work.
     """
     baseline = next(iter(config.engines.values())).model_copy(update={"parallel": "single"})
     with join(baseline, threads) as world:
@@ -84,8 +84,8 @@ class TierSteps:
         self._batches = training.feed(itertools.cycle(range(block_steps)))
 
     def block(self, steps: int) -> dict:
-        """Time a block of steps."""
-        self._take(self._read_ahead)  # batches that were read ahead while other tiers ran
+        """Measure the time and the energy of a block of steps."""
+        self._take(self._read_ahead)  # batches that were prefetched while other tiers ran
         self._read_ahead = self.training.feed.ahead
         self.training.world.wait()
         self._synchronize()
@@ -96,7 +96,7 @@ class TierSteps:
         return {"seconds": seconds, "joules": self.energy.joules() - joules}
 
     def phases(self, steps: int) -> dict[str, float]:
-        """Return the ms of each phase of a step; they add up to more than a step, since each one is waited for."""
+        """Return each phase's ms per step; their sum exceeds the time of a step, since each phase is synchronised."""
         training, total = self.training, defaultdict(float)
 
         @contextlib.contextmanager
@@ -107,7 +107,7 @@ class TierSteps:
             self._synchronize()
             total[phase] += time.perf_counter() - began
 
-        ahead = training.feed.ahead  # steps whose batches are read during the first one
+        ahead = training.feed.ahead  # number of steps whose batches are prefetched during the first step
         for number, batch in enumerate(training.feed(range(1 + ahead + steps), clock)):
             training.take(batch, training.workload.samples, clock=clock)
             if number == ahead:
@@ -125,24 +125,24 @@ class TierSteps:
 
 
 class MemoryPeak:
-    """Peak memory above what the process used when this was created: after imports and data, before the model.
+    """Peak memory minus the memory in use at creation of this object, after imports and data but before the model.
 
-    On a GPU: the allocator's peak, summed over all devices that this process uses. On a CPU: the kernel's high-water
-    mark of resident memory, reset first; getrusage would report the parent's peak, which survives fork and exec.
+    On a GPU, it is the allocator's peak, summed over all devices that this process uses. On a CPU, it is the peak of
+    resident memory since a reset, from /proc: getrusage would include the parent's peak, which survives fork and exec.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._gpus = range(torch.cuda.device_count()) if device.type == "cuda" else ()
-        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0).step()  # imports 70 MiB of torch
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0).step()  # makes torch import another 70 MiB
         self.settle()
         self._before = 0 if self._gpus else status_bytes("VmRSS")
 
     def settle(self) -> None:
-        """Forget the peak so far: in the warm-up, compilers and searches use memory that no step needs."""
+        """Reset the peak, since compilers and algorithm searches use memory during the warm-up that no step needs."""
         for gpu in self._gpus:
             torch.cuda.reset_peak_memory_stats(gpu)
         if not self._gpus:
-            ctypes.CDLL(None).malloc_trim(0)  # or steps would reuse freed memory, which the peak does not count
+            ctypes.CDLL(None).malloc_trim(0)  # otherwise, steps would reuse freed memory, which the peak does not count
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
     def read(self) -> dict[str, float]:
@@ -163,7 +163,7 @@ def status_bytes(field: str) -> int:
 
 
 class Energy:
-    """The energy counters of GPU boards by NVML, which include idle power; nan without a counter."""
+    """The energy counters of GPU boards, read with NVML and including idle power; nan if a board has no counter."""
 
     def __init__(self, device: torch.device, replicas: int) -> None:
         self._boards, self.least_s = [], 0.0
@@ -172,7 +172,7 @@ class Energy:
         import pynvml
 
         try:
-            pynvml.nvmlInit()  # it ignores CUDA_VISIBLE_DEVICES, so boards are found by UUID
+            pynvml.nvmlInit()  # NVML ignores CUDA_VISIBLE_DEVICES, so boards are found by UUID
             gpus = range(replicas) if replicas > 1 else [device.index]
             names = [f"GPU-{torch.cuda.get_device_properties(gpu).uuid}" for gpu in gpus]
             self._nvml, self._boards = pynvml, [pynvml.nvmlDeviceGetHandleByUUID(name) for name in names]
@@ -182,18 +182,18 @@ class Energy:
             self._boards = []
 
     def joules(self) -> float:
-        """Return the joules since an arbitrary moment."""
+        """Return the energy in joules that the boards have used since an arbitrary moment."""
         millijoules = [self._nvml.nvmlDeviceGetTotalEnergyConsumption(board) for board in self._boards]
         return sum(millijoules) / 1e3 if millijoules else math.nan
 
 
 class Traffic(TorchDispatchMode):
-    """The sum of the bytes of each operation's inputs and outputs: an estimate, since it ignores caches."""
+    """The total size of all operations' inputs and outputs in bytes, an estimate of traffic that ignores caches."""
 
     total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run an operation and count its bytes; views move none."""
+        """Run an operation and add the bytes that it moves; views move none."""
         out, name = func(*args, **(kwargs or {})), func._schema.name
         if func.namespace == "aten" and not func.is_view and not name.startswith(ALLOCATIONS):
             read = args[1:] if name in WRITE_ONLY or name.startswith("aten::new_") else args
@@ -203,7 +203,7 @@ class Traffic(TorchDispatchMode):
 
 
 def measure_rates(device: torch.device, number_formats: Iterable[str]) -> dict[str, Any]:
-    """Measure a copy of an array far larger than any cache, and products of square matrices."""
+    """Measure the rates of copying an array far larger than any cache, and of multiplying square matrices."""
     copy_mib, order = (2048, 8192) if device.type == "cuda" else (512, 2048)
     source = torch.ones(copy_mib * 2**18, device=device)
     target = torch.empty_like(source)

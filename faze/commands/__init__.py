@@ -1,1 +1,1 @@
-"""Commands for users, in addition to the stages: `faze COMMAND --help`."""
+"""User commands, in addition to the stages; see `faze COMMAND --help`."""

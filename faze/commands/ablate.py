@@ -1,6 +1,6 @@
 """The whole ablation of your own training: proofs, training runs, benchmark, page and MLflow.
 
-Writes NAME.yaml in the working directory, where you can change tiers and seeds, and runs it with Snakemake, or resumes.
+Writes NAME.yaml, where you can edit tiers and seeds, to the working directory, and runs or resumes the ablation.
 """
 
 import subprocess
@@ -13,14 +13,14 @@ from faze.base.code_hash import ROOT
 from faze.base.errors import UserError
 from faze.training.check import check, load_class
 
-CONFIG = """# Written by `faze ablate {workload}`; every other parameter is in config/config.yaml of faze.
+CONFIG = """# Written by `faze ablate {workload}`; all other parameters are in faze's config/config.yaml.
 name: {name}
 workload: {workload}
 run:
   tiers: {tiers}
-  seeds: [0] # three or more give intervals of the score
+  seeds: [0] # with three or more seeds, the score has an interval
 """
-ON_CPU = """tiers: # these act on any network; one with `train: false` is only measured
+ON_CPU = """tiers: # these have an effect on any network; a tier with `train: false` is only benchmarked
   bf16: {on: baseline}
   fused_sgd: {on: baseline, train: false}
   ddp: {on: baseline, train: false}
@@ -33,7 +33,7 @@ TIERS = {
 
 
 def main(workload: str) -> None:
-    """Check the class, write the configuration unless it exists, and run it.
+    """Check the class, write the configuration if it does not exist, and run the ablation.
 
     Args:
         workload: package.module:Class, a subclass of faze.training.workload.Workload
@@ -46,7 +46,7 @@ def main(workload: str) -> None:
         config.write_text(text + (ON_CPU if device == "cpu" else ""), encoding="utf-8")
         print(f"ablate: wrote {config}", file=sys.stderr)
     elif workload not in config.read_text(encoding="utf-8"):
-        raise UserError(f"{config} is not a configuration of {workload}: rename it, or run it with snakemake")
+        raise UserError(f"{config} is not a configuration for {workload}: rename it, or run it with snakemake")
     snakemake = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile"]
     snakemake += ["--workflow-profile", ROOT / "profiles/default", "--cores", "all", "ablation", "--configfile", config]
     sys.exit(subprocess.run(snakemake, check=False).returncode)

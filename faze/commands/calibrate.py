@@ -1,14 +1,13 @@
-r"""`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator, and its error on others.
+r"""`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator, and its error on other samples.
 
     faze calibrate --manifest me/frames.csv --out me.pt
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-From a manifest, a third of the targets is held out for measurement. One frame of each other target, or k frames spread
-over these, are used for calibration. If the error on held-out targets does not decrease, nothing is written. From
-codes, the person's first k entries are used for calibration, all others for measurement. See docs/how-to/gaze.md.
-
-torch.load(..., weights_only=True) reads the output, a dict of the fields of `faze.fewshot`'s `PersonalEstimator`.
+With a manifest, a third of the targets are held out for measurement. One frame of each other target, or k frames spread
+over the other targets, are used for calibration. If the error on held-out targets does not decrease, no file is saved.
+With codes, the first k entries are used for calibration, and all others for measurement. See docs/how-to/gaze.md.
+The output, a dict of the fields of `PersonalEstimator` (faze.fewshot), can be read by torch.load(weights_only=True).
 """
 
 import dataclasses
@@ -45,15 +44,16 @@ def main(
     """Calibrate on codes or frames, measure the error, and write the calibration.
 
     Args:
-        codes: store of codes (from encode) that contains the person
+        codes: store of codes (from the stage encode) that contains the person
         manifest: table of the person's frames, instead of --codes
-        model, landmarker: with --manifest, as for faze gaze
+        model: checkpoint of DT-ED that encodes the frames of --manifest (default: shipped, the network in the package)
+        landmarker: MediaPipe Face Landmarker file, for frames without a head pose (default: face_landmarker.task)
         person: name of the person; not needed if there is only one
-        shots: k, the number of calibration entries; needed with --codes
-        learner_file: file that meta_train wrote for this network (default: that of the package's bayes, or offset)
+        shots: k, the number of calibration entries; required with --codes
+        learner_file: output of meta_train for this network (default: offset; for frames and the shipped network, bayes)
     """
     if (codes is None) == (manifest is None) or (codes and shots is None):
-        raise UserError("pass either --manifest, or --codes and --shots, the number of calibration entries")
+        raise UserError("pass either --manifest, or --codes and --shots (the number of calibration entries)")
     if manifest and str(model) == SHIPPED:
         learner_file = learner_file or FOLDER / "bayes.pt"
     learned = load_learned(learner_file) if learner_file else Learned("offset", [], {})
@@ -76,8 +76,8 @@ def main(
         print("\n".join(lines))
         if not improves:
             raise UserError(
-                "no calibration was written, because it does not improve the gaze at held-out targets: record more "
-                "targets, and check screen, camera and labels"
+                "no calibration was written, because it does not reduce the error on held-out targets: record more "
+                "targets, and check the screen, camera and labels"
             )
     save_fields(dataclasses.replace(found, checkpoint=network), out)
     print(f"{out}: calibration of {own.name}; use it with faze gaze --person {out}")
@@ -93,7 +93,7 @@ def choose(names: Sequence[str], path: Path, name: str | None) -> str:
 
 
 def record(path: Path, model: Path, landmarker: Path, name: str | None) -> tuple[Recording, str]:
-    """Read the frames of a person in a manifest; return them and the hash of the network."""
+    """Read a person's frames from a manifest; return the recording and the hash of the network."""
     posed = not needs_landmarks(path)
     people = {person.name: person for person in read_manifest(path, posed=posed)}
     person = people[choose(list(people), path, name)]
@@ -102,11 +102,11 @@ def record(path: Path, model: Path, landmarker: Path, name: str | None) -> tuple
 
 
 def adapt(person: PersonCodes, support: Sequence[int], query: NDArray[np.int64], learned: Learned) -> PersonalEstimator:
-    """Calibrate on the support, and measure the error on the query."""
+    """Calibrate on the support entries, and measure the error on the query entries."""
     shots = len(support)
     if not len(query):
-        raise UserError(f"{person} has {len(person.code)} entries: --shots {shots} leaves none to measure the error on")
+        raise UserError(f"{person} has {len(person.code)} entries: --shots {shots} leaves none for measuring the error")
     if isinstance(LEARNERS[learned.learner], FineTuned) and shots not in learned.shots:
         trained = ", ".join(map(str, learned.shots))
-        raise UserError(f"--shots {shots}: {learned.learner} was trained for k = {trained}: choose one of these")
+        raise UserError(f"--shots {shots}: {learned.learner} was trained for k = {trained}; choose one of these")
     return calibrate(person, support, query, learned)

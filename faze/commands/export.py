@@ -1,4 +1,4 @@
-"""`faze export`: the gaze estimation of a trained network as an ONNX graph, for programs without faze.
+"""`faze export`: the gaze estimation of a trained network as an ONNX graph, for programs that do not use faze.
 
     faze export --onnx gaze --checkpoint shipped --out gaze.onnx
 
@@ -6,12 +6,12 @@ The graph contains the histogram equalisation, the encoder and the gaze head, in
 
 | name | shape | content |
 |---|---|---|
-| strips (input) | (B, H, W, 3) uint8 | RGB strips of the network's size; B is any number |
+| strips (input) | (B, H, W, 3) uint8 | RGB strips of the network's input size; any B |
 | gaze | (B, 3) | unit vector from the target to the eye, in the normalised camera's frame, like the labels |
 | app, gaze_code, head_code | (B, A), (B, G, 3), (B, D, 3) | codes |
 
-Pitch is arcsin(y), and yaw is arctan2(x, z). Before the file is written, its output in onnxruntime is compared with
-torch's on random strips.
+Pitch is arcsin(y), and yaw is arctan2(x, z). Before the file is saved, the graph's output in onnxruntime is compared
+with torch's on random strips.
 """
 
 import logging
@@ -43,13 +43,13 @@ class Gaze(nn.Module):
         self.dted = dted
 
     def forward(self, strips: Tensor) -> tuple[Tensor, ...]:
-        """Estimate the gaze, (B, 3), and the codes in strips, (B, H, W, 3)."""
+        """Return the gaze (B, 3) and the codes of strips (B, H, W, 3)."""
         codes = self.dted.encode(to_network_torch(strips))
         return self.dted.gaze_vector(codes.gaze), *codes
 
 
 def main(*, onnx: Literal["gaze"], checkpoint: Path, out: Path) -> None:
-    """Write the graph if its output equals the network's; the checkpoint `shipped` is the one in the package."""
+    """Write the graph if its output matches the network's; the checkpoint `shipped` is the network in the package."""
     from onnxruntime import InferenceSession
 
     gaze = Gaze(load_model(network_path(checkpoint)))
@@ -60,8 +60,8 @@ def main(*, onnx: Literal["gaze"], checkpoint: Path, out: Path) -> None:
         found = InferenceSession(temporary, providers=["CPUExecutionProvider"]).run(None, {"strips": strips.numpy()})
         with torch.inference_mode():
             differences = [np.abs(ours - own.numpy()).max() for ours, own in zip(found, gaze(strips), strict=True)]
-        if not np.max(differences) <= LARGEST_DIFFERENCE:  # nan included
-            raise UserError(f"{out}: the graph differs from the network by {np.max(differences):.2g}: not written")
+        if not np.max(differences) <= LARGEST_DIFFERENCE:  # true for nan, too
+            raise UserError(f"{out} was not written: the graph differs from the network by {np.max(differences):.2g}")
     print(f"{out}: onnxruntime's output differs from torch's by at most {max(differences):.1g}")
 
 
@@ -76,5 +76,5 @@ def write_graph(gaze: Gaze, strips: Tensor, path: Path) -> None:
         options = {"input_names": ["strips"], "output_names": gaze.outputs, "dynamic_shapes": batch, "verbose": False}
         graph = torch.onnx.export(gaze, (strips,), dynamo=True, opset_version=18, **options).model_proto
     logging.disable(logging.NOTSET)
-    graph.ir_version = find_min_ir_version_for(graph.opset_import)  # torch's own is too new for onnxruntime 1.17
+    graph.ir_version = find_min_ir_version_for(graph.opset_import)  # torch's version is too new for onnxruntime 1.17
     onnx.save(graph, path)

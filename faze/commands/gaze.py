@@ -3,26 +3,26 @@
     faze gaze me.mp4 --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
-Each frame is processed like one of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
-Without --lens or --hfov-deg, a field of view is assumed. A manifest states the lenses of its frames, which are used
-instead, and perhaps the head poses; its labels are not used.
+Each frame is processed like a frame of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
+Without --lens or --hfov-deg, a field of view is assumed. A manifest's own lenses are used instead, as are its head
+poses, if it contains any; its labels are ignored.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
 | column | content |
 |---|---|
-| source, frame, timestamp | file; number, from 0, and time in s of a decoded frame of a video or camera |
-| face_id, success, reason | number of the face in this source, from 0; 1 or 0; why there is no gaze |
-| gaze_angle_x, gaze_angle_y | angles of the gaze, rad, as in OpenFace: to the right and down in the image |
+| source, frame, timestamp | file; index of the frame in a video or from a camera, from 0; its time in s |
+| face_id, success, reason | index of the face in this source, from 0; 1 if it has a gaze, else 0; why it has none |
+| gaze_angle_x, gaze_angle_y | angles of the gaze to the right and down in the image, rad, as in OpenFace |
 | gaze_pitch_deg, gaze_yaw_deg | pitch (up) and yaw (to the left in the image) in the camera frame |
-| gaze_x, gaze_y, gaze_z | the direction, a unit vector |
-| screen_x_px, screen_y_px | where it meets the screen's plane (--screen), px from the screen's top left corner |
-| origin_x_mm, origin_y_mm, origin_z_mm | its origin, midway between the inner eye corners |
+| gaze_x, gaze_y, gaze_z | gaze direction, a unit vector |
+| screen_x_px, screen_y_px | where the gaze meets the screen's plane (--screen), px from the top left corner |
+| origin_x_mm, origin_y_mm, origin_z_mm | origin of the gaze, midway between the inner eye corners |
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
 | pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad: R_x R_y R_z is its rotation |
 
-The overlay is the video with an arrow for the gaze, the strip and the angles, or the reason. A stopped run leaves its
-rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
+The overlay is the video with an arrow for the gaze, the strip and the angles, or the reason why there is no gaze. An
+interrupted run leaves its rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
 """
 
 import contextlib
@@ -59,18 +59,18 @@ def main(
 
     Args:
         inputs: images, videos, folders of these, or manifests
-        camera_index: a camera of this machine, instead of inputs; 0 is the first
-        model: checkpoint of DT-ED (default: shipped, that of the package)
+        camera_index: index of a camera on this machine (from 0), instead of inputs
+        model: checkpoint of DT-ED (default: shipped, the network in the package)
         person: file that `faze calibrate` wrote with this network
-        lens: calibration of the camera: YAML as OpenCV or ROS writes it, or .mat
-        hfov_deg: field of view across the width of the upright frame, instead of --lens
+        lens: camera calibration: a YAML file from OpenCV or ROS, or a .mat file
+        hfov_deg: horizontal field of view of the upright frame, instead of --lens
         landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task)
         faces: largest number of faces in a frame
-        screen: screen.yaml, for the point at which a face looks
-        table: CSV to write
-        overlay: mp4 to write, of a single video or camera
+        screen: screen.yaml, to compute the point on the screen that a face looks at
+        table: CSV file to write
+        overlay: mp4 file to write, for a single video or camera
     """
-    torch.set_num_threads(1)  # for one strip at a time, more threads take longer
+    torch.set_num_threads(1)  # for one strip at a time, more threads are slower
     if (camera_index is None) != bool(inputs):
         raise UserError("pass images, videos or manifests, or --camera-index, but not both")
     camera, assumed = read_lens(lens, hfov_deg), lens is None and hfov_deg is None
@@ -78,12 +78,12 @@ def main(
     if overlay and sources and (len(sources) > 1 or not sources[0].is_video):
         raise UserError("--overlay is for a single video or camera")
     if replaced := {path.resolve() for path in outputs} & {source.path.resolve() for source in sources}:
-        raise UserError(f"{replaced.pop()}: would replace an input: choose another name")
+        raise UserError(f"{replaced.pop()} is an input and would be overwritten: choose another output name")
     for path in outputs:
         path.parent.mkdir(parents=True, exist_ok=True)
     screen_found = read_screen(screen) if screen else None
     frames = frames_of(sources) if sources else camera_frames(camera_index)
-    # Without a total, since the number of frames that a video states is an estimate.
+    # There is no total, since the number of frames in a video's metadata is only an estimate.
     progress = Progress("gaze" if sources else "gaze (Ctrl-C to stop)", None, "frames")
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
@@ -104,7 +104,7 @@ def main(
         partial_of(path).replace(path)
     print(f"{table}: {counted(rows.frames, 'frame')}, {rows.usable} with a gaze")
     if assumed and not all(source.people for source in sources):
-        print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed: pass --lens or --hfov-deg")
+        print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed; pass --lens or --hfov-deg to set it")
 
 
 def partial_of(path: Path) -> Path:

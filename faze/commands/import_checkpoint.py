@@ -1,4 +1,4 @@
-"""Convert a published DT-ED state dictionary to a checkpoint for encode and walk.
+"""Convert a published DT-ED state dictionary into a checkpoint for encode and walk.
 
 faze import-checkpoint published.pth.tar --configfile config/sizes/one_gpu.yaml --out results/published/checkpoint.pt
 """

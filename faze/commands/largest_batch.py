@@ -1,11 +1,11 @@
 """`faze largest-batch`: the largest micro-batch of a tier that fits into the memory of one device.
 
     faze largest-batch --tier recompute --memory-gib 4
-    faze largest-batch --tier recompute --configfile config/sizes/width.yaml    (a GPU: until it is full)
+    faze largest-batch --tier recompute --configfile config/sizes/width.yaml    (on a GPU, whose memory is the limit)
 
-Every size is tried in a fresh process, with two steps after the warm-up steps (a graph is captured in the last warm-up
-step); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. A sample
-of DT-ED is a pair, and all pairs form one chunk; accumulation is off.
+Each size is tried in a fresh process, for two steps after the warm-up (a graph is captured in the last warm-up step).
+The second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. For
+DT-ED, a sample is a pair, and all pairs form one chunk. Accumulation is off.
 """
 
 import multiprocessing
@@ -25,14 +25,14 @@ from faze.engine.parallel import end_with_parent, join, pick_device
 from faze.training.train import build, load_workload
 
 STEPS = 2  # after the settling steps
-MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations fail, since modules are loaded late
+MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations fail; some modules are loaded later
 
 
 def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = None, threads: int) -> None:
     """Search for the largest micro-batch of a tier.
 
     Args:
-        memory_gib: memory into which the batch must fit; required on a CPU
+        memory_gib: memory that the batch must fit into; required on a CPU
     """
     if pick_device(tier_config(configfile, tier)[1].device).type == "cpu" and not memory_gib:
         raise UserError("pass --memory-gib: a CPU has no fixed memory limit")
@@ -48,7 +48,7 @@ def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = N
 
 
 def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int) -> bool:
-    """Return whether one size fits, tried in a fresh process, which the kernel may kill for lack of memory."""
+    """Return whether a size fits, by trying it in a fresh process, which the kernel may kill for lack of memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), end_with_parent) as process:
         try:
             peak_gib = process.submit(measure_peak, tier, files, memory_gib, threads, samples).result()
@@ -62,14 +62,14 @@ def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: in
 def measure_peak(
     tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int
 ) -> float | None:
-    """Return the peak memory of the first steps, in GiB; None if they ran out of memory."""
+    """Return the peak memory of the first steps in GiB, or None if they ran out of memory."""
     sizes = {"train": {"global_batch": samples}, "loss": {"chunk_pairs": samples}}
     config, engine = tier_config(files, tier, sizes)
     engine = engine.model_copy(update={"parallel": "single", "accumulate": 1})
     with join(engine, threads) as world:
         workload = load_workload(config)
         workload.batch_size = samples
-        if world.device.type == "cpu":  # or the machine could run out of memory
+        if world.device.type == "cpu":  # otherwise, the machine could run out of memory
             limit = status_bytes("VmData") + int((memory_gib + MARGIN_GIB) * 2**30)
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         peak = MemoryPeak(world.device)

@@ -1,8 +1,8 @@
-"""Where a step's time and memory go: torch's profiler on one tier.
+"""Profile the time and memory of one tier's steps with torch's profiler.
 
     faze profile --tier recompute --configfile config/sizes/width.yaml
 
-Writes trace.json.gz (for ui.perfetto.dev) and operations.txt, the slowest operations, to results/NAME/profile/TIER.
+Writes trace.json.gz (for ui.perfetto.dev) and operations.txt (the slowest operations) to results/NAME/profile/TIER.
 """
 
 import itertools
@@ -21,12 +21,12 @@ from faze.config.validation import nearest, read_config
 from faze.engine.parallel import join, launch, share
 from faze.training.train import build, load_workload
 
-WARMUP_STEPS = 3  # at least; a graph is captured in the last one
+WARMUP_STEPS = 3  # at least; a graph is captured in the last warm-up step
 STEPS = 3
 
 
 def main(*, tier: str, configfile: list[Path] = (), threads: int) -> None:
-    """Profile three steps of a tier on random samples; with several processes, the first one reports."""
+    """Profile three steps of a tier on random samples; with several processes, only the first one reports."""
     config, engine = tier_config(configfile, tier)
     if launch(engine, ["profile", *sys.argv[2:]]):
         return

@@ -1,4 +1,4 @@
-"""`faze ui`: MLflow's page of results, including training runs in progress."""
+"""`faze ui`: the results in MLflow's web interface, including training runs in progress."""
 
 import os
 import signal
@@ -15,12 +15,12 @@ from faze.config.validation import read_config
 
 
 def main(*, configfile: list[Path] = (), results: Path = Path("results"), port: int = 5000) -> None:
-    """Serve the store on this machine and mirror training runs until interrupted."""
+    """Serve the MLflow store on this machine and mirror training runs until interrupted."""
     config = read_config(configfile)
     places = tracking.places(trained_tiers(config), config.run.seeds, controls(config))
     paths, sizes = ResultPaths(results / config.name), {}
     store = tracking.Store(config.tracking, results)
-    print(f"{store.share_view(config.name, port)}\nEnd with Ctrl-C.", flush=True)
+    print(f"{store.share_view(config.name, port)}\nPress Ctrl-C to stop.", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = [sys.executable, "-m", "mlflow", "ui", "--workers", "1"]
     command += ["--backend-store-uri", store.uri, "--port", f"{port}"]
@@ -38,12 +38,12 @@ def main(*, configfile: list[Path] = (), results: Path = Path("results"), port: 
 
 
 def follow(store: tracking.Store, paths: ResultPaths, place: tracking.Place, sizes: dict[Path, int]) -> None:
-    """Mirror a run's log if it has grown; after a failure, retry at the next call."""
+    """Mirror a run's log if its size has changed; after a failure, the next call retries."""
     live, log = paths.live_log(place.tier, place.seed), paths.run_log(place.tier, place.seed)
     log = live if live.exists() else log
     try:
         if log.exists() and (size := log.stat().st_size) != sizes.get(log):
             store.mirror(log, place)
             sizes[log] = size
-    except (UserError, FileNotFoundError) as error:  # an ended run's log is moved
+    except (UserError, FileNotFoundError) as error:  # the log of a finished run is moved
         print(f"faze ui: {error}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
     faze weights --results results/default --tier recompute --seed 0 --learners bayes --out recompute_weights
 
-`dted.pt` contains only the weights; the learners' files are copied. `errors.csv` has the error of each test person.
+`dted.pt` contains only the weights; the learners' files are copied. `errors.csv` contains each test person's errors.
 """
 
 import shutil
@@ -42,7 +42,7 @@ arXiv:1905.01941).
 
 ## Errors on test people
 
-Mean angle between estimated and true gaze over people, in degrees. k is the number of calibration samples.
+Angle between estimated and true gaze in degrees, averaged over people. k is the number of calibration samples.
 
 {errors}
 
@@ -63,12 +63,12 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
     """Write the network, the learners, the errors and the model card.
 
     Args:
-        results: results/NAME of a finished ablation, or after `snakemake tier_TIER`
+        results: results/NAME of a finished ablation, or of a finished `snakemake tier_TIER`
     """
     paths, run = ResultPaths(results), (tier, seed)
     start, network = read_run(paths.run_log(*run)).start, load_model(paths.checkpoint(*run))
     if "fold.folds" in start["config"]:
-        raise UserError(f"{results}: has a network for each fold: train a single one, with a JSON file of splits")
+        raise UserError(f"{results} contains a network for each fold: train a single one, with a JSON file of splits")
     datasets = pd.read_parquet(paths.errors(*run, learners[0]))["dataset"].unique().tolist()
     errors = read_errors(paths, [run], learners)
     card = write_card(start, [read_store(paths.store(dataset)) for dataset in datasets], errors, learners)
@@ -83,14 +83,14 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
 
 
 def write_card(start: dict, stores: list[StripStore], errors: pd.DataFrame, learners: list[str]) -> str:
-    """Return the model card, given the training's start event, its data, and errors of test people."""
+    """Return the model card, given the training's start event, its data and the errors of test people."""
     config, machine, begun = start["config"], start["machine"], start["config"].get("train.start")
     made = f"faze (commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
     origin = f"It was trained with {made}" + (f", starting from `{begun}`." if begun else ".")
     if config.get("train.pairs") == 0:
         origin = f"Its weights are those of `{begun}`; it was only evaluated with {made}."
     of_network = UNKNOWN_SOURCE if begun not in (None, SHIPPED) else start.get("pixel_source", UNKNOWN_SOURCE)
-    # Learners, and presumably the network, are trained on stores that have other people than test people.
+    # Learners, and presumably the network, are trained on the stores that contain train or val people.
     of_learners = {store.pixel_source for store in stores if store.of_split("train") + store.of_split("val")}
     origins = {store.dataset: (store.pixel_source, f"photographs from {store.pixel_source}.") for store in stores}
     people = pd.concat(map(count_people, stores)).replace({"dataset": {name: title_of(name) for name in origins}})
@@ -107,9 +107,9 @@ def write_card(start: dict, stores: list[StripStore], errors: pd.DataFrame, lear
 
 
 def describe_licence(sources: set[str]) -> str:
-    """Describe the licence of the weights, given the sources of all pixels used to train network or learners."""
+    """Describe the licence of the weights, given the sources of all pixels used for training."""
     if sources == {RENDERED}:
-        return "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only."
+        return "Licence: Apache-2.0, like faze itself. The network and learners were trained only on rendered people."
     if UNKNOWN_SOURCE in sources:
         return "Licence: unknown, since the origin of the images used for training is unknown."
     return f"Licence: that of the training data, {join(sorted(sources - {RENDERED}))}. {LICENCES}."

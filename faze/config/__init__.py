@@ -1,1 +1,1 @@
-"""The parameters, and how they get from config.yaml to a stage. Uses only pydantic and yaml."""
+"""The parameters: types, validation, and the values that each stage receives. Requires only pydantic and yaml."""

@@ -1,12 +1,12 @@
-"""Types and bounds of faze's parameters, and which ones each stage reads; config/config.yaml describes them."""
+"""Types and bounds of faze's parameters, which config/config.yaml describes, and the sections that each stage reads."""
 
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 
 DTED = "faze"  # the only workload that is not a user's class
-RENDERED = {"mpiifacegaze": "laptop", "gazecapture": "phone"}  # layout -> the people whom faze renders in it
-CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like names of tiers
+RENDERED = {"mpiifacegaze": "laptop", "gazecapture": "phone"}  # layout -> people rendered in that layout
+CONTROLS = ("rounding", "seed")  # runs that differ from the baseline only by chance; used like tier names
 BLOCKS = tuple(f"{part}.block{number}" for part in ("encoder", "decoder") for number in (1, 2, 3, 4))
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ class Section(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan
     pass
 
 
-Name = Annotated[str, Field(pattern=r"^\w[\w-]*$")]  # of a folder
+Name = Annotated[str, Field(pattern=r"^\w[\w-]*$")]  # also the name of a folder
 Several = Annotated[tuple[T, ...], Field(strict=False)]
 Some = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -43,7 +43,7 @@ class DataSet(Section):
     folds: Annotated[int, Field(ge=3)] | None = None
 
 
-class Fold(Section):  # its people are the test people, and those of the next fold the val people
+class Fold(Section):  # the people in this fold are the test people, and those in the next fold are the val people
     number: Count
     folds: Positive
 
@@ -218,7 +218,7 @@ class Tracking(Section):
 
 
 class Tier(Section):
-    on: str | None = None  # the tier that it builds on; None: the one before it in the list
+    on: str | None = None  # the tier that this tier builds on; None: the previous tier in the list
     train: bool = True  # False: only the benchmark measures it
 
 
@@ -251,9 +251,9 @@ class Config(Section):
     tracking: Tracking
 
 
-# The sections on which each stage depends: a change of any other does not re-run it. Of TRAINING, the training of a
-# user's class depends on `train` only. `preprocess` is without its data sets, of which `dataset` is one and `datasets`
-# the names of all; `engine` are the switches of one tier, `baseline` of the first, `engines` of all by name.
+# The sections on which each stage depends: a change to any other section does not re-run the stage. Of TRAINING, a
+# user's class depends only on `train`. `preprocess` excludes the data sets: `dataset` is one data set, and `datasets`
+# lists the names of all. `engine` contains the switches of one tier, `baseline` of the first, `engines` of all by name.
 TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),

@@ -1,4 +1,4 @@
-"""What each stage reads: the switches of its tier, and its own part of the configuration."""
+"""The configuration of each stage: the sections that it reads, and the switches of its tier."""
 
 import hashlib
 import importlib.metadata
@@ -13,11 +13,11 @@ from pydantic_core import to_jsonable_python
 from faze.base.machine import gpus
 from faze.config.parameters import CONTROLS, DTED, KINDS, STAGES, TRAINING, Config, DataSet, Engine, Fold
 
-DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with other devices
+DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with different devices
 
 
 class Resolved:
-    """A stage's own configuration: stage, name, tier, seed, control, each section, and `flat`, all by dotted key."""
+    """A stage's own configuration: stage, name, tier, seed, control, sections, and `flat`: all values by dotted key."""
 
     def __init__(self, flat: Mapping[str, Any]) -> None:
         self.flat = dict(flat)
@@ -30,8 +30,8 @@ class Resolved:
 def resolve(
     config: Config, stage: str, tier: str | None = None, seed: int | None = None, dataset: str = "", fold: int = 0
 ) -> dict[str, Any]:
-    """Return the values on which a stage depends, by dotted key: its input, provenance and MLflow params."""
-    if tier == "seed":  # the noise control: a seed that the ablation does not have
+    """Return the values on which a stage depends, by dotted key; they are its input, provenance and MLflow params."""
+    if tier == "seed":  # the noise control: a seed that the ablation does not use
         seed = next(other for other in range(config.run.seeds[0] + 1000, 2**63) if other not in config.run.seeds)
     control = tier if tier in CONTROLS else None
     values = {"stage": stage, "name": config.name, "tier": tier, "seed": seed, "control": control}
@@ -63,12 +63,12 @@ def training_set(config: Config) -> DataSet:
 
 
 def listed(config: Config) -> tuple[str, ...]:
-    """Return the tiers of the ablation, in order; run.tiers: auto stands for the list of the baseline's device."""
+    """Return the ablation's tiers, in order; if `run.tiers` is auto, return the list for the baseline's device."""
     return config.auto_tiers[auto_device(config)] if config.run.tiers == "auto" else config.run.tiers
 
 
 def auto_device(config: Config) -> str:
-    """Return the baseline's device, cpu or cuda; auto is cuda if this machine has a GPU that torch supports."""
+    """Return the baseline's device, cpu or cuda; `auto` means cuda if torch supports CUDA and there is a GPU."""
     device = next(iter(config.tiers.values())).device
     if device != "auto":
         return device
@@ -77,17 +77,17 @@ def auto_device(config: Config) -> str:
 
 
 def trained_tiers(config: Config) -> list[str]:
-    """Return the tiers that are trained, of which the first always is; the benchmark measures the others too."""
+    """Return the tiers that are trained, always including the first; all other tiers are only benchmarked."""
     return [tier for tier in listed(config) if tier == listed(config)[0] or config.tiers[tier].train]
 
 
 def controls(config: Config) -> list[str]:
-    """Return the noise controls; none if only one tier is trained, since there is no change to compare them with."""
+    """Return the noise controls, or none if only one tier is trained and there is nothing to compare with them."""
     return list(config.run.controls) if len(trained_tiers(config)) > 1 else []
 
 
 def base_of(config: Config, tier: str) -> str | None:
-    """Return the tier that a tier builds on: the stated one, the one before it in the list, or the first one."""
+    """Return the tier that a tier builds on: its `on`, else the previous tier in the list, else the first tier."""
     first, tiers = next(iter(config.tiers)), listed(config)
     if tier == first:
         return None
@@ -96,7 +96,7 @@ def base_of(config: Config, tier: str) -> str | None:
 
 
 def resolve_tier(config: Config, tier: str) -> Engine:
-    """Return the switches of a tier: its own, added to those of the tiers that it builds on."""
+    """Return all switches of a tier: its own, and those inherited from the tiers that it builds on."""
     switches, chain = {}, tier
     while chain is not None:
         switches = config.tiers[chain].model_dump(exclude={"on", "train"}, exclude_none=True) | switches
@@ -105,7 +105,7 @@ def resolve_tier(config: Config, tier: str) -> Engine:
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten {'a': {'b': 1}} to {'a.b': 1}; lists are values."""
+    """Flatten {'a': {'b': 1}} to {'a.b': 1}, keeping lists as values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -125,5 +125,5 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_lines(flat: Mapping[str, Any]) -> list[str]:
-    """Return `key: value` lines, each valid YAML for `read_yaml`."""
+    """Return a line `key: value` for each value, in a form that `read_yaml` can read."""
     return [f"{key}: {json.dumps(value)}" for key, value in flat.items()]

@@ -1,4 +1,4 @@
-"""Read and check a configuration: every value, the tiers, combinations of values, and paths; report all faults."""
+"""Read a configuration, check its values, tiers, combinations of values, and paths, and report all faults at once."""
 
 import difflib
 import os
@@ -15,13 +15,13 @@ from faze.config.parameters import CONTROLS, DTED, RENDERED, Config, DataSet, Ti
 from faze.config.stage_config import flatten, listed, resolve_tier
 from faze.weights import network_path
 
-DEFAULTS = Path(__file__).with_name("config.yaml").resolve()  # a link to config/config.yaml, which a wheel contains
+DEFAULTS = Path(__file__).with_name("config.yaml").resolve()  # a link to config/config.yaml, so wheels contain it
 SPLITS = ("stated", "test", "leave_one_person_out")  # any other value is the path of a JSON file
 Fault = tuple[str, str]  # a dotted key, such as preprocess.datasets.0.path, and a sentence
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1, but 1e-3 is a number, and only true and false are booleans: the key `on` is a word."""
+    """A YAML 1.1 loader, except that 1e-3 is a number and only true and false are booleans, so the key `on` is text."""
 
     yaml_implicit_resolvers = {
         first: [(tag, form) for tag, form in known if tag != "tag:yaml.org,2002:bool"]
@@ -34,7 +34,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:
-    """Read YAML files; a later file overrides single values of earlier ones."""
+    """Read and merge YAML files; later files override individual values in earlier ones."""
     merged: dict[str, Any] = {}
     for path in paths:
         try:
@@ -44,15 +44,15 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
         except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8
             raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
         if not isinstance(mapping, dict):
-            raise UserError(f"{path}: contains no keys and values")
+            raise UserError(f"{path}: must contain keys and values")
         if twice := {key for key in keys if keys.count(key) > 1}:
-            raise UserError(f"{path}: {', '.join(sorted(twice))}: given twice: remove one")
+            raise UserError(f"{path}: {', '.join(sorted(twice))}: given twice; keep only one")
         merged = merge(merged, mapping)
     return merged
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Override one mapping with another: nested mappings merge key by key, everything else is replaced."""
+    """Override one mapping with another: nested mappings are merged key by key, and other values are replaced."""
     merged = dict(base)
     for key, value in override.items():
         both = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)
@@ -69,13 +69,13 @@ def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any]
         known = {part for key in flatten(read_yaml(DEFAULTS)) for part in key.split(".")}
         refuse(faults_of(error, known | {*DataSet.model_fields, *Tier.model_fields}), paths)
     if overrides and "name" not in read_yaml(*overrides):
-        raise UserError(f"{overrides[-1]}: needs a `name`: its results would mix with those of the defaults")
+        raise UserError(f"{overrides[-1]}: needs a `name`, or its results would mix with those of the defaults")
     refuse([*_tiers(config)] or [*_combinations(config), *_datasets(config), *_missing(config)], paths)
     return config
 
 
 def _tiers(config: Config) -> Iterator[Fault]:
-    """Check that the list names defined tiers, the one with all switches first; each must build on one before it."""
+    """Check that all listed tiers are defined, that the baseline is first, and that each builds on an earlier tier."""
     first, tiers = next(iter(config.tiers)), listed(config)
     others = [tier for tier in config.tiers if tier not in (first, *tiers)]
     for number, tier in enumerate([*tiers, *others]):
@@ -86,13 +86,13 @@ def _tiers(config: Config) -> Iterator[Fault]:
         elif tier in tiers[:number]:
             yield "run.tiers", f"{tier} is listed twice"
         elif (tier == first) != (number == 0):
-            yield "run.tiers", f"{first} sets every switch: write it first"
+            yield "run.tiers", f"{first} sets every switch, so list it first"
         elif (on := config.tiers[tier].on) and on not in (before := [first, *tiers, *others][: number + 1]):
             yield f"tiers.{tier}.on", f"{on} is not before {tier} in run.tiers{nearest(on, before)}"
 
 
 def _combinations(config: Config) -> Iterator[Fault]:
-    """Check combinations that would fail late, or silently mean something else."""
+    """Check for combinations of values that would fail late, or that would silently have another meaning."""
     batch, chunk, model = config.train.global_batch, config.loss.chunk_pairs, config.model
     for tier in listed(config) if config.workload == DTED else ():
         engine = resolve_tier(config, tier)
@@ -103,13 +103,13 @@ def _combinations(config: Config) -> Iterator[Fault]:
             break
     height, width, times = config.preprocess.height_px, config.preprocess.width_px, 2 ** (model.blocks + 1)
     if model.image_height_px * width != model.image_width_px * height or height % model.image_height_px:
-        yield "model.image_height_px", f"the image must be the {width} x {height} strip shrunk by a whole number"
+        yield "model.image_height_px", f"the image must be the {width} x {height} strip shrunk by an integer factor"
     if model.image_height_px % times or model.image_width_px % times:
         yield "model.image_height_px", f"both sides must be multiples of 2^(model.blocks + 1) = {times}"
     if len(set(config.run.seeds)) < len(config.run.seeds):
         yield "run.seeds", "contains a seed twice"
     if not config.train.pairs and not config.train.start:
-        yield "train.pairs", "0 only evaluates the weights of train.start, which is null: set one of them"
+        yield "train.pairs", "is 0, but train.start names no weights to evaluate: set one of the two"
 
 
 def _datasets(config: Config) -> Iterator[Fault]:
@@ -117,19 +117,19 @@ def _datasets(config: Config) -> Iterator[Fault]:
     datasets, key = config.preprocess.datasets, "preprocess.datasets"
     for number, data in enumerate(datasets):
         if not data.path and data.layout not in RENDERED:
-            yield f"{key}.{number}", f"lacks path; only {', '.join(RENDERED)} are rendered"
+            yield f"{key}.{number}", f"has no path; only {' and '.join(RENDERED)} can be rendered"
         if (data.splits == "leave_one_person_out") != (data.folds is not None):
             yield f"{key}.{number}.folds", "must be set if, and only if, splits is leave_one_person_out"
         if data.splits == "stated" and data.layout.startswith("mpii"):
-            yield f"{key}.{number}.splits", f"{data.layout} states none: {', '.join(SPLITS[1:])}, or a JSON file"
+            yield f"{key}.{number}.splits", f"{data.layout} needs `splits`: {', '.join(SPLITS[1:])}, or a JSON file"
     trained = [data.name for data in datasets if data.splits != "test"]
     if len(trained) != 1 or len({data.name for data in datasets}) < len(datasets):
-        yield key, f"names must differ, and all but one data set must have splits: test, not {trained}"
+        yield key, f"names must differ, and all but one data set must have `splits: test`; with other splits: {trained}"
     if len(datasets) > 1 and any(data.folds for data in datasets):
         yield key, "leave_one_person_out allows no other data set"
     needed = max(config.fewshot.shots) + config.fewshot.query_entries
     if not all(data.path for data in datasets) and config.synthetic.frames_per_person < needed:
-        yield "synthetic.frames_per_person", f"must be at least fewshot.shots + query_entries, {needed}"
+        yield "synthetic.frames_per_person", f"must be at least {needed}, the largest of fewshot.shots + query_entries"
 
 
 def _missing(config: Config) -> Iterator[Fault]:
@@ -148,7 +148,7 @@ def _missing(config: Config) -> Iterator[Fault]:
 
 
 def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
-    """Yield what pydantic found, with the nearest known key or value."""
+    """Yield the faults that pydantic found, and suggest the nearest known key or value."""
     for fault in error.errors(include_url=False):
         key, kind, value = ".".join(map(str, fault["loc"])), fault["type"], fault["input"]
         if kind == "missing":
@@ -167,7 +167,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
-    """Raise a UserError if there are faults: a line for each, with the file and line of its key."""
+    """Raise a UserError if there are faults, with the file, line and key of each."""
     places: dict[str, str] = {}
     for path in paths:
         own = dict(_places(yaml.compose(Path(path).read_text(encoding="utf-8")), path))
@@ -175,7 +175,7 @@ def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
         places = kept | own  # a list replaces an earlier one
     lines = []
     for key, sentence in faults:
-        stated = key  # pydantic appends the names of types
+        stated = key  # pydantic appends type names to keys
         while stated and stated not in places:
             stated = stated.rpartition(".")[0]
         lines.append(f"{places.get(stated, '')}{stated or key}: {sentence}")
@@ -184,7 +184,7 @@ def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
 
 
 def _places(node: yaml.Node | None, path: Path | str, prefix: str = "") -> Iterator[Fault]:
-    """Yield each dotted key of a file with `file:line: `."""
+    """Yield each dotted key of a file, with its position as `file:line: `."""
     named = isinstance(node, yaml.MappingNode)
     for number, item in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
         key, value = item if named else (item, item)

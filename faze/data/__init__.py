@@ -1,1 +1,1 @@
-"""From raw frames to the pairs of images that the network sees."""
+"""The data pipeline: from raw frames to the pairs of images that the network sees."""

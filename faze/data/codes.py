@@ -1,4 +1,4 @@
-"""The store of codes, which the encoder computes from each strip: one group per person (docs/reference/formats.md)."""
+"""The store of the codes that the encoder computes from strips: one group per person (docs/reference/formats.md)."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ def write_codes(
     pixel_source: str = UNKNOWN_SOURCE,
     checkpoint: str = "",
 ) -> None:
-    """Write the name, split and arrays of each person, and the attributes of the file."""
+    """Write a store, with the name, split and arrays of each person, and the attributes of the file."""
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         file.attrs.update({"dataset": dataset, "pixel_source": pixel_source, "checkpoint": checkpoint})
@@ -35,7 +35,7 @@ def write_codes(
 
 
 class CodeStore:
-    """A store of codes; codes[person] reads one person's arrays."""
+    """A store of codes; `store[person]` reads one person's arrays."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,7 +46,7 @@ class CodeStore:
             self.splits = {name: file[name].attrs["split"] for name in sorted(file)}
 
     def persons(self, split: str | None = None) -> list[str]:
-        """List the people in one split, or in all splits, in sorted order."""
+        """Return the sorted names of the people in one split, or in all splits."""
         return [name for name, of_person in self.splits.items() if split in (None, of_person)]
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input value of each level
-TOGETHER = 16  # strips per call of OpenCV: they fit into a core's cache
+SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input value for each grey level
+TOGETHER = 16  # strips per OpenCV call, as many as fit into a core's cache
 
-# OpenCV's fixed-point colour conversion: coefficients times 2^14; adding a half before the shift rounds.
+# OpenCV's fixed-point colour conversion: coefficients times 2^14. Adding one half before the shift rounds the result.
 SHIFT = 14
 HALF = 1 << (SHIFT - 1)
 Y_FROM_RGB = (4899, 9617, 1868)
@@ -23,7 +23,7 @@ R_FROM_CR, G_FROM_CR, G_FROM_CB, B_FROM_CB = 22987, -11698, -5636, 29049
 
 
 def shrink(strips: Tensor, height: int, width: int) -> Tensor:
-    """Shrink strips on the host, (B, H, W, 3) uint8, to (B, height, width, 3) by area averaging."""
+    """Shrink strips (B, H, W, 3), uint8 in host memory, to (B, height, width, 3) by area averaging."""
     batch, stored_height, stored_width, channels = strips.shape
     if (stored_height, stored_width) == (height, width):
         return strips
@@ -51,7 +51,7 @@ def to_network(strips: Tensor) -> Tensor:
 
 
 def to_network_torch(strips: Tensor) -> Tensor:
-    """Do the same as `to_network` with torch operations, on any device."""
+    """Compute the same as `to_network` with torch operations, on any device."""
     levels = (2 * _equalize(strips.permute(0, 3, 1, 2).int()) - 255).float()
     return levels / torch.full_like(levels, 255)  # for a scalar, CUDA would multiply by its rounded inverse
 
@@ -75,14 +75,14 @@ def _equalize(planes: Tensor) -> Tensor:
 
 
 def _equalize_luma(luma: Tensor) -> Tensor:
-    """Equalise luma planes (B, H, W), int32 in 0..255; the darkest level becomes 0; constant planes are unchanged."""
+    """Equalise luma planes (B, H, W), int32 in 0..255, so that the darkest level becomes 0; keep constant planes."""
     flat = luma.flatten(1).long()
     pixels = flat.shape[1]
     histogram = torch.zeros(flat.shape[0], 256, dtype=torch.int32, device=luma.device)
     histogram.scatter_add_(1, flat, torch.ones_like(flat, dtype=torch.int32))
     cumulative = histogram.cumsum(dim=1, dtype=torch.int32)
-    darkest = histogram.gather(1, flat.amin(dim=1, keepdim=True))  # (B, 1) pixels of that level
-    # One float32 division, as in OpenCV, because of the rounding; 255.0 / tensor would compute a reciprocal first.
+    darkest = histogram.gather(1, flat.amin(dim=1, keepdim=True))  # (B, 1) number of pixels at that level
+    # One float32 division, to round as OpenCV does; 255.0 / tensor would compute a reciprocal first.
     scale = torch.full_like(darkest, 255, dtype=torch.float32) / (pixels - darkest).clamp(min=1)
     table = ((cumulative - darkest).float() * scale).round().clamp(0, 255).int()  # (B, 256)
     return torch.where(darkest == pixels, luma.flatten(1), table.gather(1, flat)).view_as(luma)

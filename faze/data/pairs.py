@@ -1,6 +1,6 @@
-"""Strips of some people, from a file or from memory, and the pairs of a step, which depend only on seed and step.
+"""Strips of a group of people, in a file or in memory, and each step's pairs, which depend only on seed and step.
 
-Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. Indices count all people's strips in turn.
+Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. Indices run over all people's strips.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ Batch = dict[str, Tensor]
 
 
 class PairIndices:
-    """Item `step` contains that step's pairs, for all processes: `person`, `index_a` and `index_b`, each (B,) int64.
+    """Random pairs: item `step` contains `person`, `index_a` and `index_b` for all processes, each (B,) int64.
 
-    In an epoch, every strip is member a once, in random order; member b is drawn uniformly from the person's other
-    ones, of which there is at least one.
+    In an epoch, every strip is member a once, in random order; member b is drawn uniformly from the same person's other
+    strips, of which there must be at least one.
     """
 
     def __init__(self, counts: Sequence[int], seed: int, global_batch: int) -> None:
@@ -53,7 +53,7 @@ class PairIndices:
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Strips and labels of some people, one person after the other, at the network's size."""
+    """Strips and labels of a group of people, one person after the other, at the network's size."""
 
     persons: list[StoredPerson]
     labels: Tensor  # (N, 4) float32 rad, on the device of the strips
@@ -62,7 +62,7 @@ class People:
 
     @property
     def counts(self) -> list[int]:
-        """Entries per person."""
+        """Number of strips of each person."""
         return [len(person.labels) for person in self.persons]
 
     @property
@@ -76,9 +76,9 @@ class People:
         return isinstance(self.strips, Tensor)
 
     def gather(self, indices: Tensor) -> Tensor:
-        """Return the strips at these indices, (n,) int64 -> (n, H, W, 3) uint8, in new memory."""
+        """Return the strips (n, H, W, 3), uint8, at the given indices (n,), int64, in new memory."""
         if self.cached:
-            words = self.strips.flatten(1).view(torch.int64)  # torch copies them faster than bytes
+            words = self.strips.flatten(1).view(torch.int64)  # torch copies words faster than bytes
             return words.index_select(0, indices).view(torch.uint8).unflatten(1, self.strips.shape[1:])
         return shrink(torch.from_numpy(self.strips.read(indices.numpy())), *self.size)
 
@@ -87,9 +87,9 @@ class People:
         return torch.arange(len(self.labels)).split(self.counts)
 
     def gather_pairs(self, batch: Batch) -> Batch:
-        """Replace the indices in a batch of PairIndices, which is on the device of the strips.
+        """Replace the indices in a batch from PairIndices with strips and labels. All are on the strips' device.
 
-        They become `image_a`, `image_b` (B, H, W, 3) uint8; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) rad.
+        The added items are `image_a`, `image_b` (B, H, W, 3) uint8; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) rad.
         """
         both = torch.cat([batch["index_a"], batch["index_b"]])
         strips, labels = self.gather(both), self.labels.index_select(0, both)
@@ -100,9 +100,9 @@ class People:
 
 
 def open_people(store: StripStore, size: tuple[int, int], *, split: str | None = None, min_entries: int = 1) -> People:
-    """Return the people in a split, or all, who have enough strips, which are read when needed and shrunk to `size`.
+    """Return the people of a split, or of all splits, who have at least `min_entries` strips.
 
-    If there are none, raise a UserError.
+    Strips are read when needed and shrunk to `size`. If there are no such people, raise a UserError.
     """
     people = [person for person in store.people if split in (None, person.split) and len(person.labels) >= min_entries]
     if not people:
@@ -118,7 +118,7 @@ def open_people(store: StripStore, size: tuple[int, int], *, split: str | None =
 
 
 def cache(people: People, device: torch.device | str = "cpu") -> People:
-    """Put all strips of these people into one tensor, in memory or on a device."""
+    """Load all strips of these people into one tensor, in memory or on a device."""
     strips = people.strips
     if not people.cached:
         strips = torch.empty(len(people.labels), *people.size, 3, dtype=torch.uint8, device=device)
@@ -128,7 +128,7 @@ def cache(people: People, device: torch.device | str = "cpu") -> People:
 
 
 def cache_what_fits(groups: Sequence[People], memory_gib: float, processes: int = 1) -> list[People]:
-    """Cache each of these groups, in order, that fits into the rest of the memory, which all processes share."""
+    """Cache, in order, each group that fits into what is left of a process's equal share of the memory."""
     left, found = min(memory_gib * 2**30, MOST_CACHED * memory_bytes()) / processes, list(groups)
     for number, people in enumerate(groups):
         if people.nbytes <= left:

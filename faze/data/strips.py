@@ -1,4 +1,4 @@
-"""The store of normalised strips, which `faze preprocess` writes: one group per person (docs/reference/formats.md)."""
+"""The store of normalised strips that `faze preprocess` writes: one group per person (docs/reference/formats.md)."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from faze.base.files import reading
 from faze.config.parameters import Fold
 
 SPLITS = ("train", "val", "test")
-RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"  # sources of pixels; unknown: we cannot license them
+RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"  # sources of pixels; an unknown one makes the licence unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class StoredPerson:
     name: str
     split: str
     labels: NDArray[np.float32]  # (N, 4) rad: pitch and yaw of the gaze, then of the head
-    offset: int = 0  # of the first strip, bytes from the start of the file
+    offset: int = 0  # of the first strip, in bytes from the start of the file
     digest: str = ""  # identifies the person's data under any name: a hash of the labels and the first strip
 
 
@@ -43,13 +43,13 @@ class StripStore:
         return [person for person in self.people if person.split == split]
 
     def digest(self, *splits: str) -> str:
-        """Return 16 hex digits that identify the people in some splits and their data."""
+        """Return a hash (16 hex digits) of the people in the given splits and their data."""
         known = [(each.name, each.split, self.size, each.digest) for each in self.people if each.split in splits]
         return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
 
 def read_store(path: Path, fold: Fold | None = None) -> StripStore:
-    """Read a store; a fold, to which people are assigned in turn, replaces its splits. Refuse too few people."""
+    """Read a store, with its own splits or a fold's splits; raise a UserError if there are fewer people than folds."""
     people = []
     with reading(path), h5py.File(path, locking=False) as file:
         for name, group in sorted(file.items()):
@@ -58,7 +58,7 @@ def read_store(path: Path, fold: Fold | None = None) -> StripStore:
             people.append(StoredPerson(name, group.attrs["split"], labels, pixels.id.get_offset(), digest))
         dataset, pixel_source, size = file.attrs["dataset"], file.attrs["pixel_source"], pixels.shape[1:3]
     if fold and len(people) < fold.folds:
-        raise UserError(f"{path}: {len(people)} people cannot be in {fold.folds} folds: lower `folds`")
+        raise UserError(f"{path}: {len(people)} people cannot be divided into {fold.folds} folds: lower `folds`")
     if fold:
         splits = {fold.number: "test", (fold.number + 1) % fold.folds: "val"}
         people = [replace(person, split=splits.get(i % fold.folds, "train")) for i, person in enumerate(people)]

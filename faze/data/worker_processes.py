@@ -19,12 +19,12 @@ def worker_processes(count: int, **options: object) -> Iterator[Parallel]:
     try:
         yield Parallel(count, **watching, **options)
     except BrokenProcessPool:
-        remedy = "run the same command again, with fewer cores if memory was short"
+        remedy = "run the same command again, with fewer cores if memory ran out"
         raise UserError(f"a worker process was killed or could not start: {remedy}") from None
 
 
 def _end_with(parent: int) -> None:
-    """End this process with its parent; an idle worker would otherwise wait minutes for its next job."""
+    """End this process when its parent ends; otherwise, an idle worker would wait minutes for its next job."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)

@@ -1,7 +1,7 @@
 """The engine: each module owns a group of switches, and build() composes a step from them.
 
 precision     number formats and loss scaling
-execution     cuDNN autotuning, memory format, fused normalisation, torch.compile, recomputation, checkpoints
+execution     cuDNN autotuning, memory format, fused normalisation, torch.compile, recomputation, checkpointing
 parallel      devices and processes
 optim         the optimiser
 transfer      how batches reach the device
@@ -9,7 +9,7 @@ graphs        how kernels are launched
 step          the composed step
 machine       versions, devices and commit behind a measurement
 
-CONTRIBUTING.md lists what a new switch needs.
+CONTRIBUTING.md lists the steps for adding a switch.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,11 +48,11 @@ def build(
 
     Args:
         make_objective: builds the module that maps a batch to named loss terms, given the precision it computes in.
-        groups: returns the parameter groups of each optimiser, by its name; a group has `params` and `lr`. With several
+        groups: returns the parameter groups by optimiser name; a group has `params` and `lr`. With several
             optimisers, the names of an optimiser's loss terms begin with its name and a slash.
         engine: the switches.
-        train: has momentum, weight_decay and clip_norm of every optimiser, like the section `train`.
-        world: this process's position among those that train together.
+        train: contains momentum, weight_decay and clip_norm for every optimiser, like the section `train`.
+        world: this process's position among the processes that train together.
     """
     device = world.device
     precision = build_precision(engine, device)
@@ -68,7 +68,7 @@ def build(
         sync_switch,
         set_checkpointing(objective, engine.checkpointing, recompute=recompute),
     )
-    # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
+    # The optimiser gets the unwrapped module's parameters, which the wrapper shares. Build it after .to(device).
     updates, optimizer_switches = build_updates(engine, groups(objective), train, precision.scaler, device)
     wrap, replicas, parallel_switches = build_wrapper(engine, world)
     launching = build_launching(engine, updates, replicas, device)

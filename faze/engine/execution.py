@@ -1,4 +1,4 @@
-"""How a step is executed: cuDNN, memory format, fused normalisation, torch.compile, recomputation, checkpoints."""
+"""Execution of a step: cuDNN, memory format, fused normalisation, torch.compile, recomputation, checkpointing."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ from faze.engine.switches import Switch
 from faze.native.allocator_retention import keeps_memory
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-LINKING_S = 10.0  # a library that has not changed for longer is not being written; linking takes less than a second
+LINKING_S = 10.0  # a library unchanged for this long is no longer being written; linking takes less than a second
 # Options of torch.compile for each value of `compile`; torch takes a mode or options, not both.
 COMPILE_OPTIONS: dict[str, dict[str, bool]] = {
     "default": {},
@@ -30,13 +30,13 @@ COMPILE_OPTIONS: dict[str, dict[str, bool]] = {
 
 
 def set_cudnn_benchmark(wanted: bool, device: torch.device) -> Switch:
-    """Let cuDNN time its algorithms for each new input shape and keep the fastest; this setting is process-wide."""
+    """Set whether cuDNN times its algorithms for each new input shape and keeps the fastest; this is process-wide."""
     torch.backends.cudnn.benchmark = wanted
     return Switch.of("cudnn_benchmark", wanted, "" if device.type == "cuda" else "cuDNN runs on CUDA devices only")
 
 
 def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
-    """Store convolution weights channels-last, or contiguous, so that convolutions return tensors in that format."""
+    """Store convolution weights channels-last or contiguous, so that convolutions return tensors in that format."""
     switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
     formats = {4: torch.channels_last, 5: torch.channels_last_3d} if wanted and switch.active else {}
     for weight in [*module.parameters(), *module.buffers()]:
@@ -45,10 +45,10 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 
 
 def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
-    """Let the BatchNorm layers normalise over the batches of all processes, as one process would (SyncBatchNorm)."""
+    """Make BatchNorm layers normalise over the batches of all processes, as a single process would (SyncBatchNorm)."""
     reason = "" if world.device.type == "cuda" else "SyncBatchNorm needs CUDA devices"
-    reason = reason if world.size > 1 else "there is one process"
-    reason = reason if _batch_norms(module) else "no part of the model is a BatchNorm"
+    reason = reason if world.size > 1 else "there is only one process"
+    reason = reason if _batch_norms(module) else "the model has no BatchNorm layer"
     if wanted and not reason:
         nn.SyncBatchNorm.convert_sync_batchnorm(module)
     return Switch.of("sync_batchnorm", wanted, reason)
@@ -57,14 +57,14 @@ def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
     """Make every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
 
-    Call it after `set_recompute`: recompute parts do their own normalisation.
+    Call it after `set_recompute`, since recompute parts do their own normalisation.
     """
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
     triton = device.type == "cuda" and _has_triton(device)
     reason = _missing_compiler(device) if wanted and triton else ""
     if all(getattr(part, "recompute", False) for part in parts):
-        reason = "all parts are recompute layers, which normalise themselves"
-    switch = Switch.of("fused_norm", wanted, reason if parts else "no part of the model has a fused normalisation")
+        reason = "all parts are recompute layers, which do their own normalisation"
+    switch = Switch.of("fused_norm", wanted, reason if parts else "no part of the model supports fused normalisation")
     for part in parts:
         part.fused_norm = wanted and switch.active
     if not wanted or not switch.active:
@@ -73,15 +73,15 @@ def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Swi
 
 
 def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, recompute: bool) -> Switch:
-    """Compile a module in place at its first call; the names of its parameters do not change.
+    """Compile a module in place on its first call; the names of its parameters do not change.
 
     Only calls to the module itself are compiled, not calls to its parts, so that the model inside an objective accepts
-    validation batches of any size. A graph break is an error, since it would silently undo the gain of compiling.
+    validation batches of any size. A graph break is an error, since it would silently undo the gain from compiling.
     """
     if mode == "eager":
         return Switch("compile", mode, mode)
-    # By default inductor loads code from a folder in /tmp with a predictable name, which another user could create. Its
-    # import, which some optimisers cause, sets the variable to that folder.
+    # By default, inductor loads code from a folder in /tmp with a predictable name, which another user could create.
+    # Importing inductor, as some optimisers do, sets the variable to that folder.
     default = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if (os.environ.get(INDUCTOR_CACHE) or default).startswith(default):
         folder = Path.home() / ".cache/faze/inductor"
@@ -94,14 +94,14 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
         reason = f"{variable}=1 in the environment" if os.environ.get(variable) == "1" else reason
     if reason:
         return Switch("compile", mode, "eager", reason)
-    # Torch calls openssl to name precompiled headers.
+    # Torch runs openssl to compute the names of precompiled headers.
     headers = {} if shutil.which("openssl") else {"cpp_cache_precompile_headers": False}
     module.compile(options=COMPILE_OPTIONS[mode] | headers, fullgraph=True, dynamic=False)
     return Switch("compile", mode, f"torch.compile, inductor, {mode}")
 
 
 def _remove_torn_libraries(folder: Path) -> None:
-    """Remove libraries that a killed linker left incomplete, since inductor would try to load them each time."""
+    """Remove libraries that a killed linker left incomplete, since inductor would try to load them every time."""
     for path in folder.rglob("*.so"):
         with contextlib.suppress(FileNotFoundError):
             while _is_torn(path):
@@ -111,7 +111,7 @@ def _remove_torn_libraries(folder: Path) -> None:
 
 
 def _is_torn(path: Path) -> bool:
-    """Return whether a 64-bit ELF file is shorter than its header says; linkers write its section table last."""
+    """Return whether a 64-bit ELF file is shorter than its header implies; linkers write the section table last."""
     with path.open("rb") as file:
         header = file.read(64)
     table, size, count = (int.from_bytes(header[a:b], "little") for a, b in ((40, 48), (58, 60), (60, 62)))
@@ -124,11 +124,11 @@ def _has_triton(device: torch.device) -> bool:
 
 
 def _missing_compiler(device: torch.device) -> str:
-    """Return the requirement of torch.compile that this machine lacks; "" if it lacks none."""
+    """Return a requirement of torch.compile that this machine does not meet; "" if it meets all of them."""
     cuda = device.type == "cuda"
     if cuda and not _has_triton(device):
         return "Triton is missing, or the GPU is older than compute capability 7.0"
-    variable, compilers = ("CC", ["clang", "gcc"]) if cuda else ("CXX", ["g++"])  # as Triton and inductor search
+    variable, compilers = ("CC", ["clang", "gcc"]) if cuda else ("CXX", ["g++"])  # like Triton and inductor
     chosen = os.environ.get(variable)
     if not any(map(shutil.which, [chosen] if chosen else compilers)):
         return "no C++ compiler: install g++, or set $CXX ($CC for the launchers of GPU kernels)"
@@ -147,7 +147,7 @@ def set_recompute(module: nn.Module, wanted: bool) -> Switch:
 
 
 def set_checkpointing(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
-    """Recompute activations in the backward pass, in the parts that networks call through their attribute `call`."""
+    """Recompute activations during the backward pass in the parts that networks call through their attribute `call`."""
     parts = [part for part in module.modules() if hasattr(part, "call")]
     reason = "" if parts else "no part of the model can be recomputed"
     reason = "the recompute layers already recompute inner activations" if recompute else reason
@@ -169,7 +169,7 @@ def _checkpoint(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _second_computation(norms: Sequence) -> Iterator:
-    """Keep the running statistics, which the first computation has already updated."""
+    """Leave the running statistics unchanged, since the first computation has already updated them."""
     before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None
@@ -187,7 +187,7 @@ def _batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
 def allocator_switch(wanted: str) -> Switch:
     """Return the report on `allocator`, which takes effect when a process starts (see faze.native)."""
     acted = "keep" if keeps_memory() else "default"
-    reason = "this process was started without glibc's settings, or another allocator replaces glibc's"
+    reason = "this process was started without glibc's settings, or uses another allocator"
     if acted == "keep":
-        reason = "this process retains memory, like every training run regardless of its tier"
+        reason = "this process retains memory, as every training run does regardless of its tier"
     return Switch("allocator", wanted, acted, "" if wanted == acted else reason)

@@ -1,7 +1,7 @@
 """CUDA graphs: a step's kernels are captured once and then launched together, without Python in between.
 
-A graph repeats what was captured: the same shapes, addresses and Python numbers. Therefore batches are copied to the
-captured addresses, and loss weights, learning rates and the loss scale are tensors on the device.
+A graph replays exactly what was captured, with the same shapes, addresses and Python numbers. Therefore, batches are
+copied to the captured addresses, and loss weights, learning rates and the loss scale are tensors on the device.
 https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
 
@@ -19,14 +19,14 @@ from faze.config.parameters import Engine
 from faze.engine.step import Clock, Launch, Step, Update, launch_eagerly, no_clock
 from faze.engine.switches import Switch
 
-# Eager steps before the capture: algorithms are chosen and the optimiser's state is created. DistributedDataParallel
-# also rebuilds its buckets after the first step and measures the first ten.
+# Eager steps before the capture, in which algorithms are chosen and the optimiser's state is created.
+# DistributedDataParallel also rebuilds its buckets after the first step and measures the first ten.
 WARM_UP, WARM_UP_DDP = 2, 11
 
 
 @dataclass(frozen=True)
 class Launching:
-    """How the kernels of a step are launched."""
+    """The way in which the kernels of a step are launched."""
 
     launch: Launch
     stream: Callable[[], contextlib.AbstractContextManager]  # DistributedDataParallel must be built inside it
@@ -63,10 +63,10 @@ def drop_captured() -> None:
 
 
 class Graph:
-    """Launch the first steps eagerly, capture the next one, and replay it from then on.
+    """A launcher that runs the first steps eagerly, captures the next one, and replays it from then on.
 
     Gradients remember the stream on which they were created, and libraries keep workspaces per stream, so warm-up and
-    capture use the same one. `whole`: whether the optimiser is part of the graph.
+    capture use the same stream. If `whole` is true, the optimiser is part of the graph.
     """
 
     def __init__(self, stream: torch.cuda.Stream, *, warm_up: int, whole: bool) -> None:
@@ -93,7 +93,7 @@ class Graph:
             if self._graph is None:
                 self._capture(step, batch, weights)
             if _shapes(batch) != _shapes(self._batch) or weights is not self._weights:
-                raise ValueError("engine.graphs: the shapes or loss terms of this batch are not the captured ones")
+                raise ValueError("engine.graphs: the shapes or loss terms of this batch differ from the captured ones")
             with clock("graph"):
                 for name, value in batch.items():
                     self._batch[name].copy_(value)
@@ -101,13 +101,13 @@ class Graph:
             if not self._whole:
                 with clock("optimizer"):
                     step.update()
-            return {name: term.clone() for name, term in self._terms.items()}  # the next replay overwrites its own
+            return {name: term.clone() for name, term in self._terms.items()}  # replays overwrite the originals
 
     def _capture(self, step: Step, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
         self._batch, self._weights = {name: value.clone() for name, value in batch.items()}, weights
         if not self._whole:
-            # Without earlier gradients, the captured backward pass creates them, and each replay overwrites them. They
-            # must not be cleared after that: the optimiser would no longer find what the graph writes.
+            # If there are no gradients yet, the captured backward pass creates them and each replay overwrites them.
+            # They must not be cleared after that, or the optimiser would no longer see what the graph writes.
             for update in step.updates:
                 update.optimizer.zero_grad(set_to_none=True)
         launch = launch_eagerly if self._whole else Step.add_gradients
@@ -120,7 +120,7 @@ def _shapes(batch: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 
 @contextlib.contextmanager
 def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Launch on a stream, after all earlier and before all later work on the surrounding stream."""
+    """Launch kernels on a stream, after all earlier and before all later work on the surrounding stream."""
     surrounding = torch.cuda.current_stream(stream.device)
     stream.wait_stream(surrounding)
     with torch.cuda.stream(stream):
@@ -132,9 +132,9 @@ def record(
     stream: torch.cuda.Stream, launch: Callable[[], dict[str, Tensor]]
 ) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
     """Capture kernels without running them; return the graph and the tensors that each replay fills."""
-    gc.collect()  # a cycle collected during the capture would free memory of another stream
+    gc.collect()  # a reference cycle collected during the capture would free another stream's memory
     graph = torch.cuda.CUDAGraph()
-    # thread_local: loader threads may pin pages meanwhile, which the default mode treats as an error.
+    # thread_local, because loader threads may pin pages during the capture; the default mode would raise an error.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         terms = launch()
     return graph, terms

@@ -16,7 +16,7 @@ PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Return the processor, GPUs, operating system, variables, versions, git commit, and usable cores and memory."""
+    """Return processor, GPUs, operating system, environment variables, versions, commit, usable cores and memory."""
     cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     facts = {
         "processor": _processor(),
@@ -36,15 +36,15 @@ def describe() -> dict[str, str]:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Return whether an error means that memory could not be allocated."""
+    """Return whether an error was raised because memory could not be allocated."""
     words = "can't allocate memory"  # torch's allocator for CPUs
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or words in str(error)
 
 
 def check_torch() -> None:
-    """Raise UserError if the installed torch is not one with which the switches have been tested."""
+    """Raise UserError if the switches have not been tested with the installed version of torch."""
     if not (2, 11) <= tuple(map(int, torch.__version__.split(".")[:2])) <= (2, 13):
-        raise UserError(f"torch {torch.__version__}: switches are tested with 2.11 to 2.13 only: install one of these")
+        raise UserError(f"torch {torch.__version__}: switches are tested only with 2.11 to 2.13; install one of these")
 
 
 def commit() -> str:

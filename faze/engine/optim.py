@@ -21,7 +21,7 @@ def build_updates(
     scaler: Scaler,
     device: torch.device,
 ) -> tuple[tuple[Update, ...], tuple[Switch, ...]]:
-    """Build each optimiser from its parameter groups, with its loss scaler (`scaler` for the first) and clipping.
+    """Build each optimiser from its parameter groups, with a loss scaler (`scaler` for the first one) and clipping.
 
     Returns:
         The updates, and the reports on `optimizer` and `loss_scalers`.
@@ -35,8 +35,8 @@ def build_updates(
         own = Scaler(device, enabled=scaler.is_enabled()) if updates and engine.loss_scalers == "each" else scaler
         prefix = f"{name}/" if len(groups) > 1 else ""
         updates.append(Update(name, prefix, optimizer, own, settings.clip_norm))
-    reason = "" if scaler.is_enabled() else "no loss is scaled"
-    reason = "the model has one optimiser" if len(updates) == 1 else reason
+    reason = "" if scaler.is_enabled() else "losses are not scaled"
+    reason = "the model has only one optimiser" if len(updates) == 1 else reason
     shared = engine.loss_scalers == "shared"
     scalers = Switch("loss_scalers", engine.loss_scalers, engine.loss_scalers, reason if shared else "")
     return tuple(updates), (switch, scalers)
@@ -48,8 +48,8 @@ def build_optimizer(
     """Build the optimiser `name` for parameter groups, each with `params` and `lr`.
 
     `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, but with different numbers of kernels.
-    The others compute different updates. If the package that provides such an optimiser is not installed, the tier is
-    trained with SGD and the switch is inactive.
+    The other optimisers compute different updates. If the package that provides one of them is not installed, the tier
+    is trained with SGD and the switch is inactive.
     """
     groups = list(groups)
     if name in ("adamw", "fused_adamw"):
@@ -62,14 +62,14 @@ def build_optimizer(
     if name == "fused_sgd":
         return _fused_sgd(groups, settings, device)
     reason = "trained with SGD, because pytorch-optimizer is not installed" if name in LARGE_BATCH else ""
-    optimizer = torch.optim.SGD(groups, **settings, foreach=False, fused=False)  # as the talk's baseline
+    optimizer = torch.optim.SGD(groups, **settings, foreach=False, fused=False)  # like the talk's baseline
     return optimizer, Switch("optimizer", name, "torch SGD, for loop", reason)
 
 
 def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tuple[torch.optim.Optimizer, Switch]:
     """Build apex's FusedSGD if it is installed and works, otherwise torch's fused SGD."""
     fault = ""
-    # PyPI's package `apex` is another project and has no `optimizers`.
+    # PyPI's package `apex` is an unrelated project without `optimizers`.
     if device.type == "cuda" and find_spec("apex") and find_spec("apex.optimizers"):
         fault = _apex_fault(groups[0]["params"][0], settings)
         if not fault:
@@ -78,7 +78,7 @@ def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tupl
             return FusedSGD(groups, **settings), Switch("optimizer", "fused_sgd", "apex FusedSGD")
     optimizer = torch.optim.SGD(groups, **settings, fused=True)
     # The fused kernel leaves its momentum buffers uninitialised until the first step. If a loss scaler skips that step,
-    # the second one would use their content. Zeros give the same first step.
+    # the second step would use arbitrary values. With zeros, the first step is the same.
     for group in optimizer.param_groups:
         for parameter in group["params"] if group["momentum"] else ():
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -86,7 +86,7 @@ def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tupl
 
 
 def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
-    """Compare a step of apex's FusedSGD with one of torch's SGD; return the difference, "" if there is none.
+    """Compare a step of apex's FusedSGD with one of torch's SGD; return the difference, or "" if there is none.
 
     Apex's kernels are built for one version of torch and one kind of GPU, and are loaded only when they run. They do
     not update float64 weights.
@@ -104,7 +104,7 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
 
         found = step(FusedSGD)
     except Exception as error:  # a build for another torch, driver or GPU can raise anything
-        return f"failed at a trial step: {type(error).__name__}, {str(error).partition(chr(10))[0]}"
+        return f"failed in a trial step: {type(error).__name__}, {str(error).partition(chr(10))[0]}"
     expected = step(torch.optim.SGD)
     same = abs(found - expected) <= 1e-6 * abs(expected)
     return "" if same else f"computes a different step from SGD ({found:g}, not {expected:g})"
@@ -113,14 +113,14 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
     """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
 
-    Apex's versions differ in details: with them, the tier would be a different experiment on another machine.
+    Apex's versions differ in details, so a tier that used them would be a different experiment on other machines.
     """
     if find_spec("pytorch_optimizer") is None:
         return None
     import pytorch_optimizer as package
 
     return {
-        # Weight decay inside the trust ratio and no correction of the step, as in the paper's third version.
+        # Weight decay is inside the trust ratio and step sizes have no bias correction, as in the paper's version 3.
         "lamb": functools.partial(package.Lamb, weight_decouple=False, adam_debias=True),
         # NVIDIA's variant divides each step's gradient by its norm first, which makes clipping unnecessary.
         "nvlamb": functools.partial(package.Lamb, weight_decouple=False, adam_debias=True, pre_norm=True),

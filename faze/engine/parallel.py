@@ -28,7 +28,7 @@ PATIENCE = datetime.timedelta(hours=12)
 
 @dataclass(frozen=True)
 class World:
-    """This process's position among those that train together."""
+    """This process's position among the processes that train together."""
 
     rank: int
     size: int
@@ -46,7 +46,7 @@ class World:
         return values
 
     def wait(self) -> None:
-        """Wait until every process has made this call."""
+        """Wait until every process has reached this call."""
         if self.size > 1:
             dist.barrier()
 
@@ -73,24 +73,24 @@ def count_processes(engine: Engine) -> int:
 
 
 def share(threads: int, engine: Engine) -> int:
-    """Return each process's number of CPU threads if the processes of a tier share `threads`."""
+    """Return the number of CPU threads per process if the processes of a tier share `threads`."""
     return max(threads // count_processes(engine), 1)
 
 
 def launch(engine: Engine, command: Sequence[str]) -> bool:
-    """Run a command with torchrun, one process per device, unless this process must run it; return whether it ran."""
+    """Run a command with torchrun, one process per device; return False if this process must run it itself."""
     if engine.parallel != "ddp" or (LAUNCHER in os.environ and "RANK" in os.environ):
         return False
     options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={count_processes(engine)}"]
-    environment = os.environ | {LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1"}  # join() sets the threads
+    environment = os.environ | {LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1"}  # join() sets the number
     torchrun = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "faze", *command]
     if subprocess.run(torchrun, env=environment, check=False).returncode:
-        raise UserError("a process of this training failed; see its output above. The same command resumes")
+        raise UserError("a process of this training failed; see its output above. Repeat the command to resume")
     return True
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
-    """Return the environment that torchrun would set for each process of a tier, so that they can start without it."""
+    """Return the variables that torchrun would set for each process of a tier, to start processes without torchrun."""
     if engine.parallel != "ddp":
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -112,7 +112,7 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         return
     end_with_parent()
     cuda = device.type == "cuda"
-    # With the device, NCCL connects now instead of during the first step.
+    # If given the device, NCCL connects now instead of during the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
     torch.set_num_threads(threads)
     yield World(dist.get_rank(), dist.get_world_size(), device)
@@ -121,15 +121,15 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
 
 
 def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends: torchrun's workers would survive a killed torchrun."""
+    """Have the kernel kill this process when its parent ends. Otherwise, workers would survive a killed torchrun."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def build_wrapper(engine: Engine, world: World) -> tuple[Callable[[nn.Module], nn.Module], int, tuple[Switch, ...]]:
-    """Choose how the model is wrapped so that its gradient is the mean over the whole global batch.
+    """Choose the wrapper that makes the model's gradient the mean over the whole global batch.
 
     Returns:
-        A function that wraps it, or not; the number of replicas in this process; the reports on the switches.
+        A function that wraps the model if needed, the number of replicas in this process, and the switches' reports.
     """
     cuda, parallel = world.device.type == "cuda", engine.parallel
     devices = torch.cuda.device_count() if cuda else 1
@@ -141,6 +141,6 @@ def build_wrapper(engine: Engine, world: World) -> tuple[Callable[[nn.Module], n
         wrap, replicas, acted = nn.DataParallel, devices, f"DataParallel over {devices} devices"
     elif parallel == "dp":
         reason = "DataParallel needs several CUDA devices"
-    unused = "" if parallel == "ddp" else "an option of DistributedDataParallel"
+    unused = "" if parallel == "ddp" else "only DistributedDataParallel uses it"
     switches = Switch("parallel", parallel, acted, reason), Switch.of("processes", engine.processes, unused)
     return wrap, replicas, switches

@@ -1,4 +1,4 @@
-"""Number formats: autocast, dynamic loss scaling, TF32.
+"""Number formats: autocast, dynamic loss scaling and TF32.
 
 O1 in NVIDIA's talk is fp16 autocast with dynamic loss scaling. `apex.amp` was removed from apex in 2025; torch.amp is
 its successor.
@@ -17,7 +17,7 @@ from faze.engine.switches import Switch
 
 Context = Callable[[], contextlib.AbstractContextManager]
 
-CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}  # of torch.cpu.get_capabilities(), for kernels in a format
+CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}  # keys of torch.cpu.get_capabilities() for these formats
 DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -30,7 +30,7 @@ class Scaler(torch.amp.GradScaler):
         self._one = torch.ones((), device=device)
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """Adapt the scale; it decreases if, and only if, the step was skipped."""
+        """Adapt the scale, which decreases if and only if the step was skipped."""
         before = self.scale(self._one)
         super().update(new_scale)
         self._skipped += self.scale(self._one) < before
@@ -51,7 +51,7 @@ class Scaler(torch.amp.GradScaler):
 
 @dataclass(frozen=True)
 class Precision:
-    """The precision of a step; a context that is off does nothing, and a scaler that is off does not scale."""
+    """The precision of a step; a disabled context does nothing, and a disabled scaler does not scale."""
 
     autocast: Context
     scaler: Scaler
@@ -94,7 +94,7 @@ def build_precision(engine: Engine, device: torch.device) -> Precision:
 
 
 def _missing_kernels(precision: str, device: torch.device) -> str:
-    """Return why low precision would be slow on a device; "" if the device has the kernels."""
+    """Return the reason why low precision would be slow on a device; "" if the device has the kernels."""
     if device.type == "cuda":
         supported = precision == "fp16" or torch.cuda.is_bf16_supported(including_emulation=False)
     else:

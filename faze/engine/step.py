@@ -1,4 +1,4 @@
-"""One optimisation step. It does not branch on switches, which are resolved when it is built.
+"""One optimisation step. It does not branch on switches, which are resolved when the step is built.
 
 It never waits for the device: numbers that change between steps are written to the device, and none is read back. There
 is one exception, in torch: with an optimiser that is not fused, the loss scaler reads back whether to skip the step.
@@ -33,11 +33,11 @@ class DeviceNumbers:
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set the numbers without waiting for the device; return scalars, the same ones for the same names."""
+        """Set the numbers without waiting for the device; return scalar tensors, reused if the names are the same."""
         if list(self._views) != list(values):
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
-        # A new host tensor each time: the device may not yet have copied the last one.
+        # Use a new host tensor each time, because the device may not have copied the previous one yet.
         fresh = torch.tensor(list(values.values()), dtype=self._tensor.dtype, pin_memory=self._tensor.is_cuda)
         self._tensor.copy_(fresh, non_blocking=True)
         return self._views
@@ -45,18 +45,18 @@ class DeviceNumbers:
 
 @dataclass(frozen=True)
 class Update:
-    """An optimiser with its loss scaler and its gradient clipping. Call it after the backward pass."""
+    """An optimiser with its loss scaler and gradient clipping. Call it after the backward pass."""
 
     name: str
     prefix: str  # of the names of its loss terms; "" if it is the only optimiser
     optimizer: torch.optim.Optimizer
     scaler: Scaler  # may be shared with other optimisers
-    clip_norm: float  # longer gradients are scaled down to this length; 0: none
+    clip_norm: float  # a gradient with a larger norm is scaled down to this norm; 0: no limit
 
     def __call__(self) -> None:
         """Update the weights from the gradients, which are averaged over all processes."""
         if self.clip_norm:
-            self.scaler.unscale_(self.optimizer)  # nothing if it is off; it still skips a step with an overflow
+            self.scaler.unscale_(self.optimizer)  # no effect without loss scaling; step() still skips overflows
             parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.clip_norm, foreach=False)
         self.scaler.step(self.optimizer)
@@ -66,18 +66,18 @@ class Update:
 class Step:
     """The composed engine. Call it with a batch.
 
-    All loss terms come from one forward pass. Their gradients come from one backward pass, so that processes exchange
-    them once; a term must not reach the parameters of another term's optimiser.
+    All loss terms come from one forward pass. All gradients come from one backward pass, so that processes exchange
+    them once. A term must not reach the parameters of another term's optimiser.
     """
 
     model: nn.Module  # the objective inside its parallel wrapper; returns named loss terms
     updates: tuple[Update, ...]
     set_to_none: bool
-    part_contexts: tuple[Context, ...]  # of each part of a batch; processes exchange gradients in the last one only
+    part_contexts: tuple[Context, ...]  # for each part of a batch; processes exchange gradients only in the last one
     replicas: int  # of the model in this process: one, or one per device under DataParallel
     weights: DeviceNumbers
     launch: "Launch"
-    settling_steps: int  # first steps, which take longer or shorter than all later ones
+    settling_steps: int  # number of initial steps, whose duration differs from that of later steps
     switches: tuple[Switch, ...]
 
     def __call__(
@@ -86,7 +86,7 @@ class Step:
         """Train on this process's share of the global batch, with a weight for each loss term ({}: all weights are 1).
 
         Returns:
-            The loss terms and their weighted sum `loss`, detached scalars on the device.
+            The loss terms and their weighted sum `loss`, as detached scalars on the device.
         """
         return self.launch(self, batch, self.weights(weights), clock)
 
@@ -107,7 +107,7 @@ class Step:
             return weights[name] * term if weights else term
 
         with clock("forward"):
-            # DataParallel gathers one value per replica; all replicas and parts have equally many chunks.
+            # DataParallel gathers one value per replica; all replicas and parts have the same number of chunks.
             terms = {name: term.mean() / len(self.part_contexts) for name, term in self.model(part).items()}
             losses = [
                 torch.stack([weight(name, term) for name, term in terms.items() if name.startswith(u.prefix)]).sum()
@@ -133,7 +133,7 @@ class Step:
 
     @property
     def scalers(self) -> list[Scaler]:
-        """The loss scalers, each once."""
+        """The distinct loss scalers."""
         return list(dict.fromkeys(update.scaler for update in self.updates))
 
     @property
@@ -143,7 +143,7 @@ class Step:
 
     @property
     def group_names(self) -> list[str]:
-        """The names of the groups: that of the optimiser, if there are several, and the group's name or number."""
+        """The names of the groups: the optimiser's name, if there are several, and the group's own name or number."""
         names = []
         for update in self.updates:
             groups = update.optimizer.param_groups
@@ -163,7 +163,7 @@ class Step:
         return self.replicas * len(self.part_contexts)
 
     def set_learning_rates(self, rates: list[float]) -> None:
-        """Set the rates of the groups, rounded to float32 in every tier, since fused kernels read such a tensor."""
+        """Set the groups' learning rates, rounded to float32 in every tier because fused kernels use that dtype."""
         for group, rate in zip(self.groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)

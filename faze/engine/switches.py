@@ -1,4 +1,4 @@
-"""Report the effect of each switch, so that no switch is silently without effect on this machine."""
+"""Reports on the effect of each switch, so that no switch is silently inactive on this machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How batches reach the device: loader processes, page-locked memory, or stored samples that stay there."""
+"""Transfer of batches to the device: loader processes, page-locked memory, or samples that stay on the device."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 
 Tensors = dict[str, Tensor]  # a batch by name; the engine does not know what the names mean
-RESIDENT_SHARE = 0.5  # of the device's free memory that stored samples may use; the step needs the rest
+RESIDENT_SHARE = 0.5  # share of the device's free memory that stored samples may use; the step needs the rest
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Feed:
         return 2 * self.workers
 
     def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Tensors]:
-        """Return this process's batches for these steps, possibly infinitely many; time the phases data and copy."""
+        """Iterate over this process's batches for `steps`, which may be endless; time the phases data and copy."""
         batches = map(self.source.__getitem__, steps)
-        if self.workers or self.pin:  # otherwise, a loader would add 0.1 ms to each batch
+        if self.workers or self.pin:  # without either, a loader would only add 0.1 ms to each batch
             options = {"num_workers": self.workers, "pin_memory": self.pin}
             batches = iter(DataLoader(self.source, batch_size=None, sampler=steps, **options))
 
@@ -51,7 +51,7 @@ def resident_switch(wanted: bool, *, size: int, cached: bool, device: torch.devi
 
     Args:
         wanted: the configured value.
-        size: bytes of all samples.
+        size: the size of all samples in bytes.
         cached: whether all samples are already in memory, in one tensor.
         device: the device that would store them.
     """

@@ -1,4 +1,4 @@
-"""Measurements of people: redirected strips, and checks that the network uses the pixels."""
+"""Measurements of redirected strips, and checks that the network uses the pixels."""
 
 from collections.abc import Mapping
 
@@ -20,12 +20,12 @@ NUMBERS = (*ERRORS, *GAINS, *SIMILARITIES)
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Measure the redirected strips and their controls of each person: dataset, person, variant and NUMBERS, means.
+    """Average each person's measurements by variant of the strips; return dataset, person, variant and NUMBERS.
 
-    `error_deg` is the angle between the requested and the estimated direction (ST-ED, section 4.2: against the label).
-    `gain` is that of the least squares turned = gain x requested + bias, with a bias for each axis: from the labels of
-    strip a to those of strip b, and from the estimate of strip a, decoded without turning, to the redirected strip's.
-    The gain of real strips is that of the estimator; strips that are not turned, or all equally, have none.
+    `error_deg` is the mean angle between the estimated and the requested direction, the label (ST-ED, section 4.2).
+    `gain` is the slope of a least-squares fit with a bias per axis. Its x is the difference between the labels of
+    strips a and b. Its y is the difference between the estimates for strip a, decoded without turning, and for the
+    redirected strip. Real strips have the gain of the estimator. Unturned or equally turned strips have no gain.
     """
     found = []
     for (dataset, person), rows in pairs.groupby(["dataset", "person"], sort=False):
@@ -47,7 +47,7 @@ def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def pixel_checks(paths: ResultPaths, config: Resolved, persons: pd.DataFrame) -> pd.DataFrame:
-    """Compare the mean unadapted error of every tier, seed and data set with those of `blind_errors`."""
+    """Compare the mean unadapted error of every tier, seed and data set with the means of `blind_errors`."""
     found, unadapted = [], persons[(persons["k"] == 0) & persons["tier"].isin(config.run.tiers)]
     for run, rows in unadapted.groupby(["tier", "seed", "dataset"], sort=False):
         store, unadapted_deg = CodeStore(paths.codes(*run)), rows["error_deg"].mean()
@@ -57,10 +57,10 @@ def pixel_checks(paths: ResultPaths, config: Resolved, persons: pd.DataFrame) ->
 
 
 def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, float]:
-    """Compute a person's errors on the last entries, in degrees, for predictors that do not see their pixels.
+    """Compute the errors, in degrees, of predictors that do not use the pixels of a person's last entries.
 
-    `pixel_blind` regresses gaze on head pose over the other entries; `permuted` is the mean over all permutations of
-    the network's estimates.
+    `pixel_blind` is a regression of gaze on head pose, fitted to the other entries. `permuted` is the mean error over
+    all permutations of the network's estimates.
     """
     gaze, head, gaze_hat = (codes[name].astype(np.float64) for name in ("gaze", "head", "gaze_hat"))
     design, wanted = np.column_stack([np.ones(len(head)), head]), vector_from_pitchyaw(gaze[-query_entries:])

@@ -1,4 +1,4 @@
-"""Speed and memory of the tiers, what each tier changes, and validation errors over time."""
+"""Speed and memory of the tiers, the changes of each tier, and validation errors over time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,8 +17,8 @@ MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pair
 def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
     """Tabulate the speed and memory of each measured tier, the baseline first.
 
-    A ratio above 1 is better. The interval _of_all holds for the best of all tiers too. Memory differs if the ranges of
-    the peaks do not overlap, given enough rounds for an interval of speed over rounds.
+    A ratio above 1 is an improvement. The `_of_all` interval also holds for the best of all tiers. `memory_differs` is
+    true if the ranges of the peaks do not overlap and there are enough rounds for a speed interval over rounds.
     """
     first, rows, interval = next(iter(benchmark["tiers"].values())), [], benchmark["speed_interval"]
     for tier, measured in benchmark["tiers"].items():
@@ -37,9 +37,9 @@ def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def tier_changes(tiers: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, tuple[str | None, list]]:
-    """Return, for each tier, the tier that it builds on and those of its switches that differ from that tier's.
+    """Return, for each tier, the tier that it builds on and the switches in which it differs from that tier.
 
-    That is the first of those before it with the fewest differences. The first tier has its ineffective switches.
+    A tier builds on the first earlier tier with the fewest differences. The first tier lists its inactive switches.
     """
     found = {}
     for tier, switches in tiers.items():
@@ -50,7 +50,7 @@ def tier_changes(tiers: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, 
 
 
 def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per_s: pd.Series) -> pd.DataFrame:
-    """Tabulate the validation error of every training after each number of pairs, and the time at the rate by tier."""
+    """Tabulate every run's validation errors against training pairs and seconds at the tier's benchmark rate."""
     rows = []
     for (tier, seed), training in trainings.items():
         errors = [value for value in training.values if value.metric == "val/gaze_deg"]
@@ -59,7 +59,7 @@ def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per
 
 
 def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd.DataFrame:
-    """Find when each training is first within the margin of the baseline's final validation error with its seed."""
+    """Find when each run first comes within the margin of the baseline's final validation error for the same seed."""
     targets = curves[curves["tier"] == baseline].groupby("seed")["error_deg"].last() + margin_deg
     good = curves[curves["error_deg"] <= curves["seed"].map(targets)].drop_duplicates(["tier", "seed"])
     times = curves[["tier", "seed"]].drop_duplicates().merge(good.drop(columns="error_deg"), how="left")

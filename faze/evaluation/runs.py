@@ -1,4 +1,4 @@
-"""Read the outputs of the runs of an ablation: errors of people, and what few-shot learning reports about itself."""
+"""Read the outputs of an ablation's runs: per-person errors, and the metadata of few-shot learning."""
 
 import itertools
 import json
@@ -14,33 +14,33 @@ from faze.config.parameters import Run
 from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED
 
-LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of the files of errors, as JSON: a reason for each person
-VAL, SECONDS = b"val_deg", b"seconds"  # error on val people at each k; durations of learning and of adapting
+LEFT_OUT = (b"left_out", b"left_out_of_training")  # JSON metadata of error files: a reason for each person
+VAL, SECONDS = b"val_deg", b"seconds"  # error on val people at each k; durations of meta-training and adaptation
 PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 
 
 def list_runs(run: Run) -> list[tuple[str, int]]:
-    """Return every tier and seed; then every noise control, which takes the place of a tier, with the first seed."""
+    """Return every pair of tier and seed, then every noise control (in place of a tier) with the first seed."""
     return [*itertools.product(run.tiers, run.seeds), *((control, run.seeds[0]) for control in run.controls)]
 
 
 def read_errors(paths: ResultPaths, runs: Iterable[tuple[str, int]], learners: Sequence[str]) -> pd.DataFrame:
-    """Return the columns PERSON_KEYS and error_deg, means over draws; at k = 0, the learner is UNADAPTED."""
+    """Return a table of PERSON_KEYS and error_deg (mean over draws); at k = 0, the learner is UNADAPTED."""
     parts = []
     for tier, seed in runs:
         rows = pd.concat(pd.read_parquet(paths.errors(tier, seed, learner)) for learner in learners)
-        rows = rows.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # in their order
+        rows = rows.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # in file order
         parts.append(rows.assign(tier=tier, seed=seed, learner=rows["learner"].where(rows["k"] > 0, UNADAPTED)))
     return pd.concat(parts).groupby(PERSON_KEYS, sort=False, as_index=False)["error_deg"].mean()
 
 
 def read_metadata(path: Path) -> dict[bytes, Any]:
-    """Read the JSON metadata of a file of errors."""
+    """Read the JSON metadata of an error file."""
     return {key: json.loads(value) for key, value in pq.read_schema(path).metadata.items()}
 
 
 def read_about_learners(paths: ResultPaths, config: Resolved) -> dict[str, Any]:
-    """Read the reasons why people were left out in any run, the recommended learners, and times in the first run."""
+    """Return the reasons for leaving people out, the recommended learners, and each learner's time in the first run."""
     runs, reasons, val, times = list_runs(config.run), [], [], {}
     for run, learner in itertools.product(runs, config.fewshot.learners):
         path = paths.errors(*run, learner)
@@ -56,7 +56,7 @@ def read_about_learners(paths: ResultPaths, config: Resolved) -> dict[str, Any]:
 
 
 def recommend_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
-    """Select the learner with the lowest mean error on val people (k, learner, error_deg) at each k, or UNADAPTED."""
+    """Select, for each k, the learner (or UNADAPTED) with the lowest mean error in `val` (k, learner, error_deg)."""
     means = val.pivot_table(index="k", columns="learner", values="error_deg")
     adapted = means.drop(index=0)
     adapted.insert(0, UNADAPTED, means.loc[0].mean())

@@ -1,19 +1,19 @@
-"""Intervals and equivalence tests for errors (S, P) of S seeds and P people, crossed factors, in degrees."""
+"""Intervals and equivalence tests for errors (S, P) in degrees, with S seeds and P people as crossed factors."""
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats calls the same functions, but takes a second to import
 
-SEEDS_FOR_A_TIER = 3  # with fewer seeds, a result describes only these checkpoints
+SEEDS_FOR_A_TIER = 3  # with fewer seeds, a result describes only the tested checkpoints
 Noise = tuple[NDArray, int]  # mean squares of seeds, people and their interaction; number of tiers besides the first
 
 
 def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float, float, float]:
-    """Return a mean error and the ends of its interval, which are nan for one person.
+    """Return the mean error and the ends of its interval, which are nan for a single person.
 
-    People and, independently, whole seeds are resampled. The percentiles are as far out as those of a t interval over
-    people (Hesterberg 2015, section 3.3), since plain ones are too narrow for 15 people.
+    People and, independently, whole seeds are resampled. The percentiles are widened to match a t interval over people
+    (Hesterberg 2015, section 3.3), since plain percentile intervals are too narrow for 15 people.
     """
     seeds, people = errors.shape
     if people < 2:
@@ -29,14 +29,14 @@ def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float
 def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: Noise | None = None) -> dict[str, float]:
     """Test paired differences for equivalence (two one-sided t tests; Schuirmann 1987) and for a difference.
 
-    From three seeds on, the standard error is that of the crossed design, with Satterthwaite's degrees of freedom.
-    With fewer, differences are averaged over seeds, and the result describes these checkpoints only.
+    With three or more seeds, the standard error is that of the crossed design, with Satterthwaite's degrees of freedom.
+    With fewer seeds, differences are averaged over seeds, and the result describes only the tested checkpoints.
 
     Args:
-        differences: (S, P) or (P,) error minus error of the baseline for the same person and seed, degrees.
+        differences: (S, P) or (P,), error minus the baseline's error for the same person and seed, degrees.
         margin: largest absolute change that counts as equivalent, degrees; fixed in advance.
         alpha: level of each test; the interval has the level 1 - 2 alpha.
-        noise: from `pool_noise`; None: estimate the noise from these differences.
+        noise: output of `pool_noise`; None: estimate the noise from `differences`.
     """
     differences = np.atleast_2d(np.asarray(differences, np.float64))
     seeds, people = differences.shape
@@ -46,11 +46,11 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
         error, dof = differences.mean(axis=0).std(ddof=1) / np.sqrt(people), people - 1
         if seeds >= SEEDS_FOR_A_TIER:
             (ms_seeds, ms_people, ms_both), others = noise or pool_noise(np.stack([differences, 0 * differences]))
-            total = max(ms_seeds + ms_people - ms_both, ms_seeds, ms_people)  # the sum can be below a factor's own
+            total = max(ms_seeds + ms_people - ms_both, ms_seeds, ms_people)  # the sum can fall below either factor
             parts = np.square([ms_seeds, ms_people, ms_both]) / [seeds - 1, people - 1, (seeds - 1) * (people - 1)]
             error, dof = np.sqrt(total / (seeds * people)), max(others * total**2 / parts.sum(), 1.0)
         half = special.stdtrit(dof, 1 - alpha) * error
-        with np.errstate(divide="ignore", invalid="ignore"):  # everybody changes equally
+        with np.errstate(divide="ignore", invalid="ignore"):  # the error is 0 if all people change equally
             tost_p, tail = special.stdtr(dof, np.array([abs(mean) - margin, -abs(mean)]) / error)
         difference_p = min(1.0, 2 * tail)
     found = {"difference_deg": mean, "low_deg": mean - half, "high_deg": mean + half, "tost_p": tost_p}
@@ -58,10 +58,10 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
 
 
 def pool_noise(errors: NDArray) -> Noise | None:
-    """Pool the noise of differences over all distinct tiers in errors (T, S, P), since the seeds of two tiers are few.
+    """Pool the noise of differences over all distinct tiers in errors (T, S, P), since two tiers have too few seeds.
 
-    The mean squares are the interactions of tiers with seeds, people and both (Searle, Casella and McCulloch 1992,
-    section 4.3), doubled because a difference involves two tiers. None: too few seeds or people, or identical tiers.
+    The mean squares are those of the interactions of tiers with seeds, people and both (Searle, Casella and McCulloch
+    1992, section 4.3), doubled since a difference involves two tiers. None: too few seeds, people or distinct tiers.
     """
     distinct = np.unique(errors, axis=0)
     others, seeds, people = len(distinct) - 1, *errors.shape[1:]
@@ -76,6 +76,6 @@ def pool_noise(errors: NDArray) -> Noise | None:
 
 
 def holm(p: pd.Series) -> pd.Series:
-    """Adjust p-values so that the family-wise error rate is the level of the tests (Holm 1979); nan means no test."""
+    """Adjust p-values so that the family-wise error rate is at most the tests' level (Holm 1979); nan means no test."""
     tested = p.dropna().astype(float).sort_values()
     return (tested * np.arange(len(tested), 0, -1)).cummax().clip(upper=1.0).reindex(p.index)

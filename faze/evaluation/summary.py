@@ -19,7 +19,7 @@ from faze.evaluation.wording import counted, signed, title_of
 
 Tables = Mapping[str, pd.DataFrame]
 Card = tuple[str, str, str]  # title, value, note
-# Metrics named after their columns in the table `performance`; one that the device does not report is omitted.
+# Metrics named after their columns in the table `performance`; metrics that the device does not report are omitted.
 MEASURED = ("speed/images_per_s", "speed/step_ms", "memory/peak_gib", "memory/reserved_gib", "speed/joules_per_step")
 MEASURED += ("speed/share_of_matmul_roof", "speed/share_of_copy_roof")
 
@@ -30,7 +30,7 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: S
     changes, errors, measured = tables["changes"], tables["tiers"], tables["performance"]
     deciding = changes[changes["decides"] & changes["tier"].isin(run.tiers)]
     proofs = json.loads(paths.proofs.read_text(encoding="utf-8"))
-    other = [tier for tier, proof in proofs.items() if "failed" in proof]  # experiments, whose speed is not compared
+    other = [tier for tier, proof in proofs.items() if "failed" in proof]  # experiments: speed not compared
     shown = speed_and_memory(measured[~measured["tier"].isin(other)])
     shown.append(error(deciding, run.tiers[0], config.evaluate))
     shown.append(best_learner(errors[errors["tier"] == run.tiers[0]], learners["recommended_learners"]))
@@ -54,14 +54,14 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: S
 
 
 def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
-    """Return the fastest and the leanest tier, if they are shown to be better, as the best of several tiers."""
+    """Return cards for the fastest tier and the smallest peak memory; "none shown" if no improvement is shown."""
     first, acting = performance.iloc[0], performance[performance["same_step"] == ""]
     over = f"over {counted(first['rounds'], 'round')}"
     speed = ("Fastest tier", "none shown", f"{over}, no tier is shown to be faster than {first['tier']}")
     faster = acting[(acting["speed_low_of_all"] > 1) & (acting["speed_over"] == "rounds")]
     for tier in faster.nlargest(1, "speed_ratio").itertuples():
         interval = f"interval {tier.speed_low_of_all:.2f} to {tier.speed_high_of_all:.2f} {over}"
-        note = f"{100 * tier.speed_confidence:g} % {interval}, for the best of {tier.comparisons}"
+        note = f"{100 * tier.speed_confidence:g} % {interval}, adjusted for choosing the best of {tier.comparisons}"
         speed = (f"Fastest tier: {tier.tier}", f"{tier.speed_ratio:.2f}×", note)
     memory = ("Smallest peak memory", "none shown", f"{over}, no tier is shown to need less than {first['tier']}")
     leaner = acting[acting["memory_differs"] & (acting["memory_ratio"] > 1)]
@@ -72,7 +72,7 @@ def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
 
 
 def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
-    """Return the worst verdict, with the largest of the changes that have it."""
+    """Return a card with the worst verdict and the largest change with this verdict."""
     if deciding.empty:
         return f"Error compared with {baseline}", "not compared", "no other tier was trained (run.tiers)"
     worst = deciding[deciding["verdict"] == deciding["verdict"].min()]
@@ -81,15 +81,15 @@ def error(deciding: pd.DataFrame, baseline: str, evaluate: Evaluate) -> Card:
     if pd.notna(row["low_deg"]):  # a single person has no interval
         level, ends = 100 * (2 * evaluate.confidence - 1), f"{signed(row['low_deg'])} to {signed(row['high_deg'])}"
         where += f", {level:.3g} % interval {ends}"
-    over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, for these checkpoints"
-    note = f"largest change {signed(row['difference_deg'])}° ({where}) over people {over}"
+    over = f"and {row['seeds']} seeds" if row["seeds"] >= SEEDS_FOR_A_TIER else "only, valid for these checkpoints"
+    note = f"largest change with this verdict: {signed(row['difference_deg'])}° ({where}) over people {over}"
     return f"Error compared with {baseline}", row["verdict"], f"{note}; margin ±{evaluate.margin_deg:g}°"
 
 
 def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]]) -> Card:
-    """Return the learner that is best on val people at the largest k, with its errors on test people."""
+    """Return a card with the learner that is best on val people at the largest k, and its errors on test people."""
     if not recommended or recommended[-1]["learner"] == UNADAPTED:
-        return "Best learner", "none shown", "no learner reduces the error of val people"
+        return "Best learner", "none shown", "no learner reduces the error on val people"
     k, learner = recommended[-1]["k"], recommended[-1]["learner"]
     means, changes = errors.set_index(["dataset", "learner", "k"])["mean_deg"], []
     for dataset in errors["dataset"].unique():
@@ -100,7 +100,7 @@ def best_learner(errors: pd.DataFrame, recommended: Sequence[Mapping[str, Any]])
 
 
 def run_metrics(config: Resolved, tables: Tables) -> list[dict[str, Any]]:
-    """Return the tier, seed, metrics and curves of each run under their names in MLflow."""
+    """Return each run's tier, seed, metrics and curves; metrics and curves are named as in MLflow."""
     speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
     errors = tables["persons"].groupby([key for key in PERSON_KEYS if key != "person"])["error_deg"].mean()
     redirected = tables["redirected_people"].groupby(["tier", "seed", "dataset", "variant"])[[*NUMBERS]].mean()

@@ -1,4 +1,4 @@
-"""Tables of errors: means of each tier, changes from the baseline, differences between learners, redirected strips."""
+"""Tables of errors: tier means, changes from the baseline, differences between learners, and redirected strips."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap, compare, hol
 
 CELL = ["tier", "dataset", "learner", "k"]
 SIMPLE = "offset"  # the learner with which all others are compared
-WORDS = ("different", "not judged", "not shown", "equivalent", "identical", "")  # of several, the worst one counts
+WORDS = ("different", "not judged", "not shown", "equivalent", "identical", "")  # from worst to best
 TESTED = ["difference_deg", "low_deg", "high_deg", "tost_p", "difference_p", "identical", "people", "seeds"]
 Matrices = Mapping[tuple[str, str, str, int], pd.DataFrame]  # CELL -> errors (seeds, people)
 
@@ -24,7 +24,7 @@ def error_matrices(persons: pd.DataFrame) -> Matrices:
 
 
 def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
-    """Return each cell's mean error with an interval, and the reduction relative to k = 0."""
+    """Return each cell's mean error with its interval, and the reduction relative to k = 0."""
     rows = []
     for cell, errors in matrices.items():
         mean, *ends = bootstrap(errors.to_numpy(), evaluate.confidence, evaluate.resamples)
@@ -34,10 +34,10 @@ def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
 
 
 def changes(matrices: Matrices, tiers: Sequence[str], decide: Sequence[tuple], evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier and noise control with the baseline, and judge the changes of the learners and k that decide.
+    """Compare each tier and noise control with the baseline, and judge the changes of each (learner, k) in `decide`.
 
-    p-values of differences are adjusted over all deciding changes (Holm). Equivalence needs no adjustment, since all of
-    a tier's must be equivalent. Without SEEDS_FOR_A_TIER seeds, p-values lack the variation between training runs.
+    P-values of differences are adjusted over all deciding changes (Holm). Equivalence needs no adjustment: all changes
+    of a tier must be equivalent. With fewer than SEEDS_FOR_A_TIER seeds, p-values ignore the variation between runs.
     """
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, *cell), errors in matrices.items():
@@ -51,19 +51,19 @@ def changes(matrices: Matrices, tiers: Sequence[str], decide: Sequence[tuple], e
     table = table.astype({"decides": bool, "identical": bool})
     judged = table["decides"] & (table["seeds"] >= SEEDS_FOR_A_TIER)
     adjusted = holm(table["difference_p"].where(judged))
-    # The first word that applies; WORDS are in another order, by severity.
+    # The first word that applies is used; WORDS has a different order, by severity.
     words = {"identical": table["identical"], "": ~table["decides"], "not judged": ~judged}
     words |= {"equivalent": table["tost_p"] < alpha, "different": adjusted < alpha}
     return table.assign(difference_p_holm=adjusted, verdict=_select(words))
 
 
 def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Compare every learner with SIMPLE, if that is among them; p-values are adjusted per tier and k (Holm)."""
+    """Compare every other learner with SIMPLE, if SIMPLE was used; adjust p-values per tier and k (Holm)."""
     alpha, rows = 1 - evaluate.confidence, []
     for (tier, dataset, learner, k), errors in matrices.items():
         simple = matrices.get((tier, dataset, SIMPLE, k))
         if tier in tiers and simple is not None and learner != SIMPLE:
-            # Half the level gives the two-sided interval; p-values do not depend on it.
+            # Half of alpha gives the two-sided interval; p-values do not depend on it.
             tested = compare(errors - simple, evaluate.learner_margin_deg, alpha / 2)
             means = errors.to_numpy().mean(), simple.to_numpy().mean()
             rows.append([tier, dataset, learner, k, *means, *tested.values()])
@@ -75,12 +75,12 @@ def learner_differences(matrices: Matrices, tiers: Sequence[str], evaluate: Eval
 
 
 def _select(words: Mapping[str, pd.Series]) -> pd.Categorical:
-    """Return the first word of each row whose condition holds; as an ordered category, worst first."""
+    """Return, for each row, the first word whose condition holds, as a categorical ordered from worst to best."""
     return pd.Categorical(np.select(list(words.values()), list(words), "not shown"), WORDS, ordered=True)
 
 
 def redirected(people: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Average each number that any person has (`diagnostics.by_variant`) over people and seeds."""
+    """Average each number from `diagnostics.by_variant` over seeds and over the people for whom it is defined."""
     found, keys = [], ["tier", "dataset", "variant"]
     for key, rows in people.groupby(keys, sort=False):
         for number in NUMBERS:
@@ -92,7 +92,7 @@ def redirected(people: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
 
 
 def redirection_changes(people: pd.DataFrame, tiers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier's errors of redirected strips with the baseline's, like `changes`, for each factor."""
+    """Compare each tier's errors on redirected strips with the baseline's for each factor, using `changes`."""
     rows = people[people["variant"] == REDIRECTED].rename(columns=dict(zip(ERRORS, FACTORS, strict=True))).assign(k=0)
     rows = rows.melt(["tier", "seed", "dataset", "person", "k"], FACTORS, "learner", "error_deg")
     compared = changes(error_matrices(rows), tiers, [(factor, 0) for factor in FACTORS], evaluate)

@@ -1,15 +1,15 @@
-"""Number formats and phrases shared by verdicts, pages and tables. Standard library only."""
+"""Number formats and phrases shared by verdicts, pages and tables; imports only the standard library."""
 
 from collections.abc import Iterable, Sequence
 
 
 def title_of(dataset: str) -> str:
-    """Return the name of a data set as its authors write it, or as it is in the configuration."""
+    """Return the name of a data set as its authors write it or, if unknown, as in the configuration."""
     return {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}.get(dataset, dataset)
 
 
 def join(items: Sequence[str]) -> str:
-    """Format an enumeration: A, B and C."""
+    """Format a list: A, B and C."""
     *most, last = items
     return f"{', '.join(most)} and {last}" if most else last
 

@@ -1,14 +1,14 @@
-"""Learners that fine-tune a gaze network by gradient steps: the meta-trained ones, and the trained gaze head.
+"""Learners that fine-tune a gaze network by gradient steps, from meta-trained weights or from the trained gaze head.
 
-Paper section 3.2. MAML moves initial weights w so that one small step on a person's support reduces the loss on their
-query:
+Paper section 3.2. MAML adjusts initial weights w so that one small step on a person's support reduces the query loss:
 
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
-Its gradient is v - inner_lr * H v, where v is the query gradient after the step and H is the Hessian of the support
-loss before it. `maml` uses this gradient, `fomaml` omits H, and `reference` uses the gradient of the released code.
+For each task, the gradient is v - inner_lr * H v, where v is the query gradient after the step and H is the Hessian of
+the support loss before the step. `maml` uses this gradient, `fomaml` omits H, and `reference` uses the gradient of the
+released code.
 
-Shapes: K values of k, T tasks per outer step; network k * T + t belongs to task t; S parameters.
+Shapes: K values of k; T tasks per outer step; S parameters. Network i * T + t has the i-th value of k and task t.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ from faze.fewshot.person_codes import Calibration, PersonCodes, Seen, draw_calib
 
 
 class FineTuned(Learner):
-    """A learner that fine-tunes a network on k samples: the trained gaze head (`none`), or one trained for each k."""
+    """A learner that fine-tunes a network on k samples: the trained gaze head (`none`), or a network trained for k."""
 
     def __init__(self, rule: str) -> None:
         self.name, self.learns_from_tasks = rule, rule != "none"
 
     def initial(self, training: MetaTraining) -> Learned:
-        """Describe a network that is the same for all k: a random one, or the trained gaze head."""
+        """Return the learner before training, with the same network for every k: random, or the trained gaze head."""
         settings = training.settings
         if self.learns_from_tasks and settings.init == "random":
             inputs, activation = training.train[0].code.shape[1], "selu"
@@ -47,7 +47,7 @@ class FineTuned(Learner):
         return training.learned(self.name, state, activation=activation)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Fine-tune the network for k; raise a UserError if this diverges."""
+        """Fine-tune the network for k = len(support); raise a UserError if it diverges."""
         steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
         _, adapted = fine_tune(learned, [Calibration(person, 0, support)], steps, rate)
         if not adapted.isfinite().all():
@@ -56,7 +56,7 @@ class FineTuned(Learner):
         return network | {"is_relu": torch.tensor(learned.activation == "relu")}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Compute the directions of the adapted network."""
+        """Estimate gaze directions with the adapted network."""
         network = mlp.pack({name: correction[name][None] for name in mlp.PARTS})
         activation = "relu" if correction["is_relu"] else "selu"
         vector = mlp.gaze_vector(network, torch.from_numpy(seen.code)[None], activation)[0].double().numpy()
@@ -65,7 +65,7 @@ class FineTuned(Learner):
     def errors(
         self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
     ) -> Errors:
-        """See Learner; raise a UserError if an adaptation diverges."""
+        """Measure errors as Learner.errors does; raise a UserError if an adaptation diverges."""
         size, last = mlp.NETWORKS_PER_CALL, np.arange(-settings.query_entries, 0)
 
         def measure(first: int) -> Tensor:
@@ -75,7 +75,7 @@ class FineTuned(Learner):
             return torch.stack([mlp.mean_angle_deg(networks, query, learned.activation) for networks in both], dim=1)
 
         errors_deg, progress = [], Progress(f"adapt {self.name}", len(calibrations), "calibrations")
-        # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
+        # Without this setting, which is per thread, each product in the pool would start a team of spinning threads.
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for found in pool.map(measure, range(0, len(calibrations), size)):
                 errors_deg += found.double().tolist()
@@ -89,7 +89,7 @@ class FineTuned(Learner):
         return Errors(adapted_deg, start_deg)
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train the networks of all k; for each k, keep the best on val people or, if there are none, the last one."""
+        """Train a network for each k; keep the one that is best on val people, or the last one if there are none."""
         settings, val, learned = training.settings, training.val, self.initial(training)
         if not self.learns_from_tasks:
             return learned
@@ -116,14 +116,14 @@ class FineTuned(Learner):
         return dataclasses.replace(learned, state=mlp.unpack(kept.cpu(), inputs), history=history, outer_steps=steps)
 
     def outer_steps(self, networks: Tensor, activation: Activation, training: MetaTraining) -> Iterator[Tensor]:
-        """Move the networks (K, S) in place by outer steps on train people's tasks; yield each step's loss (K,)."""
+        """Update the networks (K, S) in place by outer steps on train people's tasks; yield each step's loss (K,)."""
         settings, rng = training.settings, np.random.default_rng(training.seed)
         progress = Progress(f"meta_train {self.name}", settings.outer_steps, "steps")
         mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
         for step in range(1, settings.outer_steps + 1):
             tasks = draw_tasks(training.train, settings, rng)
             slope, loss = outer_gradient(self.name, networks, activation, settings.inner_lr, *tasks)
-            # Adam with torch's default settings; constructing torch's own takes longer than a short meta-training.
+            # Adam with torch's default settings; constructing torch.optim.Adam takes longer than a short meta-training.
             mean.lerp_(slope, 1 - 0.9)
             square.lerp_(slope.square(), 1 - 0.999)
             networks -= settings.outer_lr * mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
@@ -132,7 +132,7 @@ class FineTuned(Learner):
 
 
 def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int, rate: float) -> tuple[Tensor, Tensor]:
-    """Fine-tune the network for k of M calibrations on their samples; return networks (M, S) before and after."""
+    """Fine-tune the network for k on each of M calibrations; return the networks (M, S) before and after."""
     own = [learned.shots.index(len(calibration.support)) for calibration in calibrations]
     support = samples_of([(calibration.person, calibration.support) for calibration in calibrations])
     before = mlp.pack(learned.state)[own].to(mlp.DEVICE)
@@ -142,11 +142,11 @@ def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int,
 def outer_gradient(
     rule: str, networks: Tensor, activation: Activation, inner_lr: float, support: Samples, query: Samples
 ) -> tuple[Tensor, Tensor]:
-    """Compute the gradient (K, S) of the query loss after the inner step, averaged over tasks, and that loss (K,).
+    """Return the gradient (K, S) and the value (K,) of the query loss after the inner step, averaged over tasks.
 
-    The arguments are the networks w (K, S), the rate of the inner step per degree, and the samples of K * T networks.
-    `reference` sums over tasks, and uses the query of the last task only. With g and H the gradient and Hessian of each
-    task's support loss at w, and q the last task's query loss, the result is
+    The arguments are the networks w (K, S), the inner learning rate per degree, and the samples of K * T networks.
+    `reference` sums over tasks, and uses only the last task's query. Let g and H be the gradient and the Hessian of
+    each task's support loss at w, and let q be the last task's query loss. The gradient for `reference` is
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (w - inner_lr * sum of g).
     """
     num_tasks = len(support.code) // len(networks)
@@ -166,9 +166,9 @@ def outer_gradient(
 
 
 def draw_tasks(people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.Generator) -> tuple[Samples, Samples]:
-    """Draw settings.tasks people, and for each of them disjoint support and query samples, for every k.
+    """Draw settings.tasks people and, for each person and every k, disjoint support and query samples.
 
-    All k have the same tasks: the support of a smaller k is the beginning of that of a larger one.
+    All k share the same tasks: the support for a smaller k is the beginning of the support for a larger k.
     """
     chosen, size = rng.permutation(len(people))[: settings.tasks], settings.meta_query
     tasks = [(people[i], rng.permutation(len(people[i].code))[: size + max(settings.shots)]) for i in chosen]
@@ -178,7 +178,7 @@ def draw_tasks(people: Sequence[PersonCodes], settings: Fewshot, rng: np.random.
 
 
 def samples_of(chosen: Sequence[tuple[PersonCodes, NDArray[np.int64]]]) -> Samples:
-    """Copy some entries of a person for each network to the device; their numbers may differ."""
+    """Copy each network's samples (a person's entries) to the device, padded to the largest number of samples."""
     count = np.array([len(entries) for _, entries in chosen])
     code = np.zeros((len(count), count.max(), chosen[0][0].code.shape[1]), np.float32)
     gaze = np.zeros((*code.shape[:2], 3), np.float32)

@@ -1,6 +1,6 @@
 """The interface of few-shot learners: methods, inputs, results and tables. faze.fewshot.learners lists the learners.
 
-To add a learner, write a module with a class that has this interface, and add a line to that list.
+To add a learner, implement `Learner` in a new module and add an instance to `faze.fewshot.learners.LEARNERS`.
 """
 
 import json
@@ -33,19 +33,19 @@ class Learned:
     learner: str
     shots: list[int]
     settings: dict[str, object]
-    state: dict[str, Tensor] = field(default_factory=dict)  # of networks, each (number of shots, ...)
-    # "step", "train_deg" (mean loss of outer steps since the last record) and "val_deg" (after adaptation) for each k
+    state: dict[str, Tensor] = field(default_factory=dict)  # for networks, each (number of shots, ...)
+    # Records: "step" and, for each k, "train_deg" (mean loss since the last record) and "val_deg" (after adaptation)
     history: list[dict[str, object]] = field(default_factory=list)
     activation: Activation = "selu"
-    outer_steps: list[int] = field(default_factory=list)  # after which each k's network was selected
-    val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
+    outer_steps: list[int] = field(default_factory=list)  # for each k, the step of the selected network
+    val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error on val, as at test time; "0": unadapted
     seconds: float = 0.0  # duration of the training
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
     checkpoint: str = ""  # CodeStore.checkpoint of the training codes; "" if unknown
 
 
 class MetaTraining(NamedTuple):
-    """The people on whom a learner is trained, and its settings."""
+    """The people on whom a learner is trained, and the settings of the training."""
 
     train: Sequence[PersonCodes]
     val: Sequence[PersonCodes]  # may be empty
@@ -55,25 +55,25 @@ class MetaTraining(NamedTuple):
     gaze_head: Mapping[str, NDArray] | None = None  # CodeStore.gaze_head
 
     def learned(self, learner: str, state: dict[str, Tensor], **about: object) -> Learned:
-        """Describe a trained learner."""
+        """Return a trained learner with the given state and these settings."""
         return Learned(learner, list(self.settings.shots), self.settings.model_dump(mode="json"), state, **about)
 
 
 class Errors(NamedTuple):
-    """The mean angle, in degrees, over the query of each of M calibrations."""
+    """The mean angle over the query, in degrees, for each of M calibrations."""
 
     adapted_deg: NDArray[np.float64]  # (M,)
     start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner without steps
 
 
 class Learner(ABC):
-    """A few-shot learner. At k = 0, the error of every learner is that of the trained gaze head."""
+    """A few-shot learner. At k = 0, every learner has the error of the trained gaze head."""
 
     name: str
-    learns_from_tasks = False  # needs people of the split train
+    learns_from_tasks = False  # whether training needs people of the split train
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train on some people and validate on others. Without an override, nothing is learnt from them."""
+        """Train on the train people and validate on the val people. By default, nothing is learnt."""
         return training.learned(self.name, {})
 
     @abstractmethod
@@ -82,12 +82,12 @@ class Learner(ABC):
 
     @abstractmethod
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Estimate the gaze of n entries as unit vectors (n, 3), from the result of `fit`."""
+        """Estimate the gaze of n entries as unit vectors (n, 3), using the result of `fit`."""
 
     def errors(
         self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
     ) -> Errors:
-        """Adapt to M calibrations, of any k, and measure the error on each person's query (settings.query_entries)."""
+        """Adapt to each of M calibrations (of any k); measure the error on the last settings.query_entries entries."""
         query, adapted = slice(-settings.query_entries, None), []
         for calibration in calibrations:
             person = calibration.person
@@ -107,7 +107,7 @@ def errors_table(learner: str, calibrations: Sequence[Calibration], query_entrie
 
 
 def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:
-    """Write the parts of a table to one file atomically; the metadata has one JSON value per key."""
+    """Concatenate tables and write them to one file atomically; store `about` as metadata, one JSON value per key."""
     table = pa.concat_tables(tables).replace_schema_metadata({key: json.dumps(value) for key, value in about.items()})
-    with whole_file(path) as temporary, temporary.open("wb") as file:  # pyarrow itself takes only names in UTF-8
+    with whole_file(path) as temporary, temporary.open("wb") as file:  # pyarrow itself accepts only UTF-8 paths
         pq.write_table(table, file, write_page_checksum=True)

@@ -1,8 +1,8 @@
-/* SGD, gradients and Hessian products of the mean angle of gaze networks; faze.fewshot.mlp does the same by autograd.
+/* SGD, gradients and Hessian products of the mean angle of gaze networks; faze.fewshot.mlp does the same with autograd.
  *
- * A network: code (F) -> hidden (H), SELU or ReLU -> vector (3), of any length. Its H (F + 4) + 3 parameters are a row
- * of faze.fewshot.mlp.pack: hidden_weight (F, H), hidden_bias (H), output_weight (3, H), output_bias (3).
- * Parameters and gradient, 5 kB, stay in a core's first-level cache through all steps. Compilers vectorise loops over h.
+ * A network maps code (F) -> hidden (H), SELU or ReLU -> vector (3) of any length. Its H (F + 4) + 3 parameters are a
+ * row of faze.fewshot.mlp.pack: hidden_weight (F, H), hidden_bias (H), output_weight (3, H), output_bias (3). The
+ * parameters and the gradient (5 kB) stay in a core's L1 cache during all steps. Compilers vectorise loops over h.
  */
 #include <math.h>
 #include <stdint.h>
@@ -11,11 +11,11 @@
 #define DEGREES 57.29577951308232f
 #define SCALE 1.0507009873554805f
 #define ALPHA 1.6732632423543772f
-#define INLINED static inline __attribute__((always_inline)) /* so that arguments known at a call are constants */
+#define INLINED static inline __attribute__((always_inline)) /* so that constant arguments are propagated */
 #define EACH_UNIT for (int64_t h = 0; h < s.H; h++)
 #define EACH_INPUT _Pragma("GCC unroll 8") for (int64_t f = 0; f < s.F; f++)
 #define EACH_AXIS for (int j = 0; j < 3; j++)
-#define BIAS (s.F * s.H) /* where parts of a network begin */
+#define BIAS (s.F * s.H) /* where the parts of a network begin */
 #define OUTPUT (BIAS + s.H)
 #define OUTPUT_BIAS (OUTPUT + 3 * s.H)
 #define PARAMETERS (OUTPUT_BIAS + 3)
@@ -23,12 +23,12 @@
 typedef struct { int64_t F, H, relu; } sizes;
 typedef struct {
     const float *code, *gaze; /* (M, n, F) and (M, n, 3), unit vectors */
-    const int64_t *count; /* (M): network m has count[m] samples, and the others are not read */
+    const int64_t *count; /* (M): only the first count[m] samples of network m are read */
     int64_t M, n;
     sizes size;
 } samples;
 
-/* Comparisons are such that NaN passes through everything here: a network that diverges must be noticed. */
+/* Comparisons are written so that NaN propagates, because divergence of a network must be noticed. */
 INLINED float exp_of_negative(float x)
 {
     x = x < -87.0f ? -87.0f : x;
@@ -41,7 +41,7 @@ INLINED float exp_of_negative(float x)
 
 INLINED float selu(float a) { return a > 0 ? SCALE * a : SCALE * ALPHA * (exp_of_negative(a > 0 ? 0 : a) - 1); }
 
-/* Return the first and the second derivative of the activation, from its value. */
+/* Return the first and the second derivative of the activation, given its value. */
 INLINED float slope(sizes s, float z) { return s.relu ? z > 0 : z > 0 ? SCALE : z + SCALE * ALPHA; }
 INLINED float bend(sizes s, float z) { return s.relu || z > 0 ? 0 : z + SCALE * ALPHA; }
 
@@ -54,8 +54,8 @@ static float angle(const float *u, const float *g)
     return DEGREES * atan2f(sqrtf(dot(cross, cross)), dot(u, g));
 }
 
-/* Compute the derivative p of the angle by u: away from g along the sphere, over the length of u; 0 if both coincide.
- * Compute in p_moves its change as u moves by u_moves. */
+/* Compute p, the derivative of the angle with respect to u, and p_moves, the change of p as u changes by u_moves. p
+ * points away from g along the sphere; its length is proportional to 1 / |u|. If u is parallel to g, p is 0. */
 INLINED void angle_derivatives(const float *u, const float *g, const float *u_moves, float *p, float *p_moves)
 {
     float q = dot(u, u), along = dot(u, g) / q, q_moves = 2 * dot(u, u_moves), away[3], away_moves[3];
@@ -83,8 +83,8 @@ INLINED void hidden_inputs(sizes s, const float *restrict w, const float *restri
     }
 }
 
-/* Add a sample's part, `share`, of the gradient to `sum`. If `second`, add that of the product of the Hessian and v, by
- * Pearlmutter's R operator: the name_moves of each value is its change along v. */
+/* Add `share` times a sample's gradient to `sum`; if `second`, add `share` times its Hessian times v instead, by
+ * Pearlmutter's R operator: NAME_moves is the change of NAME along v. */
 INLINED void add_sample(sizes s, int second, const float *restrict w, const float *restrict v, const float *restrict x,
     const float *g, float share, float *restrict sum, float *u)
 {
@@ -118,7 +118,7 @@ INLINED void add_sample(sizes s, int second, const float *restrict w, const floa
     EACH_AXIS sum[OUTPUT_BIAS + j] += second ? p_moves[j] : p[j];
 }
 
-/* Add the derivative of network m's mean angle, as add_sample does, and the mean angle itself, in degrees. */
+/* Add the derivative of network m's mean angle, as in add_sample, and the mean angle itself in degrees. */
 INLINED void add_network(int second, const samples *b, int64_t m, const float *w, const float *v, float *sum,
     float *degrees)
 {
@@ -149,7 +149,7 @@ void sgd(const samples *b, float *networks, float rate, int64_t steps)
     }
 }
 
-/* Add the mean angle of each network, in degrees, and its gradient, or the product of its Hessian and a direction. */
+/* Add each network's mean angle in degrees, and its gradient or, given directions, its Hessian times the direction. */
 void gradient(const samples *b, const float *networks, const float *directions, float *out, float *degrees)
 {
     const sizes s = b->size;

@@ -1,4 +1,4 @@
-"""All few-shot learners, the gaze estimators that they make for a person, and the files of both."""
+"""All few-shot learners, the personal gaze estimators that they produce, and the files of both."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ LEARNERS: dict[str, Learner] = {
 class PersonalEstimator:
     """A person's estimator; its file contains a dict of these fields.
 
-    `state` is the result of `fit`. For `offset`, it contains offset_rad (2,), to be subtracted from pitch and yaw of
-    gaze_hat. For a network, it contains hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,)
-    and is_relu. The gaze, from the target to the eye like the labels, is then the direction of
+    `state` is the result of `fit`. For `offset`, it contains offset_rad (2,), to be subtracted from gaze_hat's pitch
+    and yaw. For a network, it contains hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,)
+    and is_relu. The gaze, which (like the labels) points from the target to the eye, is then the direction of
     act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, where act is ReLU or SELU.
     """
 
@@ -46,10 +46,10 @@ class PersonalEstimator:
     shots: int  # k
     support: list[int]  # entries of the store used for calibration
     state: dict[str, Tensor]
-    query_entries: int = 0  # over which errors are averaged, disjoint from the support; 0 if there are none
+    query_entries: int = 0  # number of entries, outside the support, over which errors are averaged; 0: no query
     error_deg: float | None = None  # mean after calibration; None without a query
     unadapted_deg: float | None = None  # mean before calibration
-    checkpoint: str = ""  # hash of the network that made the codes (CodeStore.checkpoint); "" if unknown
+    checkpoint: str = ""  # hash of the network that computed the codes (CodeStore.checkpoint); "" if unknown
 
     def gaze(self, seen: Seen) -> NDArray[np.float64]:
         """Estimate calibrated gaze directions as unit vectors (n, 3)."""
@@ -59,7 +59,7 @@ class PersonalEstimator:
 def calibrate(
     person: PersonCodes, support: Sequence[int], query: NDArray[np.int64], learned: Learned
 ) -> PersonalEstimator:
-    """Adapt a learner, which for `offset` needs no training, to entries of a person; measure the error on others."""
+    """Adapt a learner to a person's support entries; measure the error on the query. `offset` needs no training."""
     state = LEARNERS[learned.learner].fit(person, np.asarray(support), learned)
     unadapted_deg = mean_angle_deg(person.gaze_hat[query], person.gaze[query])
     about = (learned.learner, person.name, person.dataset, len(support), list(support))
@@ -69,7 +69,7 @@ def calibrate(
 
 
 def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
-    """Read a file of `faze calibrate`; raise a UserError if it was made with another network than that with a hash."""
+    """Read a file of `faze calibrate`; raise a UserError if it was made with a network other than `checkpoint`."""
     found = load_fields(PersonalEstimator, path, "a person's calibration", "run faze calibrate again")
     if found.checkpoint != checkpoint:
         raise UserError(f"{path}: was made with another network: run faze calibrate again with this one")
@@ -77,19 +77,19 @@ def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
 
 
 def load_learned(path: Path | str) -> Learned:
-    """Read a learner's file, and raise a UserError if it is invalid: compiled code does not check shapes."""
+    """Read a learner's file; raise a UserError if it is invalid, because compiled code does not check shapes."""
     learned = load_fields(Learned, path, "a learner file", "run meta_train again")
     if isinstance(LEARNERS[learned.learner], FineTuned):
         shapes = {name: tuple(part.shape) for name, part in learned.state.items()}
         k, (*_, inputs, hidden) = len(learned.shots), (0, 0, *shapes.get("hidden_weight", ()))
         expected = ((k, inputs, hidden), (k, 1, hidden), (k, hidden, 3), (k, 1, 3))
-        if shapes != dict(zip(PARTS, expected, strict=True)) or hidden > 4096:  # kernel.c has a network on its stack
+        if shapes != dict(zip(PARTS, expected, strict=True)) or hidden > 4096:  # kernel.c's stack holds a gradient
             raise UserError(f"{path}: not a learner file (shapes {shapes}): run meta_train again")
     return learned
 
 
 def load_fields(kind: type, path: Path | str, what: str, remedy: str) -> Any:
-    """Read a file of save_fields; raise a UserError if its fields are invalid or its learner is unknown."""
+    """Read a file that `save_fields` wrote; raise a UserError if a field is invalid or the learner is unknown."""
     try:
         found = TypeAdapter(kind).validate_python(dict(read_mapping(path)))
     except ValidationError as error:

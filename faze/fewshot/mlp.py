@@ -1,8 +1,8 @@
-"""The gaze networks that are adapted, many at once: gaze code -> hidden, SELU or ReLU -> 3-vector. Paper section 3.2.
+"""Gaze networks that are adapted in batches: gaze code -> hidden layer (SELU or ReLU) -> 3-vector. Paper section 3.2.
 
-The parameters of M networks are the rows of a tensor. The mean angle of each network over its own samples has two
-implementations: kernel.c, for float32 on a CPU, and autograd of the sum of all mean angles, which gives each network
-its own gradient. Their results are the same up to rounding, and kernel.c is several times as fast on a CPU.
+The parameters of M networks are the rows of a tensor. The gradient of each network's mean angle over its own samples
+has two implementations: kernel.c, for float32 on a CPU, and autograd. Autograd differentiates the sum of all mean
+angles, so each network gets its own gradient. The results agree up to rounding, but kernel.c is several times as fast.
 
 Shapes: M networks, n samples of a network, F inputs, H hidden units, S = H (F + 4) + 3 parameters.
 """
@@ -19,7 +19,7 @@ from faze.data.codes import GAZE_HEAD
 from faze.model.losses import angle_deg
 from faze.native.compiled import library
 
-Activation = Literal["selu", "relu"]  # of meta-learners; of the trained gaze head
+Activation = Literal["selu", "relu"]  # of random initial networks; of the trained gaze head
 KERNEL = library("fewshot/kernel.c")  # None if it is not compiled
 DEVICE = torch.device("cuda" if KERNEL is None and torch.cuda.is_available() else "cpu")
 NETWORKS_PER_CALL = 32 if KERNEL else 512  # few enough to keep all threads busy, many enough to outweigh a call's cost
@@ -27,7 +27,7 @@ PARTS = ("hidden_weight", "hidden_bias", "output_weight", "output_bias")
 
 
 class Samples(NamedTuple):
-    """The samples of M networks, weighted equally in the mean angle; those beyond count[m] are ignored."""
+    """The samples of M networks, weighted equally in the mean angle. Network m uses only its first count[m] samples."""
 
     code: Tensor  # (M, n, F)
     gaze: Tensor  # (M, n, 3) unit vectors
@@ -35,13 +35,13 @@ class Samples(NamedTuple):
 
 
 def pack(state: Mapping[str, Tensor]) -> Tensor:
-    """Join hidden_weight (M, F, H), hidden_bias (M, 1, H), output_weight (M, H, 3), output_bias (M, 1, 3): (M, S)."""
+    """Join hidden_weight (M, F, H), hidden_bias (M, 1, H), output_weight (M, H, 3), output_bias (M, 1, 3) to (M, S)."""
     parts = {**state, "output_weight": state["output_weight"].mT}
     return torch.cat([parts[name].flatten(1) for name in PARTS], dim=1)
 
 
 def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
-    """Return the parts that `pack` joined, of networks with F inputs."""
+    """Split the rows (M, S) of networks with F inputs into the parts that `pack` joined."""
     hidden = (networks.shape[1] - 3) // (inputs + 4)
     first, bias, second, last = networks.split([inputs * hidden, hidden, 3 * hidden, 3], dim=1)
     parts = (first.unflatten(1, (inputs, hidden)), bias[:, None], second.unflatten(1, (3, hidden)).mT, last[:, None])
@@ -49,9 +49,9 @@ def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
 
 
 def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
-    """Draw the parts of a network, M = 1: weights normal with variance 1 / fan-in, biases 0, as SELU requires.
+    """Draw the parts of one network (M = 1): normal weights of variance 1 / fan-in and zero biases, as SELU requires.
 
-    With torch's default, the output would be 0.4 times as long, so the paper's rates would act six times as large.
+    With torch's default, the output would be 0.4 times as long, so the paper's rates would have six times the effect.
     """
     generator = torch.Generator().manual_seed(seed)
     first, second = (torch.randn(1, n, m, generator=generator) / n**0.5 for n, m in ((inputs, hidden), (hidden, 3)))
@@ -59,13 +59,13 @@ def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
 
 
 def gaze_head_network(arrays: Mapping[str, NDArray]) -> dict[str, Tensor]:
-    """Build the parts of the trained gaze head, M = 1, from the arrays of its linear layers in a store of codes."""
+    """Build the parts of the trained gaze head (M = 1) from the arrays of its linear layers in a store of codes."""
     first, bias, second, last = (torch.from_numpy(arrays[name]).float()[None] for name in GAZE_HEAD)
     return dict(zip(PARTS, (first.mT, bias[None], second.mT, last[None]), strict=True))
 
 
 def gaze_vector(networks: Tensor, code: Tensor, activation: Activation) -> Tensor:
-    """Compute gaze directions without normalising them: code (M, n, F) -> (M, n, 3)."""
+    """Compute unnormalised gaze directions: code (M, n, F) -> (M, n, 3)."""
     hidden_weight, hidden_bias, output_weight, output_bias = unpack(networks, code.shape[-1]).values()
     hidden = torch.baddbmm(hidden_bias, code, hidden_weight)
     hidden = torch.selu(hidden) if activation == "selu" else torch.relu(hidden)
@@ -73,7 +73,7 @@ def gaze_vector(networks: Tensor, code: Tensor, activation: Activation) -> Tenso
 
 
 def mean_angle_deg(networks: Tensor, samples: Samples, activation: Activation) -> Tensor:
-    """Compute the mean angle (M,) of each network, in degrees; it does not depend on the length of the output."""
+    """Compute each network's mean angle (M,) in degrees, which does not depend on the length of the output."""
     vector = gaze_vector(networks, samples.code, activation)
     is_used = torch.arange(vector.shape[1], device=vector.device) < samples.count[:, None]
     return (angle_deg(vector, samples.gaze) * is_used).sum(-1) / samples.count
@@ -84,7 +84,7 @@ def gradient(
 ) -> tuple[Tensor, Tensor]:
     """Compute the gradient (M, S) of each mean angle, and the mean angles (M,) in degrees.
 
-    With a direction (M, S), multiply it by the Hessian of each mean angle, instead of computing the gradient.
+    If a direction (M, S) is given, compute its product with the Hessian of each mean angle instead of the gradient.
     """
     if is_compiled(networks):
         out, degrees = torch.zeros_like(networks), torch.zeros(len(networks))
@@ -115,7 +115,7 @@ def is_compiled(networks: Tensor) -> bool:
 
 
 def _call(name: str, samples: Samples, activation: Activation, networks: Tensor, *more: object) -> None:
-    """Call a function of kernel.c, which does not check shapes, without the GIL."""
+    """Call a function of kernel.c without the GIL, after checking the shapes, which kernel.c does not check."""
     models, n, inputs = samples.code.shape
     hidden = (networks.shape[1] - 3) // (inputs + 4)
     tensors = [one for one in (*samples, networks, *more) if isinstance(one, Tensor)]
@@ -123,4 +123,4 @@ def _call(name: str, samples: Samples, activation: Activation, networks: Tensor,
     assert all(tensor.is_contiguous() for tensor in tensors)
     words = (*(tensor.data_ptr() for tensor in samples), models, n, inputs, hidden, activation == "relu")
     passed = (ctypes.c_void_p(one.data_ptr()) if isinstance(one, Tensor) else one for one in (networks, *more))
-    getattr(KERNEL, name)((ctypes.c_int64 * len(words))(*words), *passed)  # `samples` of kernel.c is eight such words
+    getattr(KERNEL, name)((ctypes.c_int64 * len(words))(*words), *passed)  # kernel.c's `samples` is eight such words

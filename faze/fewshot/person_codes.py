@@ -1,4 +1,4 @@
-"""A person's codes, and the entries that are drawn from them for calibration."""
+"""A person's codes, and the entries drawn for calibration."""
 
 import hashlib
 import itertools
@@ -20,7 +20,7 @@ class Seen(NamedTuple):
     """Everything known about n entries except their labels."""
 
     code: NDArray[np.float32]  # (n, F) gaze code, flattened
-    gaze_hat: NDArray[np.float64]  # (n, 3) of the trained gaze head
+    gaze_hat: NDArray[np.float64]  # (n, 3) estimates of the trained gaze head
     head: NDArray[np.float64]  # (n, 2) annotated head pose, pitch and yaw in radians
 
 
@@ -32,8 +32,8 @@ class PersonCodes:
     dataset: str
     split: str
     code: NDArray[np.float32]  # (N, F) gaze code, flattened
-    gaze: NDArray[np.float64]  # (N, 3) true direction, unit vectors
-    gaze_hat: NDArray[np.float64]  # (N, 3) of the trained gaze head
+    gaze: NDArray[np.float64]  # (N, 3) true directions, unit vectors
+    gaze_hat: NDArray[np.float64]  # (N, 3) estimates of the trained gaze head
     head: NDArray[np.float64]  # (N, 2) annotated head pose, pitch and yaw in radians
 
     def seen(self, entries: NDArray[np.int64] | slice) -> Seen:
@@ -45,7 +45,7 @@ class PersonCodes:
 
 
 def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tuple[list[PersonCodes], list[str]]:
-    """Read the people of a split who have as many entries as a config key, the reason, needs; describe the others."""
+    """Read the people of a split with at least `needed` entries, as `reason` requires; describe the others."""
     everyone = [read_person(codes, name) for name in codes.persons(split)]
     few = [person for person in everyone if len(person.code) < needed]
     why = f"entries, fewer than the {needed} required by {reason}"
@@ -60,20 +60,20 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
         if not np.isfinite(arrays[key]).all():
             reason = "the training of the network diverged: lower train.base_lr and train again"
             raise UserError(f"person {name} of {codes.dataset}: {key} is not finite, since {reason}")
-    size = math.prod(arrays["z_gaze"].shape[1:])  # of a person without an entry, -1 could not be inferred
+    size = math.prod(arrays["z_gaze"].shape[1:])  # reshape cannot infer -1 for a person without entries
     code = arrays["z_gaze"].reshape(-1, size).astype(np.float32)
     gaze, gaze_hat, head = (arrays[key].astype(float) for key in ("gaze", "gaze_hat", "head"))
     return PersonCodes(name, codes.dataset, codes.splits[name], code, vector_from_pitchyaw(gaze), gaze_hat, head)
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
-    """Measure the error of the trained gaze head itself (k = 0): the mean angle of gaze_hat over a person's query."""
+    """Measure the trained gaze head's error (k = 0): the mean angle between gaze_hat and gaze over a person's query."""
     return mean_angle_deg(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The samples of one person that calibrate a learner."""
+    """The samples of one person, to which a learner is adapted."""
 
     person: PersonCodes
     repeat: int
@@ -81,7 +81,7 @@ class Calibration:
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
-    """Draw `repeats` calibrations for every k and person, sorted by k, without replacement and without the query."""
+    """Draw `repeats` calibrations for every k and person, sorted by k: distinct entries that are not in the query."""
     drawn = []
     for k, person, repeat in itertools.product(settings.shots, people, range(repeats)):
         key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()

@@ -1,13 +1,13 @@
-"""Learners that correct gaze_hat by a model of the person's residual, label - gaze_hat: offset, affine, bayes.
+"""Learners that correct gaze_hat with a model of the person's residual, label - gaze_hat: offset, affine, bayes.
 
-Pitch and yaw are modelled independently, in degrees. `offset` averages the residuals of the k samples. For the others,
-residual = weights * features of the entry + noise. The weights are normally distributed over people. Train people give
-this prior by expectation maximisation, and the k samples of a person give the posterior in closed form (Bishop, Pattern
-Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train people, so others differ
-more. Therefore factors of the variances are fitted to val people. The noise has Student's t distribution with `dof`
-degrees of freedom, so a sample that differs from the others has less weight.
+Pitch and yaw are modelled independently, in degrees. `offset` averages the residuals of the k samples. For `affine` and
+`bayes`, residual = weights * features of the entry + noise. The weights are normally distributed over people. This
+prior is estimated from train people by expectation maximisation; the posterior given a person's k samples has a closed
+form (Bishop, Pattern Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train
+people, so other people's residuals vary more. Therefore, factors of the variances are fitted to val people. The noise
+has Student's t distribution with `dof` degrees of freedom, so a sample that differs from the others has less weight.
 
-Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features.
+Shapes: P people; n entries; k calibration samples; 2 axes; d features.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector
 from faze.fewshot.interface import Learned, Learner, MetaTraining
 from faze.fewshot.person_codes import PersonCodes, Seen
 
-LEAST = 1e-8  # variance
-DOF = np.geomspace(2.5, 1000, 100)  # candidates; the noise has a variance only above 2, and is normal in the limit
+LEAST = 1e-8  # smallest variance
+DOF = np.geomspace(2.5, 1000, 100)  # candidates: the variance is finite only above 2; in the limit, the noise is normal
 Array = NDArray[np.float64]
 Prior = Mapping[str, Array]  # mean (2, d), covariance (2, d, d), noise (2,), dof (1,); center, scale of features (2, d)
 
 
 def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> Array:
-    """Compute the residual of some entries, label minus gaze_hat: (2, n) degrees of pitch and yaw."""
+    """Compute the residuals (label minus gaze_hat) of some entries in degrees: (2, n), pitch and yaw."""
     truth, estimate = (pitchyaw_from_vector(vectors[entries]) for vectors in (person.gaze, person.gaze_hat))
     return np.degrees(pitchyaw_difference(truth, estimate)).T
 
@@ -40,23 +40,23 @@ class Offset(Learner):
     name = "offset"
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute offset_rad (2,): pitch and yaw."""
+        """Compute offset_rad (2,), the mean error in pitch and yaw."""
         return {"offset_rad": torch.from_numpy(-np.radians(residual_deg(person, support).mean(axis=1)))}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
-        """Subtract the offset."""
+        """Subtract the offset from gaze_hat."""
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) - correction["offset_rad"].numpy())
 
 
 class Bayes(Learner):
-    """A model that is linear in 1, gaze_hat, head pose, their squares and products, and the gaze code."""
+    """A model that is linear in a constant, gaze_hat, head pose, their squares and products, and the gaze code."""
 
     name = "bayes"
     learns_from_tasks = True
-    around_identity = False  # people's mean weights are zero, and weights are independent
+    around_identity = False  # whether the weights have mean 0 over people and are independent
 
     def features(self, seen: Seen) -> Array:
-        """Compute the features (2, n, d) for each axis, here the same for both; the first is the constant 1."""
+        """Compute the features (2, n, d), here the same for both axes; the first one is the constant 1."""
         angles = np.column_stack([pitchyaw_from_vector(seen.gaze_hat), seen.head])  # (n, 4) rad
         first, second = np.triu_indices(4)
         products = angles[:, first] * angles[:, second]
@@ -64,11 +64,11 @@ class Bayes(Learner):
         return np.stack([whole, whole])
 
     def design(self, prior: Prior, seen: Seen) -> Array:
-        """Standardise the features (2, n, d)."""
+        """Compute the standardised features (2, n, d)."""
         return (self.features(seen) - prior["center"][:, None]) / prior["scale"][:, None]
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Estimate the prior from train people, the factors from val people, and the tails of the noise from both."""
+        """Estimate the prior from train people, the factors of its variances from val people, and `dof` from both."""
         everything = [person.seen(slice(None)) for person in training.train]
         raw = np.concatenate([self.features(seen) for seen in everything], axis=1)
         prior = {"center": raw.mean(axis=1), "scale": raw.std(axis=1)}
@@ -86,7 +86,7 @@ class Bayes(Learner):
         return training.learned(self.name, {name: torch.from_numpy(value) for name, value in prior.items()})
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute the mean of the person's posterior."""
+        """Compute the posterior mean of the person's weights."""
         prior = {name: value.numpy() for name, value in learned.state.items()}
         mean = posterior(prior, self.design(prior, person.seen(support)), residual_deg(person, support))
         return {name: learned.state[name] for name in ("center", "scale")} | {"mean": torch.from_numpy(mean)}
@@ -98,7 +98,7 @@ class Bayes(Learner):
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + residual)
 
     def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
-        """Return features (P, 2, n, d) of evenly spaced entries, and residuals minus the prior's mean (P, 2, n)."""
+        """Return the features (P, 2, n, d) of evenly spaced entries, and residuals minus the prior's mean (P, 2, n)."""
         count, designs, residuals = min(60, *(len(person.code) for person in people)), [], []
         for person in people:
             entries = np.linspace(0, len(person.code) - 1, count).astype(int)
@@ -122,9 +122,9 @@ class Affine(Bayes):
 def learn_weights(
     designs: Sequence[Array], residuals: Sequence[Array], around_identity: bool
 ) -> tuple[Array, Array, float]:
-    """Estimate the mean (d,) and covariance (d, d) of one axis's weights over people, and the variance of the noise.
+    """Estimate the mean (d,) and covariance (d, d) of one axis's weights over people, and the noise variance.
 
-    People have features (n, d) and residuals (n,). `around_identity` keeps the mean zero and the covariance diagonal.
+    A person has features (n, d) and residuals (n,). `around_identity` keeps the mean zero and the covariance diagonal.
     """
     gram = np.stack([x.T @ x for x in designs])  # (P, d, d)
     moment = np.stack([x.T @ r for x, r in zip(designs, residuals, strict=True)])  # (P, d)
@@ -143,7 +143,7 @@ def learn_weights(
         before, noise = noise, max((square + fitted) / entries, LEAST)
         if abs(before - noise) < 1e-9 * before:
             break
-    kept = 0.0  # of the mean: James-Stein's factor for unknown covariance, as few people say little about many weights
+    kept = 0.0  # share of the mean to keep: James-Stein factor for unknown covariance (few people, many weights)
     if len(gram) > d:
         distance = max(mean @ np.linalg.solve(covariance, mean), LEAST)
         kept = max(0.0, 1 - (d - 2) / ((len(gram) - d + 2) * distance))
@@ -151,19 +151,19 @@ def learn_weights(
 
 
 def stretch(prior: Prior, factors: Array) -> dict[str, Array]:
-    """Multiply the variances of the constant, of the other weights, and of the noise by factors (3,)."""
+    """Multiply the variances of the constant's weight, the other weights and the noise by factors (3,)."""
     by = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
     by[0] = factors[0] ** 0.5
     return dict(prior) | {"covariance": prior["covariance"] * by[:, None] * by, "noise": factors[2] * prior["noise"]}
 
 
 def covariance_of(prior: Prior, design: Array) -> Array:
-    """Compute the covariance (P, 2, n, n) of residuals, given features (P, 2, n, d)."""
+    """Compute the covariance (P, 2, n, n) of the residuals from the features (P, 2, n, d)."""
     return design @ prior["covariance"] @ design.mT + prior["noise"][:, None, None] * np.eye(design.shape[-2])
 
 
 def likely_factors(prior: Prior, design: Array, surprise: Array) -> Array:
-    """Find the likeliest factors for `stretch`; their prior is log-normal around 1, and the logarithm has width 2."""
+    """Find the most probable factors for `stretch`; the prior of their logarithms is normal with mean 0 and std 2."""
     eye = LEAST * np.eye(surprise.shape[2])
 
     def unlikelihood(logs: Array) -> float:
@@ -171,12 +171,12 @@ def likely_factors(prior: Prior, design: Array, surprise: Array) -> Array:
         determinant = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum()
         return np.sum(np.linalg.solve(root, surprise[..., None]) ** 2) / 2 + determinant + np.sum(logs**2) / 8
 
-    bounds = [(-12, 12)] * 3  # so that covariances stay definite in double precision
+    bounds = [(-12, 12)] * 3  # so that covariances stay positive definite in double precision
     return np.exp(minimize(unlikelihood, np.zeros(3), bounds=bounds, tol=1e-12).x)
 
 
 def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
-    """Standardise each residual by its prediction from the others (Rasmussen and Williams, 5.4.2): (P * n, 2)."""
+    """Standardise residuals by leave-one-out predictions (Rasmussen and Williams, section 5.4.2); return (P * n, 2)."""
     precision = np.linalg.inv(covariance_of(prior, design))
     found = np.matvec(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
     standard = found.swapaxes(1, 2).reshape(-1, 2)
@@ -184,17 +184,17 @@ def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
 
 
 def likely_dof(standard: Array) -> float:
-    """Find the degrees of freedom of the bivariate t distribution with unit variances that is likeliest for (n, 2)."""
+    """Find the degrees of freedom with which a bivariate t distribution of unit variances fits (n, 2) values best."""
     square = np.sum(standard**2, axis=1)[:, None]
     log = np.log(DOF) - np.log(DOF - 2) - (DOF + 2) / 2 * np.log1p(square / (DOF - 2))
     return float(DOF[log.sum(axis=0).argmax()])
 
 
 def posterior(prior: Prior, design: Array, residual: Array) -> Array:
-    """Compute the mean (2, d) of weights from features (2, k, d) and residuals (2, k).
+    """Compute the posterior mean of the weights (2, d) from features (2, k, d) and residuals (2, k).
 
-    A t distribution is a mixture of normal ones. A sample that the others do not explain has a larger variance, by a
-    factor for both axes (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
+    A t distribution is a mixture of normals. A sample that the others do not explain has its variance multiplied by a
+    factor that both axes share (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
     """
     noise, dof = prior["noise"][:, None], prior["dof"][0]
     factor = np.ones(design.shape[1])
@@ -209,7 +209,7 @@ def posterior(prior: Prior, design: Array, residual: Array) -> Array:
 
 
 def condition(prior: Prior, design: Array, residual: Array, noise: Array) -> tuple[Array, Array]:
-    """Compute the mean (2, d) and covariance (2, d, d) of weights for normal noise of variance (2, k)."""
+    """Compute the posterior mean (2, d) and covariance (2, d, d) of the weights, given the noise variances (2, k)."""
     shared = prior["covariance"] @ design.mT  # (2, d, k)
     spread = design @ shared + noise[..., None] * np.eye(design.shape[1])
     gain = np.linalg.solve(spread, shared.mT).mT  # (2, d, k)

@@ -1,1 +1,1 @@
-"""Gaze in the frames of any camera."""
+"""Gaze estimation in the frames of any camera."""

@@ -1,4 +1,4 @@
-"""Estimate the gaze in camera frames by the same steps as in the frames of a manifest.
+"""Gaze estimation in camera frames, with the same steps as for the frames of a manifest.
 
 frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camera's frame -> gaze in the camera frame
 """
@@ -41,17 +41,17 @@ class FaceGaze:
     head_pose: NDArray[np.float64]  # (6,) rotation vector (rad) and translation (mm), head -> camera
     strip: NDArray[np.uint8]  # (H, W, 3) RGB
     rotation: NDArray[np.float64]  # (3, 3) camera -> normalised camera
-    seen: Seen  # the input of a calibration, for one entry, in the normalised camera's frame
+    seen: Seen  # one entry for a calibration, in the normalised camera's frame
 
     @property
     def pitchyaw(self) -> NDArray[np.float64]:
-        """Pitch (up) and yaw (to the left in the frame), rad: 0 for a gaze opposite to the camera's axis."""
+        """Pitch (up) and yaw (to the left in the frame), rad; both are 0 for a gaze opposite to the camera's axis."""
         return pitchyaw_from_vector(-self.direction)
 
 
 @dataclass(frozen=True)
 class GazeEstimator:
-    """A trained network with the virtual camera of its strips, a face detector and, if known, a person and a lens.
+    """A trained network with the virtual camera of its strips, a face detector and, if given, a calibration and a lens.
 
     docs/how-to/gaze.md contains an example.
     """
@@ -73,17 +73,17 @@ class GazeEstimator:
         lens: Lens | None = None,
         faces: int = 1,
     ) -> Iterator["GazeEstimator"]:
-        """Load a checkpoint and open MediaPipe, which is freed at the end of the `with` block.
+        """Load a checkpoint and open MediaPipe, which is closed at the end of the `with` block.
 
         Args:
-            model: checkpoint of DT-ED; default: the network of the package.
+            model: checkpoint of DT-ED; default: the shipped network.
             landmarker: MediaPipe Face Landmarker file.
             person: file that `faze calibrate` wrote with this network.
-            lens: the lens of all frames that have no camera of their own; None: an assumed one.
+            lens: lens of all frames that have no camera of their own; None: an assumed lens.
             faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
 
         Raises:
-            UserError: a file cannot be used, the person's file was made with another network, or MediaPipe is missing.
+            UserError: a file is unusable, the person's file was written with another network, or MediaPipe is missing.
         """
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted)) if person else None
@@ -96,7 +96,7 @@ class GazeEstimator:
         return self.frames(frames_of(sources_of([Path(path)])))
 
     def frames(self, frames: Iterable[SourceFrame]) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
-        """Yield each frame with the gaze of each face, or the reason why a face has none; at least one entry."""
+        """Yield each frame and a non-empty list: the gaze of each face, or the reason why there is none."""
         for frame in frames:
             found: list[FaceGaze | str] = [frame.reason]
             if frame.image is not None:
@@ -111,7 +111,7 @@ class GazeEstimator:
             yield frame, found
 
     def faces(self, image: NDArray[np.uint8], camera: Camera) -> list[FaceGaze | str]:
-        """Estimate the gaze of each face in an upright BGR frame (H, W, 3), largest first, or why there is none."""
+        """Return the gaze of each face in an upright BGR frame (H, W, 3), or why it has none, largest face first."""
         found: list[FaceGaze | str] = []
         for landmarks in self.detect(image):
             try:

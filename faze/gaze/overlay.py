@@ -1,4 +1,4 @@
-"""Draw the gaze into each frame of a video: an arrow, the strip in a corner, and the angles, or why there is none."""
+"""Overlays of the gaze on video frames: an arrow, the strip and the angles, or the reason why there is no gaze."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +17,11 @@ from faze.gaze.sources import Lens
 ARROW_MM = 150.0
 ARROW_BGR, REASON_BGR = (80, 220, 60), (60, 60, 235)
 STRIP_SHARE = 0.3  # of the frame's width
-TICKS_PER_S = 90_000  # of timestamps
+TICKS_PER_S = 90_000  # unit of timestamps
 
 
 def draw(image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str]) -> NDArray[np.uint8]:
-    """Return a copy of a BGR frame (H, W, 3) with the gaze of each face, and the strip and the angles of the first."""
+    """Return a copy of a BGR frame (H, W, 3) with the gaze of each face, and the strip and angles of the first face."""
     picture = image.copy()
     faces = [face for face in found if not isinstance(face, str)]
     if not faces:
@@ -46,7 +46,7 @@ def _draw_arrow(picture: NDArray[np.uint8], camera: Camera, face: FaceGaze) -> N
 
 
 def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -> None:
-    """Write a line at the bottom, as large as the frame's width allows."""
+    """Write a line of text at the bottom, scaled down if it is wider than the frame."""
     height, width = picture.shape[:2]
     margin, font = height // 45, cv2.FONT_HERSHEY_SIMPLEX
     size = 0.9 * height / 720

@@ -1,7 +1,7 @@
-"""Convert a person's labelled frames, from a manifest, to codes for a calibration.
+"""Convert a person's labelled frames from a manifest to codes for a calibration.
 
-Held-out targets measure the calibration: frames of one target resemble each other, so the error on a frame of a target
-that was used would be too small.
+The error is measured on held-out targets. Frames of one target resemble each other, so the error on a target that was
+used for calibration would be too small.
 """
 
 from dataclasses import dataclass
@@ -21,43 +21,43 @@ from faze.fewshot.person_codes import PersonCodes
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.sources import frames_of_person
 
-EVERY = 3  # one of three successive targets is held out, each time in another position, also in a grid
+EVERY = 3  # one of three successive targets is held out, at changing positions, so that grids are covered evenly
 POSITIONS = (2, 0, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The usable frames of one person, n of them, in the order of the manifest."""
+    """The n usable frames of one person, in the order of the manifest."""
 
     person: PersonCodes
     files: list[str]
-    target: NDArray[np.int64]  # (n,) number of each frame's target, from 0, in the order of their first frames
+    target: NDArray[np.int64]  # (n,) index of each frame's target, in the order of the targets' first frames
     distance_mm: NDArray[np.float64]  # (n,) from the gaze origin to the target; nan if only its direction is known
     rejects: list[str]  # file and reason
 
     @property
     def held_out(self) -> NDArray[np.int64]:
-        """The frames of held-out targets, a third of all targets."""
+        """Indices of the frames of held-out targets, a third of all targets."""
         return np.flatnonzero(self.target % EVERY == np.array(POSITIONS)[self.target // EVERY % EVERY])
 
     def support(self, shots: int | None) -> list[int]:
         """Choose frames for calibration: the first of each target that is not held out, then the second, and so on.
 
-        `shots` is their number; None: one of each target. Raise a UserError if there are too few targets or frames.
+        `shots` is the number of frames; None: one per target. Raise a UserError if there are too few targets or frames.
         """
         if self.target.max() + 1 < EVERY:
             first = f"; the first rejected frame is {self.rejects[0]}" if self.rejects else ""
             raise UserError(f"{self.person}: usable frames of at least {EVERY} targets are needed{first}")
         free = np.setdiff1d(np.arange(len(self.target)), self.held_out)
-        rank = pd.Series(free).groupby(self.target[free]).cumcount().to_numpy()  # of a frame among its target's
+        rank = pd.Series(free).groupby(self.target[free]).cumcount().to_numpy()  # among the frames of a target
         wanted = np.sum(rank == 0) if shots is None else shots
         if wanted > len(free):
-            raise UserError(f"{self.person}: --shots {wanted} is more than the {len(free)} frames not held out")
+            raise UserError(f"{self.person}: --shots {wanted} exceeds the {len(free)} frames that are not held out")
         return free[np.argsort(rank, kind="stable")][:wanted].tolist()
 
 
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
-    """Estimate the gaze in a person's frames of the manifest `path`; landmarks replace head poses that are NaN."""
+    """Estimate the gaze in a person's frames from the manifest `path`; estimate NaN head poses from landmarks."""
     faces, used, rejects = [], [], []
     for row, (_, [face, *_]) in enumerate(estimator.frames(frames_of_person(person))):
         if isinstance(face, str):
@@ -66,7 +66,7 @@ def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Reco
             faces.append(face)
             used.append(row)
     if not faces:
-        raise UserError(f"{path}: no frame of {person.name} can be used; the first: {rejects[0]}")
+        raise UserError(f"{path}: no frame of {person.name} can be used; first reject: {rejects[0]}")
     own, origins = person[np.array(used)], np.stack([face.origin_mm for face in faces])
     targets_mm = own.targets_from(origins)
     distance_mm = np.linalg.norm(targets_mm - origins, axis=1)
@@ -83,7 +83,7 @@ def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Reco
 
 
 def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bool, list[str]]:
-    """Return whether the mean error on held-out targets decreases, and lines about frames, samples and errors."""
+    """Return whether the mean error on held-out targets decreases, and a report of frames, samples and errors."""
     held_out, person, count = recording.held_out, recording.person, len(recording.files)
     before = angular_error(person.gaze_hat[held_out], person.gaze[held_out])
     after = angular_error(found.gaze(person.seen(held_out)), person.gaze[held_out])

@@ -1,4 +1,4 @@
-"""The frames of images, folders, videos, manifests and cameras, and the lens through which they were taken."""
+"""The frames of images, folders, videos, manifests and cameras, and the lenses through which they were taken."""
 
 import itertools
 import time
@@ -37,24 +37,24 @@ class SourceFrame:
     """One frame of a source, or the reason why it cannot be read."""
 
     source: Path
-    number: int  # from 0; of an image always 0
+    number: int  # from 0; always 0 for an image
     time_s: float  # since the beginning of the video; 0 for an image
     image: NDArray[np.uint8] | None  # (H, W, 3) BGR, upright
     reason: str = ""
-    camera: Camera | None = None  # as a manifest states it
-    head: tuple[NDArray, NDArray] | None = None  # head pose (6,) and inner eye corners (2, 3), if a manifest states it
+    camera: Camera | None = None  # if a manifest contains it
+    head: tuple[NDArray, NDArray] | None = None  # head pose (6,) and inner eye corners (2, 3), if a manifest has them
 
 
 @dataclass(frozen=True)
 class Lens:
-    """The camera of frames: a calibration, or a field of view across upright frames."""
+    """The lens of frames: a camera calibration, or the horizontal field of view of upright frames."""
 
     camera: Camera | None = None
-    size: tuple[int, int] | None = None  # of the frames of the calibration, if it states it
+    size: tuple[int, int] | None = None  # of the calibrated frames, if the calibration contains it
     hfov_deg: float = ASSUMED_HFOV_DEG
 
     def of(self, image: NDArray[np.uint8]) -> Camera:
-        """Return the camera for a frame; raise UnusableFrame if the calibration belongs to frames of another size."""
+        """Return the camera for a frame; raise UnusableFrame if the calibration is for frames of another size."""
         height, width = image.shape[:2]
         if self.camera is None:
             return assumed_camera(self.hfov_deg, width, height)
@@ -64,7 +64,7 @@ class Lens:
 
 
 def read_lens(path: Path | None, hfov_deg: float | None) -> Lens:
-    """Return the lens that one of the arguments describes, or an assumed one; refuse what cannot be used."""
+    """Return the lens that an argument describes, or an assumed lens; raise UserError if the argument is invalid."""
     if path and hfov_deg is not None:
         raise UserError("pass only one of --lens and --hfov-deg")
     least, most = FIELD_OF_VIEW_DEG
@@ -77,14 +77,14 @@ def read_lens(path: Path | None, hfov_deg: float | None) -> Lens:
 
 
 def sources_of(paths: Iterable[Path]) -> list[Source]:
-    """Check images, videos, folders of these, and manifests; raise a UserError if one cannot be read."""
+    """Return the sources for images, videos, folders of these, and manifests; raise UserError if one is unreadable."""
     files: list[Path] = []
     for path in paths:
         inside = [path]
         if path.is_dir():
             inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES + VIDEOS)
         if not inside:
-            raise UserError(f"{path}: contains no image or video ({', '.join(IMAGES + VIDEOS)}): pass another folder")
+            raise UserError(f"{path} contains no image or video ({', '.join(IMAGES + VIDEOS)}): pass another folder")
         files += inside
     return [_check_file(file) for file in files]
 
@@ -95,7 +95,7 @@ def _check_file(path: Path) -> Source:
     if path.suffix.lower() in IMAGES:
         return Source(path)
     if path.suffix.lower() in MANIFESTS:
-        from faze.data.readers.manifest import read_manifest  # pandas takes a third of a second
+        from faze.data.readers.manifest import read_manifest  # importing pandas takes 0.3 s
 
         return Source(path, people=read_manifest(path, posed=False))
     check_video(path)
@@ -103,7 +103,7 @@ def _check_file(path: Path) -> Source:
 
 
 def frames_of(sources: Iterable[Source]) -> Iterator[SourceFrame]:
-    """Read all frames of sources (`sources_of`), in order."""
+    """Yield all frames of the sources (from `sources_of`) in order."""
     for source in sources:
         if source.is_video:
             for number, (time_s, image) in enumerate(read_video(source.path)):
@@ -116,7 +116,7 @@ def frames_of(sources: Iterable[Source]) -> Iterator[SourceFrame]:
 
 
 def frames_of_person(person: Person) -> Iterator[SourceFrame]:
-    """Read the frames of a person in a manifest."""
+    """Yield the frames of a person in a manifest."""
     for row, file in enumerate(person.files):
         camera, pose = (person.cameras[row], person.distortions[row]), person.poses[row]
         head = (pose, person.corners_mm[row]) if np.isfinite(pose).all() else None
@@ -135,7 +135,7 @@ def camera_frames(index: int) -> Iterator[SourceFrame]:
     """Yield the frames of a camera attached to this machine, until it stops."""
     camera = cv2.VideoCapture(index)
     if not camera.isOpened():
-        raise UserError(f"camera {index} cannot be opened: does it exist, or is another program using it?")
+        raise UserError(f"camera {index} cannot be opened: check that it exists and that no other program uses it")
     began = time.monotonic()
     for number in itertools.count():
         found, image = camera.read()

@@ -1,4 +1,4 @@
-"""The table of `faze gaze`: a row for each face of each frame. Faces are tracked from frame to frame."""
+"""The table of `faze gaze`: a row for each face in each frame. Faces are tracked from frame to frame."""
 
 import csv
 from collections.abc import Sequence
@@ -17,21 +17,21 @@ COLUMNS = ("source", "frame", "timestamp", "face_id", "success", "reason", "gaze
 COLUMNS += ("gaze_pitch_deg", "gaze_yaw_deg", "gaze_x", "gaze_y", "gaze_z", "screen_x_px", "screen_y_px")
 COLUMNS += ("origin_x_mm", "origin_y_mm", "origin_z_mm", "pose_Tx", "pose_Ty", "pose_Tz")
 COLUMNS += ("pose_Rx", "pose_Ry", "pose_Rz")
-FARTHEST_MM = 150.0  # movement from one frame to the next after which a face counts as another one
+FARTHEST_MM = 150.0  # a face that moved farther between two frames counts as a new face
 
 
 class Table:
-    """Writes rows as frames are added, and counts for the summary."""
+    """A CSV table that is written while frames are added, with counts for the summary."""
 
     def __init__(self, file: TextIO, screen: Screen | None) -> None:
         self._writer, self._screen = csv.writer(file, lineterminator="\n"), screen
         self._writer.writerow(COLUMNS)
         self._source: Path | None = None
-        self._last_mm: list[NDArray[np.float64]] = []  # of each face, the origin of its last gaze
+        self._last_mm: list[NDArray[np.float64]] = []  # origin of the last gaze of each face
         self.frames = self.usable = 0
 
     def add(self, frame: SourceFrame, found: Sequence[FaceGaze | str]) -> None:
-        """Write a row for each face of a frame, or one with the reason why there is none."""
+        """Write a row for each face in a frame, or a single row with the reason why there is none."""
         if frame.source != self._source:
             self._source, self._last_mm = frame.source, []
         self.frames += 1

@@ -1,4 +1,4 @@
-"""Read a video as players show it: cropped, with square pixels, rotated and mirrored."""
+"""Read videos as players show them: cropped, with square pixels, rotated and mirrored."""
 
 import re
 import sys
@@ -20,24 +20,24 @@ DAMAGED = "the frame is damaged"
 
 
 def check_video(path: Path) -> None:
-    """Refuse a file without a decodable frame, and report what a player would do differently."""
+    """Raise a UserError if no frame can be decoded, and report what a player would show differently."""
     try:
-        with av.open(str(path.absolute())) as container:  # "a:b.mp4" would be read by a protocol "a"
+        with av.open(str(path.absolute())) as container:  # otherwise, "a:b.mp4" would mean a protocol "a"
             stream = container.streams.best("video")
             codec = "none" if stream is None else _describe(container, stream)[0]
             first = None if stream is None else next(filter(None, _decode(container, stream)), None)
             videos = len(container.streams.video)
     except (av.FFmpegError, OSError) as error:
-        raise UserError(f"{path}: is not a video that can be read ({error.strerror}); is it complete?") from None
+        raise UserError(f"{path} is not a readable video ({error.strerror}); is it complete?") from None
     if first is None:
         raise UserError(
-            f"{path}: contains no video that can be decoded (codec: {codec}): convert it, for example with "
+            f"{path} contains no video that can be decoded (codec: {codec}): convert it, for example with "
             f"ffmpeg -i {path.name} -c:v libx264 converted.mp4"
         )
     notes = {
-        "requests a rotation that is not a multiple of 90 degrees and is ignored": first.rotation % 90,
-        "is interlaced, which distorts moving faces: deinterlace it, as by ffmpeg -vf bwdif": first.interlaced_frame,
-        "contains several videos, of which only the best is read": videos > 1,
+        "the rotation in its metadata is not a multiple of 90 degrees and is ignored": first.rotation % 90,
+        "it is interlaced, which distorts moving faces: deinterlace it (ffmpeg -vf bwdif)": first.interlaced_frame,
+        "it contains several videos, of which only the best is read": videos > 1,
     }
     for note, applies in notes.items():
         if applies:
@@ -45,7 +45,7 @@ def check_video(path: Path) -> None:
 
 
 def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
-    """Yield the time in s, from 0, and the picture (H, W, 3) BGR of each frame; None if it is damaged."""
+    """Yield each frame's time in s, from 0, and its BGR picture (H, W, 3), or None if the frame is damaged."""
     with av.open(str(path.absolute())) as container:
         stream = container.streams.best("video")
         left, right, top, bottom = _describe(container, stream)[1]
@@ -66,8 +66,8 @@ def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
 
 
 def _describe(container: InputContainer, stream: VideoStream) -> tuple[str, list[int]]:
-    """Return the codec, and the px to cut off on the left, right, top and bottom, as ffmpeg describes the stream."""
-    # Not while threads decode: with messages in Python, closing the file could wait for them forever.
+    """Return the codec, and the px to crop on the left, right, top and bottom, as ffmpeg describes the stream."""
+    # Never call this while threads decode: if messages go to Python, closing the file could wait for them forever.
     av.logging.set_level(av.logging.INFO)
     text = container.dumps_format().split(f"Stream #0:{stream.index}")[1].split("Stream #")[0]
     av.logging.set_level(None)
@@ -76,7 +76,7 @@ def _describe(container: InputContainer, stream: VideoStream) -> tuple[str, list
 
 
 def _decode(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | None]:
-    """Decode all frames; None is a frame that is damaged, or that refers to such a frame."""
+    """Yield all decoded frames; None stands for a frame that is damaged or depends on a damaged one."""
     stream.thread_type = "AUTO"
     packets, damaged = container.demux(stream), False
     while True:

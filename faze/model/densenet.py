@@ -1,14 +1,14 @@
 """DenseNet encoder and decoder of DT-ED (paper section 3.1), with the parameter names of the published checkpoint.
 
-Each block has four layers and growth g, without compression or dropout; the paper has four blocks. The decoder mirrors
-the encoder with transposed convolutions.
+Each block has four layers and growth g, without compression or dropout. The paper's network has four blocks. The
+decoder mirrors the encoder with transposed convolutions.
 
 The encoder and the decoder call their parts through their attribute `call`, so that `faze.engine.execution` can use
-checkpointing. Modules with the attribute `recompute` can store fewer activations for the same result
-(`faze.model.low_memory`). Those with the attribute `fused_norm` can normalise and activate in one operation
+checkpointing. Modules with the attribute `recompute` can compute the same result while storing fewer activations
+(`faze.model.low_memory`). Modules with the attribute `fused_norm` can normalise and activate in one operation
 (`faze.model.norm_act`).
 
-Shapes: B images; C channels; H x W pixels; b blocks; s = 2^(b + 1) input pixels per pixel of the innermost map.
+Shapes: B images; C channels; H x W pixels; g growth; b blocks; downsampling factor s = 2^(b + 1).
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Composite(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Four composite layers; each reads the input of the block and all channels added before it."""
+    """Four composite layers; each reads the input of the block and the outputs of all earlier layers."""
 
     recompute = False
 
@@ -60,14 +60,14 @@ class DenseBlock(nn.Module):
         if self.recompute:
             kernels = [layer.conv.weight for layer in self.children()]
             return dense_block(x, kernels, transposed=isinstance(self.compo1.conv, nn.ConvTranspose2d))
-        # As published: each layer concatenates, and normalises again what the layer before it has already normalised.
+        # As published: every layer normalises all channels again, including those that earlier layers have normalised.
         for layer in self.children():
             x = torch.cat([x, layer(x)], dim=1)
         return x
 
 
 class Initial(nn.Module):
-    """Two strided convolutions, from an image to 4 g channels at a quarter of its height and width."""
+    """Two strided convolutions that map an image to 4 g channels at a quarter of its height and width."""
 
     recompute = False
     fused_norm = False
@@ -85,7 +85,7 @@ class Initial(nn.Module):
 
 
 class TransitionDown(nn.Module):
-    """A composite layer with a 1 x 1 kernel, then average pooling."""
+    """A composite layer with a 1 x 1 kernel, followed by average pooling."""
 
     recompute = False
 
@@ -106,7 +106,7 @@ def transition_up(channels: int) -> Composite:
 
 
 class Last(nn.Module):
-    """Two convolutions that double height and width, then a convolution to an image, with no activation after it."""
+    """Two convolutions that each double height and width, and a convolution to an image, without output activation."""
 
     recompute = False
     fused_norm = False
@@ -152,7 +152,7 @@ def _add_blocks(
 
 
 class DenseNetEncoder(nn.Module):
-    """The encoder, from an image to features averaged over its pixels."""
+    """The encoder, which maps an image to features averaged over all positions."""
 
     call = staticmethod(call)
 
@@ -171,7 +171,7 @@ class DenseNetEncoder(nn.Module):
 
 
 class DenseNetDecoder(nn.Module):
-    """The decoder, from a feature map to an image."""
+    """The decoder, which maps a feature map to an image."""
 
     call = staticmethod(call)
 
@@ -188,7 +188,7 @@ class DenseNetDecoder(nn.Module):
 
 
 def _recompute(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
-    """Apply convolutions, each after InstanceNorm -> LeakyReLU, storing only x."""
+    """Apply convolutions, each after InstanceNorm -> LeakyReLU (the first only if `first_activated`); store only x."""
     layers = [
         Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
         for number, conv in enumerate(convs)

@@ -1,8 +1,8 @@
 """DT-ED: the disentangling, transforming encoder-decoder (paper section 3.1, figure 2).
 
 A strip is encoded into appearance, gaze and head codes. Gaze and head codes are sets of 3-D row vectors that rotate
-with gaze and head: z R(pitch, yaw) is frontal, and a frontal z times R(pitch, yaw) transposed is turned to (pitch,
-yaw).
+with gaze and head. Multiplying a code by R(pitch, yaw) makes it frontal; multiplying a frontal code by the transpose of
+R(pitch, yaw) turns it to (pitch, yaw).
 
 Shapes: B images of H x W pixels; A appearance features; G and D 3-D vectors in the gaze code and the head code.
 """
@@ -30,7 +30,7 @@ class Codes(NamedTuple):
     head: Tensor  # (B, D, 3)
 
     def turn(self, gaze_rotation: Tensor, head_rotation: Tensor) -> "Codes":
-        """Multiply the rows by rotations (B, 3, 3) or (3, 3) from the right; the appearance code is unchanged."""
+        """Right-multiply the rows by rotations, (B, 3, 3) or (3, 3); the appearance code is unchanged."""
         return Codes(self.app, self.gaze @ gaze_rotation, self.head @ head_rotation)
 
     def halves(self) -> tuple["Codes", "Codes"]:
@@ -63,7 +63,7 @@ class DTED(nn.Module):
             )
         self.model = model
         self.autocast = autocast
-        self.camera: NormalizedCamera | None = None  # of the strips that it was trained with, if known
+        self.camera: NormalizedCamera | None = None  # the virtual camera of the training strips, if known
         self.code_sizes = (model.z_app, 3 * model.z_gaze, 3 * model.z_head)
         self.innermost = (model.decoder_channels, height // times, width // times)
 
@@ -88,7 +88,7 @@ class DTED(nn.Module):
             to_rotations: requested gaze and head pose, (B, 3, 3) each.
 
         Returns:
-            (B, 3, H, W), about [-1, 1].
+            (B, 3, H, W), with values roughly in [-1, 1].
         """
         frontal = self.encode(image).turn(*from_rotations)
         return self.decode(frontal.turn(*(R.transpose(-1, -2) for R in to_rotations)))
@@ -98,7 +98,7 @@ class DTED(nn.Module):
         with self.autocast():
             z = self.fc_enc(self.encoder(image.to(self.dtype)))
         app, gaze, head = z.to(self.dtype).split(self.code_sizes, dim=1)
-        gaze = gaze.reshape(z.shape[0], -1, 3)  # len() would fix the batch of an exported graph
+        gaze = gaze.reshape(z.shape[0], -1, 3)  # len() would fix the batch size of an exported graph
         head = head.reshape(z.shape[0], -1, 3)
         return Codes(app, self._normalize(gaze), self._normalize(head))
 
@@ -123,23 +123,23 @@ class DTED(nn.Module):
         return self.fc_enc.weight.dtype
 
     def _normalize(self, code: Tensor) -> Tensor:
-        """Normalise (B, F, 3) by normalize_axis: features (1, as published), each row (2), whole code (3), none (0)."""
+        """Normalise a code (B, F, 3) along axis 1 (features, as published), 2 (rows), both (if 3) or neither (if 0)."""
         axis = (1, 2) if self.model.normalize_axis == 3 else self.model.normalize_axis
         return F.normalize(code, dim=axis) if axis else code
 
 
-# What training can freeze: parts, and dense blocks with the layers around them.
+# Units that training can freeze: parts of the network, and dense blocks with the adjacent layers.
 _PARTS = {"encoder": "encoder", "fc_enc": "encoder", "decoder": "decoder", "fc_dec": "decoder"}
 _BLOCKS = {"encoder.initial": "encoder.block1", "decoder.last": "decoder.block{blocks}"}
 
 
 def part_of(parameter: str) -> str:
-    """Return the part of a parameter, by its name: encoder, decoder or gaze_head."""
+    """Return the part of the network that contains a named parameter: encoder, decoder or gaze_head."""
     return _PARTS.get(parameter.split(".")[0], "gaze_head")
 
 
 def block_of(parameter: str, blocks: int) -> str:
-    """Return the dense block of a parameter, such as encoder.block1, with the layers around it; "" if it has none."""
+    """Return a parameter's dense block (with adjacent layers), such as encoder.block1; "" if it belongs to none."""
     module = ".".join(parameter.split(".")[:2]).replace("trans", "block")
     return _BLOCKS.get(module, module if ".block" in module else "").format(blocks=blocks)
 

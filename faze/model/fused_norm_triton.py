@@ -1,12 +1,12 @@
-"""InstanceNorm -> LeakyReLU on a GPU: one Triton kernel forward, one backward. Imported only if Triton is installed.
+"""InstanceNorm -> LeakyReLU on a GPU: a forward and a backward Triton kernel. Imported only if Triton is installed.
 
 Each program processes all pixels of some channels of one image, tile by tile. Tensors are (B, C, N) with any strides.
-Tiles extend along pixels if these are adjacent in memory, and along channels if those are (channels-last). Each kernel
+Tiles extend along pixels if pixels are adjacent in memory, and otherwise along channels (channels-last). Each kernel
 reads its planes twice, for the sums and for the result; planes that fit in the cache are read from memory only once.
 Means and squared deviations of tiles are combined in a way that avoids cancellation (Chan et al. 1979).
 
-Sums are float32, or float64 for float64 tensors. The kernels have run in Triton's interpreter on a CPU, and have been
-compiled for compute capability 7.0 and 9.0, and have run on an H100.
+Sums are float32, or float64 for float64 tensors. The kernels have been run on an H100 and, in Triton's interpreter, on
+a CPU. They have been compiled for compute capabilities 7.0 and 9.0.
 """
 
 import torch
@@ -17,13 +17,13 @@ from torch import Tensor
 from faze.model.norm_act import sum_dtype
 
 TILE = 2048  # elements that a program processes at once: 16 for each of its 128 threads
-MOST_CHANNELS = 32  # of a channels-last tile: 64 bytes in half precision, two sectors of memory
+MOST_CHANNELS = 32  # in a channels-last tile: 64 bytes in half precision, which are two memory sectors
 
 WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
 def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype `sum_dtype(x)`."""
+    """Normalise and activate x (B, C, N); also return 1 / standard deviation (B, C, 1) in dtype `sum_dtype(x)`."""
     y = torch.empty_like(x)
     scale = x.new_empty((*x.shape[:2], 1), dtype=sum_dtype(x))
     grid, tile = _tiles(x)
@@ -34,7 +34,7 @@ def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
 
 
 def backward(grad: Tensor, y: Tensor, scale: Tensor, slope: float) -> Tensor:
-    """Return the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
+    """Return the gradient with respect to x, given the one with respect to y. All tensors but scale are (B, C, N)."""
     by_x = torch.empty_like(y)
     grid, tile = _tiles(y)
     strides = *grad.stride(), *y.stride(), *by_x.stride()
@@ -130,7 +130,7 @@ def _backward_kernel(
 
 @triton.jit
 def _undo(grad, y, inside, SLOPE: tl.constexpr, WIDE: tl.constexpr):
-    """Return the values between InstanceNorm and LeakyReLU and their gradient, both 0 outside the planes."""
+    """Return the values before LeakyReLU and the gradient with respect to them; both are 0 outside the planes."""
     active = tl.load(y, mask=inside, other=0.0).to(WIDE)
     by_active = tl.load(grad, mask=inside, other=0.0).to(WIDE)
     positive = active > 0

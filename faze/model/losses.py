@@ -1,11 +1,11 @@
 """Loss terms of DT-ED (paper section 3.1.2), and additional ones from the released training code.
 
-Shapes: ... are groups, within which samples are compared; N codes in a group; F 3-D vectors (rows) in a code.
+Shapes: ... groups whose samples are compared with each other; N codes in a group; F 3-D vectors (rows) in a code.
 A *code distance* is the mean, over rows, of the angle (degrees) or the euclidean distance between corresponding rows.
 
 Losses that compare samples first find the hardest partner of each code among all N x N pairs, without gradients. They
-use a grid (..., N, N), and never build the vectors of all pairs, (..., N, N, F, 3). Then they compute the distance to
-that partner exactly.
+use a grid of distances (..., N, N) and never build the vectors of all pairs (..., N, N, F, 3). Then they compute the
+distance to that partner exactly.
 """
 
 import torch
@@ -27,11 +27,11 @@ def angle_deg(a: Tensor, b: Tensor) -> Tensor:
     """
     dot = (a * b).sum(-1)
     perpendicular = torch.linalg.cross(*torch.broadcast_tensors(a, b))
-    # Fused multiply-adds leave a rounding error in v x v, whose direction would become a gradient of full size.
+    # With fused multiply-adds, v x v is a rounding error instead of 0; its direction would cause a full-size gradient.
     perpendicular = perpendicular.masked_fill((a == b).all(-1, keepdim=True), 0)
     squared = perpendicular.square().sum(-1)
     apart = squared > 0
-    # The derivatives of the root are infinite at 0. Where a and b coincide, the root is kept out of the graph.
+    # The derivatives of the square root are infinite at 0, so it is kept out of the graph where a and b are parallel.
     sine = torch.where(apart, squared, 1.0).sqrt() * apart
     return torch.atan2(sine, torch.where(apart | (dot != 0), dot, 1.0)).rad2deg()
 
@@ -45,9 +45,9 @@ class CodeAngle:
 
     @torch.no_grad()
     def grid(self, codes: Tensor) -> Tensor:
-        """Compute the mean angle of each pair: (..., N, F, 3), without rows of length 0 -> (..., N, N) radians.
+        """Compute the mean angle of each pair in radians: (..., N, F, 3) -> (..., N, N). No row may have length 0.
 
-        The Gram matrices are in float64. The angle of a float32 cosine is wrong by up to 0.03 degrees near 0 and 180
+        The Gram matrices are float64. An angle from a float32 cosine is off by up to 0.03 degrees near 0 and 180
         degrees, where the nearest and the farthest codes are, and TF32 would round the products to 11 bits.
         """
         rows = F.normalize(codes.double(), dim=-1).movedim(-2, -3)  # (..., N, F, 3) -> (..., F, N, 3)
@@ -91,7 +91,7 @@ def nearest_other(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tens
 
 
 def embedding_consistency(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Compute the mean distance from frontalised codes to the farthest of the same person (paper equation 4)."""
+    """Compute the mean distance from frontalised codes to the same person's farthest code (paper equation 4)."""
     return distance(codes, farthest_same(codes, person, distance)).mean()
 
 
@@ -113,10 +113,10 @@ def all_equal(codes: Tensor, distance: CodeDistance) -> Tensor:
 
 
 def _same_person(person: Tensor) -> Tensor:
-    """Return whether two codes belong to the same person: (..., N) integers -> (..., N, N) bool."""
+    """Return whether the codes of each pair belong to the same person: (..., N) integers -> (..., N, N) bool."""
     return person.unsqueeze(-1) == person.unsqueeze(-2)
 
 
 def _take(codes: Tensor, index: Tensor) -> Tensor:
-    """Select codes (..., N, F, 3) by indices (..., N): (..., N, F, 3)."""
+    """Select the codes (..., N, F, 3) at the given indices (..., N); the result is (..., N, F, 3)."""
     return codes.gather(-3, index[..., None, None].expand(*index.shape, *codes.shape[-2:]))

@@ -1,4 +1,4 @@
-"""The layers for the switch and tier `recompute`: few activations are stored, and few exist at a time.
+"""Layers for the switch and tier `recompute`, which store few activations and need little temporary memory.
 
 They compute the same results as the stock layers of `faze.model.densenet`. They rely on five observations:
 
@@ -6,11 +6,11 @@ They compute the same results as the stock layers of `faze.model.densenet`. They
    reads it. (One buffer per block: Pleiss et al. 2017, arXiv 1707.06990.)
 2. Normalisation and activation are cheap compared to a convolution. They are recomputed in the backward pass, and only
    their input is stored. For a dense block, these inputs are parts of its output, which the next layer stores as well.
-3. The largest maps are those next to the image, and their convolutions take 3 % of the arithmetic of a step. These maps
-   are also recomputed, from maps of half the size or less, which are stored instead.
+3. The largest maps are those next to the image, and their convolutions account for only 3 % of a step's arithmetic.
+   These maps are also recomputed, from maps of half the size or less, which are stored instead.
 4. No layer mixes images. Both passes process the batch in slices of a few images, so temporary tensors never exist for
    the whole batch. The gradients of the convolution kernels are summed over slices.
-5. Average pooling and a 1 x 1 convolution commute. After pooling, the convolution has a quarter of the pixels.
+5. Average pooling and a 1 x 1 convolution commute. With pooling first, the convolution has a quarter as many pixels.
 
 Shapes: B images; C channels; g growth; H x W pixels.
 """
@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from faze.model.norm_act import EPSILON, SLOPE, activate
 
-# Size of the largest map of a slice; a backward pass has about six such maps. On a CPU, 8 MiB are two images at paper
-# width. Half of it makes steps slower, more does not make them faster. A GPU needs more to be busy: not yet measured.
+# Size of the largest map of a slice; a backward pass has about six such maps. On a CPU, 8 MiB are two images at the
+# paper's width: smaller slices slow steps down, larger ones do not speed them up. A GPU needs more (not measured).
 SLICE_BYTES = {"cpu": 8 * 2**20, "cuda": 64 * 2**20}
 
 
@@ -63,7 +63,7 @@ class _Chain(torch.autograd.Function):
         x, *weights = ctx.saved_tensors
         by_x = torch.empty_like(x)
         by_weights = [torch.zeros_like(weight) for weight in weights]
-        weights = [weight.to(grad.dtype) for weight in weights]  # autocast has ended, but its results have its dtype
+        weights = [weight.to(grad.dtype) for weight in weights]  # autocast is off here, but gradients have its dtype
         for part in _slices(x, ctx.widest):
             _chain_backward(grad[part], x[part], ctx.layers, weights, by_x[part], by_weights)
         return by_x, None, *by_weights
@@ -84,7 +84,7 @@ def _chain_backward(
     by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write the gradient with respect to x into by_x, and add those with respect to the kernels to by_weights."""
+    """Write the gradient of x into by_x, and add the gradients of the kernels to by_weights."""
     activations: list[_Activated | None] = []
     inputs: list[Tensor] = []
     for number, layer in enumerate(layers):  # repeats the forward pass up to the last convolution
@@ -126,7 +126,7 @@ class _DenseBlock(torch.autograd.Function):
 
 
 def _fill_block(raw: Tensor, x: Tensor, starts: Sequence[int], layer: Layer, weights: Sequence[Tensor]) -> None:
-    """Write x and the outputs of the layers of a dense block into raw; starts are the first channels of the outputs."""
+    """Write x and the layer outputs of a dense block into raw; `starts` contains the first channel of each output."""
     active = torch.empty_like(raw)
     raw[:, : starts[0]], active[:, : starts[0]] = x, activate(x)
     for weight, start, end in zip(weights, starts, starts[1:], strict=False):
@@ -143,12 +143,12 @@ def _block_backward(
     by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write the gradient for the input of a dense block into by_x, and add those for its kernels to by_weights."""
+    """Write the gradient of a dense block's input into by_x, and add the gradients of the kernels to by_weights."""
     activation = _Activated(raw)
     by_active = torch.zeros_like(raw)
     for number in range(len(weights) - 1, -1, -1):
         before, own = slice(starts[number]), slice(starts[number], starts[number + 1])
-        # All gradients from later layers have been added to these channels.
+        # The gradients from all later layers have already been added to these channels.
         by_added = activation.backward(by_active[:, own], own).add_(grad[:, own])
         by_active[:, before] += _conv_backward(
             by_added, activation.value[:, before], weights[number], layer, by_weights[number]
@@ -158,7 +158,7 @@ def _block_backward(
 
 
 class _Activated:
-    """The result of InstanceNorm -> LeakyReLU for x (B, C, H, W), and the tensors that the backward pass reads."""
+    """The result of InstanceNorm -> LeakyReLU on x (B, C, H, W), and the tensors that its backward pass reads."""
 
     def __init__(self, x: Tensor) -> None:
         normal, *statistics = torch.native_batch_norm(_planes(x), None, None, None, None, True, 0.0, EPSILON)
@@ -167,7 +167,7 @@ class _Activated:
         self.statistics = [each.view(x.shape[:2]) for each in statistics]  # mean, 1 / standard deviation
 
     def backward(self, grad: Tensor, channels: slice = slice(None)) -> Tensor:
-        """Compute the gradient for some channels of x from that for the same channels of the value."""
+        """Compute the gradient of some channels of x, given the gradient of the same channels of `value`."""
         x, value = self.x[:, channels], self.value[:, channels]
         by_normal = torch.ops.aten.leaky_relu_backward(grad, value, SLOPE, True)
         statistics = [each[:, channels].flatten() for each in self.statistics]
@@ -178,7 +178,7 @@ class _Activated:
 
 
 def _planes(x: Tensor) -> Tensor:
-    """Reshape (B, C, H, W) -> (1, B C, H, W), so that batch norm normalises each channel of each image separately."""
+    """Reshape (B, C, H, W) to (1, B C, H, W), so that batch norm normalises each channel of each image separately."""
     return x.reshape(1, -1, *x.shape[2:])
 
 

@@ -1,10 +1,10 @@
-"""InstanceNorm -> LeakyReLU, before every convolution of DT-ED except the first of each half; stock or fused.
+"""InstanceNorm -> LeakyReLU, stock or fused, used before every convolution of DT-ED but conv1 of `Initial` and `Last`.
 
-The stock pair stores both the normalised values and the result for its backward pass. The fused operation stores only
-the result, which the convolution after it stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
+The stock pair stores both its input and its result for the backward pass. The fused operation stores only the result,
+which the convolution after it stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
 needs only the normalised values and one standard deviation per plane. (In-Place Activated BatchNorm: Rota Bulo et al.
-2018, arXiv 1712.02616.) It also works on channels-last tensors, which the stock InstanceNorm copies to a different
-layout.
+2018, arXiv 1712.02616.) The fused operation also works on channels-last tensors, which the stock InstanceNorm copies to
+a different layout.
 
 Shapes: B images; C channels; N pixels in a plane. The fused operation computes its statistics in float32 for fp16 and
 bf16.
@@ -34,15 +34,15 @@ def activate(x: Tensor, *, fused: bool = False) -> Tensor:
     """
     if fused:
         return _Fused.apply(x.flatten(2)).unflatten(2, x.shape[2:])
-    # In place: the backward pass then stores one tensor instead of two.
+    # In place, so that the normalised values are not stored in addition to the result.
     return F.leaky_relu(_instance_norm(x), negative_slope=SLOPE, inplace=True)
 
 
 def _instance_norm(x: Tensor) -> Tensor:
     """Normalise each channel of each image, using the faster of two torch functions with the same result.
 
-    On a CPU, this is a LayerNorm over the pixels if the pixels of a channel are contiguous. Low precision uses the
-    other function, which has fp32 statistics. Exported graphs also use it, since they may run on other machines.
+    On a CPU, layer_norm over the pixels is faster if the pixels of a channel are contiguous. Low precision uses
+    instance_norm, whose statistics are fp32. Exported graphs use instance_norm, since they may run on other machines.
     """
     contiguous = x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4
     if contiguous and not torch.compiler.is_exporting():
@@ -83,7 +83,7 @@ class _Fused(torch.autograd.Function):
 
 
 def sum_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of the fused operation's sums over x."""
+    """Return the dtype in which the fused operation sums over x."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -97,20 +97,20 @@ def _has_triton(device: torch.device) -> bool:
 
 
 def _at_once(x: Tensor) -> bool:
-    """Return whether no slices are needed."""
+    """Return whether to process x as a whole instead of in slices."""
     return x.is_cuda or torch.compiler.is_compiling()
 
 
 def _slices(x: Tensor) -> list[slice]:
-    """Return slices of a few images."""
+    """Return slices of the batch that contain few enough images to stay in the CPU's cache."""
     images = max(CACHED // x[0].numel(), 1)
     return [slice(first, first + images) for first in range(0, len(x), images)]
 
 
 def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the activated x (B, C, N), and 1 / standard deviation (B, C, 1) in the dtype `sum_dtype(x)`.
+    """Normalise and activate x (B, C, N); also return 1 / standard deviation (B, C, 1) in dtype `sum_dtype(x)`.
 
-    Results must not be aliases or written in place: torch.compile 2.11 would lose their gradients.
+    The results must not be aliases or written in place, because torch.compile 2.11 would lose their gradients.
     """
     wide = x.to(sum_dtype(x))
     centred = wide - wide.mean(2, keepdim=True)
@@ -120,7 +120,7 @@ def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _backward(grad: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-    """Return the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
+    """Return the gradient with respect to x, given the one with respect to y. All tensors but scale are (B, C, N)."""
     wide = y.to(scale.dtype)
     normal = F.leaky_relu(wide, 1 / SLOPE)
     by_normal = torch.ops.aten.leaky_relu_backward(grad.to(scale.dtype), wide, SLOPE, True)

@@ -1,6 +1,6 @@
-"""The training objective: DT-ED over pairs (a, b) of one person's strips, and its loss terms (paper section 3.1.2).
+"""The training objective: DT-ED on pairs (a, b) of one person's strips, and its loss terms (paper section 3.1.2).
 
-Model and losses are one module, so that each replica or process computes the losses of its own pairs.
+Model and losses form one module, so that each replica or process computes the losses of its own pairs.
 
 Shapes: B pairs; P pairs per chunk.
 """
@@ -41,14 +41,14 @@ class Objective(nn.Module):
             parameter.requires_grad_(reached[part_of(name)])
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute the unweighted terms, named like their weights in `loss`.
+        """Compute the unweighted loss terms, which have the same names as their weights in `loss`.
 
         Args:
             batch: `image_a`, `image_b` (B, 3, H, W) in [-1, 1]; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) pitch and
                 yaw in radians; `person` (B,) integers. B is a multiple of loss.chunk_pairs.
 
         Returns:
-            Scalars in the dtype of the weights; angles in degrees.
+            Scalars in the dtype of the model's parameters; angles are in degrees.
         """
         loss, dted = self.loss, self.dted
         angles = [batch[name].to(dted.dtype) for name in ("gaze_a", "head_a", "gaze_b", "head_b")]
@@ -68,7 +68,7 @@ class Objective(nn.Module):
         return terms | self._embedding_terms(frontal_a.gaze, frontal_b.gaze, batch["person"])
 
     def _embedding_terms(self, frontal_a: Tensor, frontal_b: Tensor, person: Tensor) -> dict[str, Tensor]:
-        """Compute the terms that compare frontalised gaze codes (B, G, 3) within chunks, averaged over chunks."""
+        """Compute the loss terms that compare frontalised gaze codes (B, G, 3) within chunks, averaged over chunks."""
         pairs = self.loss.chunk_pairs
         # (B, G, 3) twice -> (B / P, 2 P, G, 3)
         codes = torch.cat([code.unflatten(0, (-1, pairs)) for code in (frontal_a, frontal_b)], dim=1)

@@ -1,4 +1,4 @@
-"""Files that torch writes: mappings from names to tensors and plain values."""
+"""Torch files that contain mappings from names to tensors and plain values."""
 
 import io
 import pickle
@@ -12,7 +12,7 @@ from faze.base.files import reading, whole_file
 
 
 def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
-    """Write a mapping atomically, from memory: on a full disk, torch itself would raise a RuntimeError."""
+    """Write a mapping atomically, after serialising it in memory: torch.save raises a RuntimeError on a full disk."""
     memory = io.BytesIO()
     torch.save(content, memory)
     with whole_file(path) as temporary:
@@ -23,13 +23,13 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
     """Read the mapping in a torch file; only tensors and plain values are unpickled, never code.
 
     Raises:
-        UserError: the file is missing or damaged, or contains anything else.
+        UserError: the file is missing or corrupt, or contains other objects.
     """
     with reading(path):
         try:
             content = torch.load(path, map_location=map_location, weights_only=True)
-        except (pickle.UnpicklingError, LookupError, EOFError):  # torch's own message advises to run the file's code
+        except (pickle.UnpicklingError, LookupError, EOFError):  # torch's message recommends running the file's code
             raise ValueError("it is not a torch file, or contains more than tensors and plain values") from None
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
-        raise UserError(f"{path}: contains no mapping from names to tensors")
+        raise UserError(f"{path}: does not contain a mapping from names to tensors")
     return content

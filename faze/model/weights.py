@@ -1,8 +1,8 @@
-"""DT-ED checkpoints: faze's own and published state dictionaries.
+"""DT-ED checkpoints: faze's own format, and published state dictionaries.
 
 A faze checkpoint contains {"format": 1, "model": state dictionary, "model_config": the model section, "camera": the
-virtual camera of its strips, ...}. The remaining entries, such as the optimiser state and the random state, are only
-read when training resumes. The keys and shapes of the weights are those of the published checkpoint.
+virtual camera of its strips, ...}. The remaining entries, such as the optimiser state and the random state, are read
+only when training resumes. The keys and shapes of the weights are those of the published checkpoint.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DTED:
-    """Load the trained DT-ED from a checkpoint and put it in evaluation mode.
+    """Load a trained DT-ED from a checkpoint and put it in evaluation mode.
 
     Raises:
         UserError: the file is missing, corrupt or not a faze checkpoint, or its weights do not match the sizes stored
@@ -44,13 +44,13 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
 
 
 def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool) -> DTED:
-    """Load the network of a checkpoint, from which training starts or which is only evaluated.
+    """Load a checkpoint's network, either as the start of a training run or only for evaluation.
 
     Args:
         path: the checkpoint.
         model: the sizes that the network must have.
-        camera: the virtual camera of the strips; it may differ from that of the checkpoint if the network is trained.
-        trained: whether it is trained.
+        camera: the virtual camera of the strips; it may differ from the checkpoint's if the network will be trained.
+        trained: whether the network will be trained.
 
     Raises:
         UserError: the checkpoint cannot be used; the message lists the values that differ.
@@ -59,24 +59,24 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
     remedy = "set the checkpoint's values in the configuration"
     if found.camera and not trained and found.camera != camera:
         differ = ", ".join(differences("preprocess", found.camera, camera))
-        raise UserError(f"{path}: was trained with strips of another virtual camera: {differ}; {remedy}")
-    wanted = model.model_copy(update={"backprop_gaze": found.model.backprop_gaze})  # which changes only the training
+        raise UserError(f"{path}: was trained on strips of another virtual camera: {differ}; {remedy}")
+    wanted = model.model_copy(update={"backprop_gaze": found.model.backprop_gaze})  # affects only training
     if found.model == wanted:
         return found
     differ = ", ".join(differences("model", found.model, wanted))
-    raise UserError(f"{path}: does not fit the section model: {differ}; {remedy}")
+    raise UserError(f"{path}: does not match the section model: {differ}; {remedy}")
 
 
 def import_published(path: Path | str, model: Model) -> DTED:
     """Load a published checkpoint; every tensor must match.
 
     Args:
-        path: a state dictionary, at the top level or under "state_dict" or "model", with or without `module.` before
-            its keys.
+        path: a file with a state dictionary, at the top level or under "state_dict" or "model", whose keys may begin
+            with `module.`.
         model: the sizes of the published network.
 
     Raises:
-        UserError: the file cannot be read, or tensors are missing, unknown or misshapen; the message lists them.
+        UserError: the file cannot be read, or tensors are missing, unknown or of the wrong shape; they are listed.
     """
     content = read_mapping(path)
     for key in ("state_dict", "model"):
@@ -89,14 +89,14 @@ def _load_weights(path: Path | str, state: Mapping[str, Tensor], model: Model) -
     dted = DTED(model)
     try:
         dted.load_state_dict(state)
-    except RuntimeError as error:  # lists every tensor that does not fit, each on a line of its own
+    except RuntimeError as error:  # lists every tensor that does not match, each on its own line
         listed = " ".join(str(error).split())
-        raise UserError(f"{path}: the weights do not fit the section model of the configuration: {listed}") from None
+        raise UserError(f"{path}: the weights do not match the section model of the configuration: {listed}") from None
     return dted
 
 
 def network_hash(dted: DTED) -> str:
-    """Hash encoder and gaze head (16 hex digits): networks with the same hash compute the same codes and gaze."""
+    """Return a hash (16 hex digits) of the encoder and gaze head; networks with equal hashes compute equal codes."""
     digest = hashlib.sha256()
     for name, parameter in dted.named_parameters():
         if part_of(name) != "decoder":
@@ -116,7 +116,7 @@ def description(dted: DTED) -> dict[str, dict[str, object]]:
 
 
 def differences(section: str, found: Model | NormalizedCamera, wanted: Model | NormalizedCamera) -> list[str]:
-    """Describe each value of a checkpoint that differs from that in a section of the configuration."""
+    """Describe each value in a checkpoint that differs from the value in a section of the configuration."""
     theirs = found.model_dump()
     return [
         f"{section}.{key} is {theirs[key]} in the checkpoint, not {value}"

@@ -13,8 +13,8 @@ VARIABLE = "GLIBC_TUNABLES"
 SETTINGS = {
     "glibc.malloc.hugetlb": "1",  # transparent huge pages
     "glibc.malloc.mmap_max": "0",  # take large allocations from the heap too
-    "glibc.malloc.trim_threshold": "100000000000",  # bytes at the heap's end that are kept
-    "glibc.malloc.top_pad": "268435456",  # bytes by which the heap grows at least; untouched pages cost nothing
+    "glibc.malloc.trim_threshold": "100000000000",  # free bytes that are kept at the end of the heap
+    "glibc.malloc.top_pad": "268435456",  # smallest growth of the heap in bytes; untouched pages cost nothing
 }
 
 
@@ -25,7 +25,7 @@ def with_allocator_retention(given: str) -> str:
 
 
 def keeps_memory() -> bool:
-    """Return whether this process was started with these settings, and its allocator is glibc's."""
+    """Return whether this process was started with these settings and uses glibc's allocator."""
     given = os.environ.get(VARIABLE, "").split(":")
     is_glibc = platform.libc_ver()[0] == "glibc" and not os.environ.get("LD_PRELOAD")
     return is_glibc and all(f"{name}={value}" in given for name, value in SETTINGS.items())

@@ -1,8 +1,8 @@
 """The C kernels: setup.py compiles them when faze is installed, and `library` loads them.
 
-Each is compiled to plain shared libraries beside its C file: one for any processor and, on x86-64, one for each of the
-higher `LEVELS`, so that different machines can share an installation. A library's name contains a hash of source and
-flags. Standard library only: setup.py imports this.
+Each kernel is compiled to plain shared libraries next to its C file: one for any processor and, on x86-64, one for each
+of the higher `LEVELS`, so that different machines can share an installation. A library's name contains a hash of its
+source and flags. This module uses only the standard library, because setup.py imports it.
 """
 
 import ctypes
@@ -15,13 +15,13 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 # -fno-wrapv undoes a flag that Python adds to extensions.
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fno-wrapv", "-fno-math-errno", "-fno-trapping-math")
-# Sums may be reordered, as vectors need; NaN and infinity keep their meaning.
+# Sums may be reordered, which vectorisation requires; NaN and infinity keep their meaning.
 _REORDERED = (*_FLAGS, "-fno-signed-zeros", "-fassociative-math")
-KERNELS = {  # path in the package: flags
+KERNELS = {  # path in the package -> flags
     "fewshot/kernel.c": (*_REORDERED, "-fno-tree-slp-vectorize"),  # same rounding in every function
     "data/synthetic/kernel.c": (*_FLAGS, "-ffp-contract=off"),  # rounding decides whether a ray meets the head
 }
-LEVELS: dict[int, tuple[str, ...]] = {0: ()}  # number of an x86-64 level, or 0: flags
+LEVELS: dict[int, tuple[str, ...]] = {0: ()}  # x86-64 level (0: any processor) -> flags
 if platform.machine() == "x86_64":
     LEVELS |= {number: (f"-march=x86-64-v{number}", "-mprefer-vector-width=512") for number in (3, 4)}
 
@@ -34,7 +34,7 @@ def library_name(kernel: str, level: int) -> str:
 
 @functools.cache
 def library(kernel: str) -> ctypes.CDLL | None:
-    """Load one of `KERNELS` for the highest level that this processor supports; None if it is not compiled."""
+    """Load one of `KERNELS` for the highest level that this processor supports; return None if it is not compiled."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     paths = {level: (PACKAGE / kernel).with_name(library_name(kernel, level) + suffix) for level in LEVELS}
     if not paths[0].exists():

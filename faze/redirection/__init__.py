@@ -1,1 +1,1 @@
-"""Redirect strips to another gaze and head pose by rotating their codes."""
+"""Redirection of strips to another gaze and head pose by rotating their codes."""

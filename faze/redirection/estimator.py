@@ -2,7 +2,7 @@
 
 Its architecture (He et al. 2016) differs from that of DT-ED, and it is trained only on original strips of train people.
 ST-ED (Zheng et al., NeurIPS 2020, section 4.2) is evaluated in this way. Decoded strips are blurrier than original
-ones, so half of the training strips are blurred. A separate random half is mirrored, and all change their colours.
+ones, so half of the training strips are blurred. A separate random half is mirrored, and all strips are recoloured.
 """
 
 import math
@@ -25,7 +25,7 @@ from faze.data.strips import StripStore
 from faze.model.losses import angle_deg
 from faze.model.torch_file import read_mapping, write_mapping
 
-WARMUP = 0.05  # share of the training in which the learning rate rises; then it falls along a half cosine
+WARMUP = 0.05  # share of the training during which the learning rate rises; then it falls along half a cosine
 COLOR_SCALE = 0.2  # largest relative change of a colour
 BLUR_PX = 2.0  # largest standard deviation of the blur
 WEIGHT_DECAY = 0.05
@@ -44,12 +44,12 @@ class ResidualBlock(nn.Module):
         self.shortcut = nn.Conv2d(channels_in, channels, 1, stride, bias=False) if stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (B, C_in, H, W) to (B, C, H / stride, W / stride)."""
+        """Map features (B, C_in, H, W) to (B, C, H / stride, W / stride)."""
         return F.relu(self.layers(x) + self.shortcut(x))
 
 
 class GazeHeadEstimator(nn.Module):
-    """Map strips (B, 3, H, W) in [-1, 1] to (B, 4) gaze pitch, gaze yaw, head pitch and head yaw in radians.
+    """A network from strips (B, 3, H, W) in [-1, 1] to gaze pitch, gaze yaw, head pitch and head yaw in radians (B, 4).
 
     Args:
         channels: C in the first block; each of the next three blocks doubles C and halves height and width.
@@ -62,19 +62,19 @@ class GazeHeadEstimator(nn.Module):
         stem = nn.Conv2d(3, channels, 5, 2, 2, bias=False)
         halving = [ResidualBlock(channels * 2**level, channels * 2 ** (level + 1), 2) for level in range(3)]
         blocks = nn.Sequential(ResidualBlock(channels, channels, 1), *halving)
-        pool = nn.AdaptiveAvgPool2d((2, 8))  # keeps the position of features in the strip, roughly
+        pool = nn.AdaptiveAvgPool2d((2, 8))  # roughly keeps the position of features in the strip
         self.angles = nn.Linear(8 * channels * 2 * 8, 4)
         self.features = nn.Sequential(stem, nn.BatchNorm2d(channels), nn.ReLU(), blocks, pool, nn.Flatten())
-        nn.init.normal_(self.angles.weight, std=1e-3)  # estimates start straight ahead
+        nn.init.normal_(self.angles.weight, std=1e-3)  # initial estimates are straight ahead
         nn.init.zeros_(self.angles.bias)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map (B, 3, H, W) to (B, 4)."""
+        """Map strips (B, 3, H, W) to angles (B, 4)."""
         return self.angles(self.features(image))
 
 
 def save_estimator(path: Path, network: GazeHeadEstimator) -> None:
-    """Write an estimator."""
+    """Write an estimator to a file."""
     weights = {key: value.cpu() for key, value in network.state_dict().items()}
     write_mapping(path, {"channels": network.channels, "size": list(network.size), "estimator": weights})
 
@@ -89,12 +89,12 @@ def load_estimator(path: Path, device: torch.device | str = "cpu") -> GazeHeadEs
 
 @torch.inference_mode()
 def estimate(network: nn.Module, images: Tensor) -> NDArray[np.float64]:
-    """Estimate the gaze and head pose, (N, 4) in radians, of strips (N, 3, H, W) in [-1, 1]."""
+    """Estimate the angles of gaze and head (N, 4), in radians, from strips (N, 3, H, W) in [-1, 1]."""
     return torch.cat([network(some).double().cpu() for some in images.split(BATCH)]).numpy()
 
 
 def train_estimator(people: People, settings: Estimator, device: torch.device | str) -> GazeHeadEstimator:
-    """Train an estimator on people in memory; raise UserError if the training diverges."""
+    """Train an estimator on people whose strips are cached in memory; raise UserError if the training diverges."""
     torch.manual_seed(SEED)
     network = GazeHeadEstimator(settings.channels, people.size).to(device)
     optimizer = torch.optim.AdamW(network.parameters(), settings.lr, weight_decay=WEIGHT_DECAY)
@@ -120,7 +120,7 @@ def train_estimator(people: People, settings: Estimator, device: torch.device | 
 
 
 def _errors_deg(estimated: Tensor, labels: Tensor) -> Iterator[Tensor]:
-    """Yield the mean angular error of gaze, then that of head, in degrees, for angles (B, 4) in radians."""
+    """Yield the mean angular errors of gaze and of head pose, in degrees, for angles (B, 4) in radians."""
     for a, b in zip(estimated.split(2, 1), labels.split(2, 1), strict=True):
         yield angle_deg(vector_from_pitchyaw(a, torch), vector_from_pitchyaw(b, torch)).mean()
 
@@ -140,7 +140,7 @@ def vary(image: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
 
 
 def blur(image: Tensor, sigma_px: float) -> Tensor:
-    """Blur (B, 3, H, W) with a Gaussian of standard deviation `sigma_px`, cut off at two standard deviations."""
+    """Blur images (B, 3, H, W) with a Gaussian of standard deviation `sigma_px`, truncated at twice this value."""
     reach = math.ceil(2 * sigma_px)
     weights = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / max(sigma_px, 1e-3)) ** 2)
     kernel = (weights / weights.sum()).to(image).expand(3, 1, 1, -1)
@@ -149,7 +149,7 @@ def blur(image: Tensor, sigma_px: float) -> Tensor:
 
 
 def measure_errors(network: GazeHeadEstimator, store: StripStore) -> Iterator[dict[str, str | int | float]]:
-    """Yield the errors, averaged over people, for each of the splits val and test that contains people."""
+    """Yield the errors of the splits val and test, averaged over people; skip a split without people."""
     for split in ("val", "test"):
         if store.of_split(split):
             people, errors = open_people(store, network.size, split=split), []

@@ -1,18 +1,18 @@
-"""Redirect strips of test people to the gaze and head pose of other strips of theirs, and measure the result.
+"""Redirect each test person's strips to the gaze and head pose of the person's other strips, and measure the results.
 
 Each strip a of a person is redirected to the angles of another strip, b. The table has a row per pair and variant:
 
 | variant | image |
 |---|---|
-| redirected | strip a, with gaze and head codes rotated from its own labels to those of b, as in training |
+| redirected | strip a, with gaze and head codes rotated from its own labels to the labels of b, as in training |
 | not_turned | strip a, encoded and decoded without rotation: the error of doing nothing |
 | real | strip b itself: the estimator's own error |
 
 | column | meaning |
 |---|---|
 | own_* | gaze_pitch, gaze_yaw, head_pitch, head_yaw of strip a, radians |
-| wanted_* | the same for strip b |
-| seen_* | the same, estimated in the image |
+| wanted_* | the same angles of strip b |
+| seen_* | the same angles, estimated from the image |
 | l1, psnr, ssim, ms_ssim | similarity to strip b; nan for strip b itself |
 
 Shapes: N pairs of one person; images of H x W pixels.
@@ -42,31 +42,31 @@ from faze.redirection.estimator import GazeHeadEstimator, estimate, load_estimat
 
 ANGLES = ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")
 COLUMNS = [f"{kind}_{angle}" for kind in ("own", "wanted", "seen") for angle in ANGLES]
-# The first three of the five published weights of MS-SSIM (Wang et al. 2003), since strips are low, scaled to sum to 1.
+# The first three of MS-SSIM's five weights (Wang et al. 2003), scaled to sum to 1: strips are too low for five scales.
 BETAS = tuple(beta / (0.0448 + 0.2856 + 0.3001) for beta in (0.0448, 0.2856, 0.3001))
-# Minimum H -> standard deviation and side of the Gaussian window, px, which fits a quarter of H.
+# Minimum H -> standard deviation and side (px) of a Gaussian window that fits into a quarter of H.
 WINDOWS = {44: (1.5, 11), 28: (0.8, 7), 20: (0.5, 5), 12: (0.3, 3)}
 
 
 def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEstimator]:
-    """Load DT-ED and an estimator onto a GPU if there is one; refuse an estimator for strips of another size."""
+    """Load DT-ED and an estimator, onto a GPU if there is one; raise a UserError if their strips differ in size."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dted, network = load_model(checkpoint, device), load_estimator(estimator, device)
     if network.size != (dted.model.image_height_px, dted.model.image_width_px):
         size = "{} x {}".format(*network.size)
-        raise UserError(f"{estimator}: its strips of {size} px do not match {checkpoint}: run the rule estimator again")
+        raise UserError(f"{estimator} expects strips of {size} px, unlike {checkpoint}: run the rule estimator again")
     return dted, network
 
 
 def draw_targets(strips: int) -> NDArray[np.int64]:
-    """Draw another strip b for each of N >= 2 strips a; return their indices (N,). A draw depends only on a's index."""
+    """Draw b != a for each of N >= 2 strips a; return b's indices (N,). Each depends only on N and a's index."""
     draws = np.array([np.random.default_rng([0, index]).random() for index in range(strips)])
     targets = np.floor(draws * (strips - 1)).astype(np.int64)
     return targets + (targets >= np.arange(strips))
 
 
 def redirect_store(dted: DTED, estimator: GazeHeadEstimator, store: StripStore, settings: Redirect) -> pd.DataFrame:
-    """Redirect and measure strips of every test person with two or more, or of everybody if there are none."""
+    """Redirect and measure strips of each test person (or everybody, without test people) with at least two strips."""
     people = open_people(store, estimator.size, split="test" if store.of_split("test") else None, min_entries=2)
     device, tables = dted.fc_enc.weight.device, []
     progress = Progress("redirect", len(people.persons), "people")
@@ -97,7 +97,7 @@ def redirect(dted: DTED, image: Tensor, labels: Tensor, targets: NDArray[np.int6
 def measure_person(
     estimator: nn.Module, images: Mapping[str, Tensor], labels: Tensor, targets: NDArray[np.int64]
 ) -> pd.DataFrame:
-    """Measure the images of each variant, (N, 3, H, W), of a person's strips with labels (N, 4) and targets (N,)."""
+    """Measure a person's images of each variant (N, 3, H, W), given the strips' labels (N, 4) and targets (N,)."""
     own, tables = labels.double().cpu().numpy(), []
     for variant, image in images.items():
         table = pd.DataFrame({"pair": np.arange(len(own)), "variant": variant})
@@ -111,9 +111,9 @@ def measure_person(
 
 @torch.inference_mode()
 def similarity(images: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """Compare images with real ones, both (N, 3, H, W) with H >= 12; return (N,) values of each metric.
+    """Compare images with real ones, both (N, 3, H, W) with H >= 12; return the values (N,) of each metric.
 
-    L1 is on the scale of the images, [-1, 1]; the others are on a scale from 0 to 1, and the images are clipped to it.
+    L1 is on the scale of the images, [-1, 1]. For the other metrics, the images are clipped and rescaled to [0, 1].
     """
     a, b = ((part.clamp(-1, 1) + 1) / 2 for part in (images, real))
     squares = (a - b).square().mean((1, 2, 3))

@@ -1,7 +1,7 @@
 """Latent walks (paper figure 5): one strip, decoded at gaze directions and head poses that were never recorded.
 
-The strip is encoded once and turned to the front. Then the gaze code turns from -range to +range while the head code
-stays frontal, and vice versa. Walks are drawn as videos and as contact sheets.
+The strip is encoded once, and its codes are rotated to frontal. Then the gaze code is rotated from -range to +range
+while the head code stays frontal, and vice versa. Walks are drawn as videos and as contact sheets.
 
 Shapes: S steps of a walk; H x W pixels, RGB.
 """
@@ -28,13 +28,13 @@ Picture = NDArray[np.uint8]  # (H, W, 3) RGB
 # Name of a walk -> (the code that turns, the index of its angle in (pitch, yaw)).
 WALKS = {"gaze yaw": ("gaze", 1), "gaze pitch": ("gaze", 0), "head yaw": ("head", 1), "head pitch": ("head", 0)}
 FPS = 15  # of the videos
-SHEET_STEPS = 7  # of each walk that a contact sheet shows
+SHEET_STEPS = 7  # of each walk, on a contact sheet
 VIDEO_PX, SHEET_PX = 384, 208  # width of a picture
 GAP_PX, CAPTION_PX = 6, 22
 
 
 def choose_people(pairs: Path, count: int) -> dict[str, list[str]]:
-    """Choose people of each data set, evenly spaced by rank of their error in redirected gaze, smallest first."""
+    """Choose people from each data set at evenly spaced ranks of the gaze error after redirection, smallest first."""
     people = by_variant(pd.read_parquet(pairs)).sort_values("gaze_error_deg", kind="stable")
     people, chosen = people[people["variant"] == "redirected"], {}
     for dataset, rows in people.groupby("dataset"):
@@ -44,7 +44,7 @@ def choose_people(pairs: Path, count: int) -> dict[str, list[str]]:
 
 
 def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.float64], torch.Tensor]:
-    """Return angles (S,) in degrees, from -range to +range, and rotations (S, 3, 3) in pitch (axis 0) or yaw (1)."""
+    """Return angles (S,) in degrees from -range to +range and rotations (S, 3, 3) in pitch (axis 0) or yaw (axis 1)."""
     angles_deg = np.linspace(-range_deg, range_deg, steps)
     pitchyaw = np.zeros((steps, 2))
     pitchyaw[:, axis] = np.radians(angles_deg)
@@ -58,8 +58,8 @@ def walk_person(
     """Decode the walks of a person's first strip.
 
     Returns:
-        The strip and its reconstruction, by caption; and a row per walk and step: dataset, person, walk, the requested
-        and the estimated angle (asked_deg, seen_deg), and the picture.
+        The strip and its reconstruction, by caption; and a table with a row per walk and step: dataset, person, walk,
+        the requested and the estimated angle (asked_deg, seen_deg), and the picture.
     """
     people = open_people(store, estimator.size)
     names = [each.name for each in people.persons]
@@ -80,7 +80,7 @@ def walk_person(
 
 
 def draw_frames(strips: dict[str, Picture], walks: pd.DataFrame) -> list[Picture]:
-    """Draw the frames of a video that loops forward and back, from what `walk_person` returns."""
+    """Draw the frames of a video that loops forward and back, from the output of `walk_person`."""
     top, frames = np.hstack([_panel(*strip, VIDEO_PX) for strip in strips.items()]), []
     for _, step in walks.groupby(level=0):
         panels = _step_panels(step, VIDEO_PX)
@@ -89,7 +89,7 @@ def draw_frames(strips: dict[str, Picture], walks: pd.DataFrame) -> list[Picture
 
 
 def draw_sheet(strips: dict[str, Picture], walks: pd.DataFrame) -> Picture:
-    """Draw a person's part of the contact sheet, a row per walk, from what `walk_person` returns."""
+    """Draw a person's part of the contact sheet, a row per walk, from the output of `walk_person`."""
     left, rows = [_panel(*strip, SHEET_PX) for strip in strips.items()], []
     left += [np.full_like(left[0], 255)] * 2
     for first, (_, steps) in zip(left, walks.groupby("walk", sort=False), strict=True):
@@ -107,7 +107,7 @@ def _step_panels(steps: pd.DataFrame, width_px: int) -> list[Picture]:
 
 
 def _panel(caption: str, picture: Picture, width_px: int) -> Picture:
-    """Draw a picture, resized to a width, below its caption; height and width of the panel are even."""
+    """Draw a picture, resized to the given width, below its caption; the panel's height and width are even."""
     height_px = 2 * round(width_px * picture.shape[0] / picture.shape[1] / 2)
     panel = np.full((CAPTION_PX + height_px + GAP_PX, width_px + GAP_PX, 3), 255, np.uint8)
     panel[CAPTION_PX:-GAP_PX, :width_px] = cv2.resize(picture, (width_px, height_px), interpolation=cv2.INTER_CUBIC)
@@ -118,7 +118,7 @@ def _panel(caption: str, picture: Picture, width_px: int) -> Picture:
 def write_video(path: Path, frames: list[Picture]) -> None:
     """Write an H.264 mp4 that browsers can play while loading."""
     with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
-        # x264's mbtree reads uninitialised memory (with AVX-512): the same frames would give different files.
+        # x264's mbtree reads uninitialised memory (with AVX-512), so the same frames would yield different files.
         options = {"crf": "18", "x264-params": "mbtree=0"}
         stream = file.add_stream("libx264", FPS, options, pix_fmt="yuv420p", thread_count=1)
         stream.height, stream.width = frames[0].shape[:2]

@@ -19,13 +19,13 @@ from faze.evaluation.wording import title_of
 from faze.report.results import Results
 
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
-PUBLISHED = "#b42318"  # results of others next to ours
+PUBLISHED = "#b42318"  # other authors' results, next to ours
 LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a")
 LEARNERS += ("#3f6212", "#0284c7", "#db2777", "#525252", "#ca8a04")
 MARKERS = "osD^vPX<>h"
 DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
 THIN = {"linewidth": 0.7, "alpha": 0.45}
-MPIIGAZE = ("MPIIGaze", "MPIIFaceGaze")  # sources of the pixels of its strips
+MPIIGAZE = ("MPIIGaze", "MPIIFaceGaze")  # pixel sources of MPIIGaze's strips
 PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
 STYLE = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "legend.frameon": False}
 STYLE |= {"axes.edgecolor": MUTED, "axes.labelcolor": INK, "axes.spines.right": False, "axes.spines.top": False}
@@ -37,14 +37,14 @@ drawing = functools.partial(matplotlib.rc_context, STYLE)  # context manager tha
 
 
 def panels(height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[Axes]]:
-    """Create a figure with a height in inches, and its axes row by row."""
+    """Create a figure of a given height in inches; return the figure and its axes, row by row."""
     figure = Figure(figsize=(12, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04, hspace=0.06)
     return figure, figure.subplots(rows, columns, squeeze=False, sharey=True, **settings).ravel().tolist()
 
 
 def by_dataset(results: Results, height: float, xlabel: str, ylabel: str = "", **settings) -> tuple[Figure, dict]:
-    """Create a figure with a titled panel for each data set; return it and the axes of each."""
+    """Create a figure with a titled panel for each data set; return the figure and the axes by data set."""
     figure, row = panels(height, 1, len(results.datasets), **settings)
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.set(title=title_of(dataset), xlabel=xlabel)
@@ -61,7 +61,7 @@ def with_legend(figure: Figure, axes: Axes) -> Figure:
 
 
 def draw_tiers(results: Results) -> Figure:
-    """Plot time, memory and error or score of every tier, next to the ratios that others published."""
+    """Plot the step time, peak memory, and error or score of every tier, next to published ratios."""
     rows, published = pd.DataFrame(results.rows), results.published if len(results.rows) > 1 else {}
     names = [*rows["tier"], *([published["name"]] if published else [])]
     figure, row = panels(1.3 + 0.36 * len(names), 1, 2 + bool(results.tables))
@@ -83,7 +83,7 @@ def draw_tiers(results: Results) -> Figure:
 
 
 def _draw_bars(axes: Axes, results: Results, table: pd.DataFrame, labels: list, ratio: float | None, word: str) -> None:
-    """Draw each tier from value, low and high, hatched if it is another experiment, and the published ratio."""
+    """Draw each tier's value and range, and the published ratio; hatch the bars of tiers that are other experiments."""
     bars, styles, labels = list(table.to_numpy()), [], list(labels)
     for row in results.rows:
         color = results.colors[row["tier"]]
@@ -102,7 +102,7 @@ def _draw_bars(axes: Axes, results: Results, table: pd.DataFrame, labels: list, 
 
 
 def _draw_errors(axes: Axes, results: Results, tiers: pd.Series, published: float | None) -> None:
-    """Draw bars of the errors after adaptation, and pale ones of those before."""
+    """Draw bars for the errors after adaptation, and pale bars for the unadapted errors."""
     tested, (learner, k) = results.datasets[0], results.decisive[1]
     before, after = (results.cell("tiers", tested, *cell)["mean_deg"].reindex(tiers) for cell in results.decisive)
     labels = [f"{a:.2f} → {b:.2f}" if a == a else "not trained" for a, b in zip(before, after, strict=True)]
@@ -118,11 +118,11 @@ def _draw_scores(axes: Axes, results: Results, tiers: pd.Series) -> None:
         dots, color = scores[tier], results.colors[tier]
         axes.plot(dots, [y] * len(dots), "o", markersize=5, alpha=0.6, color=color)
         axes.plot(dots.mean(), y, "|", markersize=16, markeredgewidth=2.5, color=color)
-    axes.set(title="Score at the end", xlabel=fill(results.summary["about"]["score"], 34))
+    axes.set(title="Final score", xlabel=fill(results.summary["about"]["score"], 34))
 
 
 def draw_training(results: Results) -> Figure:
-    """Plot every tier's validation against the samples seen: thin lines for seeds, bold lines for means."""
+    """Plot every tier's validation results against the samples seen: thin lines for seeds, bold lines for means."""
     curves, seen, value = results.tables["training"], {"samples": "samples seen"}, "score"
     if results.datasets:
         seen, value = {"pairs": "training pairs", "rate_seconds": "seconds at the benchmark's rate"}, "error_deg"
@@ -141,12 +141,12 @@ def draw_training(results: Results) -> Figure:
         if results.datasets:
             label = f"final error of {results.tiers[0]} + {results.summary['margin_deg']:g}°"
             axes.axhline(results.tables["convergence"]["target_deg"].mean(), **DASHED, label=label)
-            axes.set_ylim(0, min(1.08 * curves[value].max(), 3 * curves[value].median()))  # without the first ones
+            axes.set_ylim(0, min(1.08 * curves[value].max(), 3 * curves[value].median()))  # cut off early, large errors
     return with_legend(figure, row[0])
 
 
 def draw_changes(results: Results) -> Figure:
-    """Plot the change in each tier's error, its interval and the margin, followed by the noise controls."""
+    """Plot each tier's change in error with its interval and the margin, followed by the noise controls."""
     controls, margin = results.summary["controls"], results.summary["margin_deg"]
     names = [*results.tiers[1:], *(f"noise: {control}" for control in controls)]
     figure, shown = by_dataset(results, 1.5 + 0.45 * len(names), "change from the baseline, degrees", sharex=True)
@@ -171,7 +171,7 @@ def draw_changes(results: Results) -> Figure:
 
 
 def draw_people(results: Results) -> Figure:
-    """Plot each test person's error in the first tier before and after adaptation, sorted by the error before."""
+    """Plot each test person's error in the first tier before and after adaptation, sorted by unadapted error."""
     persons, (learner, k) = results.tables["persons"], results.decisive[1]
     of_first = persons[persons["tier"] == results.tiers[0]].groupby(["dataset", "learner", "k", "person"])
     errors, counts = of_first["error_deg"].mean(), persons.groupby("dataset")["person"].nunique()
@@ -190,7 +190,7 @@ def draw_people(results: Results) -> Figure:
 
 
 def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
-    """Plot error against k of every learner, with a panel per data set and tier; other tiers have dashed baselines."""
+    """Plot every learner's error against k, in a panel per data set and tier; the baseline's errors are dashed."""
     several, wanted = len(tiers) > 1, list(itertools.product(results.datasets, tiers))
     columns = min(4, len(tiers)) if several else len(wanted)
     rows = math.ceil(len(wanted) / columns)
@@ -207,7 +207,7 @@ def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
 
 
 def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float) -> None:
-    """Plot the curve and interval of every learner; the axis begins at 0."""
+    """Plot the curve and interval of every learner; the y axis begins at 0."""
     for learner, color, marker in zip(results.summary["learners"], LEARNERS, MARKERS, strict=False):
         curve, baseline = (results.curve(each, dataset, learner) for each in (tier, results.tiers[0]))
         shots, style = curve["k"], {"linewidth": 1.9 * size, "markersize": 5 * size}
@@ -248,7 +248,7 @@ def draw_learners(results: Results) -> Figure:
 
 
 def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
-    """Plot estimated against requested angles (`angles.csv`) of some tiers: thin lines for people, bold for means."""
+    """Plot estimated against requested angles (`angles.csv`) for some tiers: thin lines are people, bold ones means."""
     walks = list(next(iter(angles.values()))["walk"].unique())
     figure, row = panels(3.4, 1, len(walks))
     for axes, walk in zip(row, walks, strict=True):

@@ -1,4 +1,4 @@
-"""The page: a template, filled with tables, figures, pictures and videos. A cell's first line is its value."""
+"""The page: a template filled with tables, figures, pictures and videos. The first line of a cell is its value."""
 
 import base64
 import datetime
@@ -24,8 +24,8 @@ from faze.report import formats as f
 from faze.report.results import Results, read_csv
 
 WALK_VIDEOS = 8  # embedded per page; the others remain in their folder
-PICTURE_PX = 2400  # largest width of a picture: twice the page, for high-resolution screens
-MOST_REASONS = 10  # of rejected frames
+PICTURE_PX = 2400  # largest width of a picture: twice the page's width, for high-resolution screens
+MOST_REASONS = 10  # shown for rejected frames
 Cells = dict[tuple[str, str], str]  # by (group, title) of the column
 
 
@@ -45,12 +45,12 @@ def render(results: Results, paths: ResultPaths, title: str, note: str, drawn: M
         rendered=[title_of(name) for name in results.datasets if summary["pixel_sources"][name] == RENDERED],
         began=datetime.date.fromtimestamp(summary["began"]).isoformat() if "began" in summary else "",
         enough_seeds=SEEDS_FOR_A_TIER,
-        one_in=lambda rounds: math.comb(2 * rounds, rounds) // 2,  # comparisons of equal tiers whose ranges are apart
+        one_in=lambda rounds: math.comb(2 * rounds, rounds) // 2,  # 1 in this many identical tiers has disjoint ranges
     )
 
 
 def tier_table(results: Results) -> list[Cells]:
-    """Tabulate each tier's change, proof, speed and memory and, if any was trained, errors or scores and verdicts."""
+    """Tabulate each tier's changes, proof, speed and memory; after training, add errors or scores, and verdicts."""
     found, verdicts = [], results.summary.get("tier_verdicts", {})
     for row in results.rows:
         added = ", ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"] if not s["reason"])
@@ -78,14 +78,14 @@ def tier_table(results: Results) -> list[Cells]:
 
 
 def describe_proof(proof: Mapping[str, Any]) -> list[str]:
-    """Describe what was shown about a tier's first steps."""
+    """Describe the outcome of a tier's proof, which compares its first steps with the baseline's."""
     if not proof:
         return ["not proved"]
     if "failed" in proof:
         return ["another experiment"]
     formats = {row["format"]: [f.distance(row[name]) for name in ("distance", "tolerance")] for row in proof["formats"]}
     main = "the same in float64" if formats.pop("float64", None) else "the same"
-    return [main, *(f"in {name} within {found}, tolerated {most}" for name, (found, most) in formats.items())]
+    return [main, *(f"in {name} within {found} (tolerated: {most})" for name, (found, most) in formats.items())]
 
 
 def error_cells(results: Results, tier: str) -> Cells:
@@ -103,7 +103,7 @@ def error_cells(results: Results, tier: str) -> Cells:
 
 
 def with_change(mean: Sequence[float], change: pd.Series | None) -> str:
-    """Format (mean, low, high) of an error or, if it is compared with the baseline's, the mean and its change."""
+    """Format an error (mean, low, high) with its interval or, if given, with its change from the baseline."""
     detail = f.interval(*mean[1:])
     if change is not None:
         interval = f.signed_interval(change["low_deg"], change["high_deg"])
@@ -131,17 +131,17 @@ def tiers_in_full(results: Results) -> pd.DataFrame:
 
 
 def count_people(store: StripStore) -> pd.DataFrame:
-    """Count the people and strips of a store in each split: dataset, split, people, strips."""
+    """Count the people and strips in each split of a store; return dataset, split, people and strips."""
     rows = [(store.dataset, person.split, len(person.labels)) for person in store.people]
     groups = pd.DataFrame(rows, columns=["dataset", "split", "strips"]).groupby(["dataset", "split"], sort=False)
     return groups["strips"].agg(people="size", strips="sum").reset_index()
 
 
 def data_table(results: Results, paths: ResultPaths) -> list[dict[str, Any]]:
-    """Tabulate people and strips of every split, and the rejected frames with their most frequent reasons."""
+    """Tabulate the people and strips of every split, and the rejected frames with the most frequent reasons."""
     rows = []
     for dataset in results.datasets:
-        rejects = read_csv(paths.root / f"data/{dataset}_rejects.csv").dropna(subset="file_name")  # not whole people
+        rejects = read_csv(paths.root / f"data/{dataset}_rejects.csv").dropna(subset="file_name")  # frames only
         reasons = rejects["reason"].str.replace(r"\d[\w.]*", "…", regex=True).value_counts().head(MOST_REASONS)
         text = "\n".join([f.count(len(rejects)), *(f"{frames:,}: {reason}" for reason, frames in reasons.items())])
         for split in count_people(read_store(paths.store(dataset))).to_dict("records"):
@@ -174,7 +174,7 @@ def embed_picture(path: Path) -> str:
 
 
 def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int) -> list[dict[str, Any]]:
-    """Collect the contact sheet of every tier, and videos of the last tier, which comes first."""
+    """Collect the contact sheet of every tier, last tier first, and videos of the last tier only."""
     walks = []
     for tier in reversed(tiers):
         folder, videos = paths.walks(tier, seed), []

@@ -1,4 +1,4 @@
-"""What a page shows: benchmark, proofs and, if anything was trained, the tables of the evaluation."""
+"""The results that a page shows: benchmark, proofs and, if anything was trained, the tables of the evaluation."""
 
 import inspect
 import json
@@ -24,7 +24,7 @@ from faze.evaluation.wording import join, signed
 
 TALK = {"name": "talk", "speed": 2.07, "memory": 1.6, "error": 1.0}  # the baseline's value divided by the last tier's
 NOT_TRAINED = {"tiers": [], "seeds": [], "pixel_sources": {}}
-ABOUT = ("score", "higher_is_better", "published", "published_speed", "published_memory")  # of a workload
+ABOUT = ("score", "higher_is_better", "published", "published_speed", "published_memory")  # attributes of a workload
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -36,23 +36,23 @@ class Results:
     benchmark: Mapping[str, Any]
     summary: Mapping[str, Any]  # of the evaluation, or NOT_TRAINED
     tables: Mapping[str, pd.DataFrame]
-    published: Mapping[str, Any]  # ratios next to which ours are shown, with the keys of TALK
-    tiers: Sequence[str]  # that were trained
-    datasets: Sequence[str]  # of gaze, in the order of the configuration
+    published: Mapping[str, Any]  # ratios to show next to ours, with the keys of TALK
+    tiers: Sequence[str]  # only trained ones
+    datasets: Sequence[str]  # gaze data sets in the order of the configuration
 
     @property
     def decisive(self) -> Sequence[tuple[str, int]]:
-        """The learner and k of the errors on which the verdict is based."""
+        """The pairs (learner, k) whose errors decide the verdict: unadapted, and the first learner at the largest k."""
         return (UNADAPTED, 0), (self.summary["learners"][0], self.summary["largest_k"])
 
     @property
     def colors(self) -> Mapping[str, str]:
-        """The colour of each tier, which for trained ones is that in MLflow, and of each control."""
+        """The colour of each tier and control; a trained tier has the same colour in MLflow."""
         untrained = [row["tier"] for row in self.rows if row["tier"] not in self.tiers]
         return tier_colors([*self.tiers, *untrained]) | dict.fromkeys(self.summary.get("controls", ()), BASELINE)
 
     def cell(self, table: str, dataset: str, learner: str, k: int) -> pd.DataFrame:
-        """Select the rows for a data set, learner and k, by tier; tiers come before noise controls."""
+        """Select the rows for a data set, learner and k, indexed by tier; tiers come before noise controls."""
         rows = self.tables[table]
         return rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)].set_index("tier")
 
@@ -64,7 +64,7 @@ class Results:
 
 
 def tier_rows(benchmark: Mapping[str, Any], proofs: Mapping[str, Any]) -> Rows:
-    """Return each measured tier's speed and memory, its changes from the tier `before`, and its proof, or {}."""
+    """Return each measured tier's speed and memory, its changes from the tier `before`, and its proof ({} if none)."""
     changes = tier_changes({tier: row["switches"] for tier, row in benchmark["tiers"].items()})
     rows = []
     for speed in performance(benchmark).to_dict("records"):
@@ -74,12 +74,12 @@ def tier_rows(benchmark: Mapping[str, Any], proofs: Mapping[str, Any]) -> Rows:
 
 
 def cards(rows: Rows) -> list[dict[str, str]]:
-    """Return the cards that need no training: speed and memory of the same experiments, and the proofs."""
+    """Return the cards that need no training: proofs, and speed and memory of tiers that are the same experiment."""
     found = speed_and_memory(pd.DataFrame([row for row in rows if row["same"]]))
     proved = [row for row in rows[1:] if row["proof"]]
     failed = [row["tier"] for row in proved if not row["same"]]
     if proved:
-        note = f"another experiment: {join(failed)}" if failed else "each tier whose first steps were compared"
+        note = f"another experiment: {join(failed)}" if failed else "all tiers whose first steps were compared"
         found.append(("Same experiment", f"{len(proved) - len(failed)} of {len(rows) - 1}", note))
     return [{"title": title, "value": value, "note": note} for title, value, note in found]
 
@@ -93,12 +93,12 @@ def read_evaluation(paths: ResultPaths, rows: Rows) -> tuple[Mapping[str, Any], 
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read a table that a stage wrote. A person may be called NA; missing values are empty."""
+    """Read a table that a stage wrote. Only empty cells are missing values, since a person may be called NA."""
     return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
 
 
 def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """Read a workload's run logs, if any; return its summary, and the tables `training` and `scores` (`compare`)."""
+    """Read a workload's run logs, if any; return its summary and the tables `training` and `scores` (see `compare`)."""
     run, confidence, curves = config.run, config.evaluate.confidence, []
     for tier, seed in list_runs(run):
         values = read_run(log).values if (log := paths.run_log(tier, seed)).exists() else ()
@@ -124,7 +124,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
-    """Return means of scores and of changes from the first tier with the same seed, with t intervals over seeds."""
+    """Return each tier's mean score and mean change from the first tier, paired by seed, and t intervals over seeds."""
     first = final.index[0][0]
     values = pd.DataFrame({"score": final, "change": final.sub(final[first], level="seed")})
     values.loc[[first], "change"] = np.nan
@@ -136,7 +136,7 @@ def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
 
 
 def score_card(scores: pd.DataFrame, about: Mapping[str, Any], controls: Sequence[str]) -> dict[str, str]:
-    """Return a card with the baseline's score and the noise."""
+    """Return a card with the baseline's score and the changes that noise alone causes."""
     notes = [f"{about['score']}, {'higher' if about['higher_is_better'] else 'lower'} is better"]
     notes += [f"noise alone changes it by {signed(scores['change_mean'][name])} ({name})" for name in controls]
     value = f"{scores['score_mean'].iloc[0]:.2f}"

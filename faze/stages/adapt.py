@@ -1,7 +1,7 @@
-"""Adapt few-shot learners to test people and measure errors on these people's query entries. Paper section 4.
+"""Adapt few-shot learners to test people, and measure the errors on their query entries. Paper section 4.
 
-The first output belongs to the first learner, and so on. All learners use the same calibrations. The rows for k = 0
-measure the trained gaze head itself and are the same for all learners. See docs/reference/formats.md.
+The outputs are in the order of the learners. All learners use the same calibrations. The rows for k = 0
+contain the errors of the trained gaze head and are the same for all learners. See docs/reference/formats.md.
 """
 
 import sys
@@ -19,11 +19,11 @@ from faze.fewshot.person_codes import draw_calibrations, read_people
 
 
 def main(*, config: Resolved, learner_file: list[Path], codes: list[Path], threads: int, out: list[Path]) -> None:
-    """Read test people and learners, draw calibrations, adapt, and write the errors."""
-    torch.set_num_threads(1)  # more would only spin on small tensors
+    """Read test people and learners, draw calibrations, adapt the learners, and write the errors."""
+    torch.set_num_threads(1)  # more threads would only spin on small tensors
     settings, people, left_out = config.fewshot, [], []
     needed = max(max(settings.shots) + settings.query_entries, settings.min_entries)
-    reason = "the largest of fewshot.shots + fewshot.query_entries, or fewshot.min_entries"
+    reason = "max(fewshot.shots) + fewshot.query_entries, or fewshot.min_entries"
     for path in codes:
         found, few = read_people(CodeStore(path), "test", needed=needed, reason=reason)
         if not found:

@@ -1,6 +1,6 @@
-"""Measure speed and memory of every tier, in rounds of fresh processes on the first batches of its training.
+"""Measure the speed and memory of every tier, in rounds of fresh processes, on the first batches of its training.
 
-Meanwhile, no training run or other benchmark of any checkout runs on the machine.
+During the benchmark, no training run or other benchmark, from any checkout, can run on the same machine.
 """
 
 import json
@@ -32,12 +32,12 @@ def main(
     tier: str | None = None,
     roofline: list[str] = (),
 ) -> None:
-    """Combine the proofs in proofs.json and run the benchmark; a killed one continues with the next round.
+    """Combine the proofs in proofs.json, and run the benchmark; a killed benchmark resumes with the next round.
 
     Args:
         data: store of normalised strips, for DT-ED
         proofs: TIER.json of each tier, from the stage prove
-        tier, roofline: measure only this tier, or the roofline with these number formats, on behalf of a benchmark
+        tier, roofline: measure only this tier, or the roofline in these number formats, as a process of a benchmark
     """
     machine.check_torch()
     if tier:
@@ -53,11 +53,11 @@ def main(
 
 
 def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
-    """Measure the rounds, which are kept in a file beside the output, then the roofline."""
+    """Measure the rounds, storing them in a file next to the output, and then the roofline."""
     baseline, engines = next(iter(config.engines)), config.engines
     is_cpu = pick_device(engines[baseline].device).type == "cpu"
     about = {"machine": machine.describe(), "threads": threads}
-    # A benchmark of other code, data or another machine does not continue these rounds.
+    # A benchmark of other code or data, or on another machine, does not resume these rounds.
     code = [*code_hash.sources("faze.stages.benchmark"), *code_hash.sources(config.workload.split(":")[0], Path.cwd())]
     stored, facts = read_store(data).digest(*SPLITS) if data else "", about["machine"] | {"commit": ""}
     kept, identity = out.with_name("rounds.jsonl"), joblib.hash((config.hash, code, stored, facts))
@@ -82,7 +82,7 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
 
 
 def write(path: Path, result: dict) -> None:
-    """Write JSON, and print the tiers of a benchmark."""
+    """Write a result as JSON, and print the tiers of a benchmark."""
     with whole_file(path) as temporary:
         temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
     for tier, row in result.get("tiers", {}).items():

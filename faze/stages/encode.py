@@ -20,13 +20,13 @@ from faze.model.weights import load_model, network_hash
 
 
 def main(*, config: Resolved, checkpoint: Path, data: list[Path], threads: int, out: list[Path]) -> None:
-    """Encode every person of every store."""
+    """Encode every person in every store."""
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dted = load_model(checkpoint, device)
     head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
     size = (dted.model.image_height_px, dted.model.image_width_px)
-    set_recompute(dted, True)  # normalises each channel once, and processes few strips at a time: faster
+    set_recompute(dted, True)  # faster: normalises each channel once, and processes few strips at a time
     for path, written in zip(data, out, strict=True):
         store = read_store(path, config.fold)
         with exact(dted):
@@ -35,7 +35,7 @@ def main(*, config: Resolved, checkpoint: Path, data: list[Path], threads: int, 
 
 
 def encode_people(dted: DTED, people: People, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
-    """Encode every person; yield the person, the split, and the arrays by their names in the store of codes."""
+    """Encode every person; yield each person's name, split and arrays, keyed by their names in the store of codes."""
     progress, done = Progress("encode", sum(people.counts), "strips"), 0
     for person, indices in zip(people.persons, people.person_indices(), strict=True):
         parts = [encode_strips(dted, people.gather(some)) for some in indices.split(batch)]

@@ -1,6 +1,6 @@
 """Rule `estimator`: normalised strips -> an estimator of gaze and head pose that evaluates redirected strips.
 
-It is trained on train people. Its error on val and test people of every store is measured.
+It is trained on train people, and its errors are measured on the val and test people of every store.
 """
 
 import json
@@ -16,13 +16,13 @@ from faze.redirection.estimator import measure_errors, save_estimator, train_est
 
 
 def main(*, config: Resolved, data: Path, evaluated: list[Path] = (), threads: int, out: Path, errors: Path) -> None:
-    """Train the estimator, measure its errors and write both."""
+    """Train the estimator, measure its errors, and write both."""
     torch.set_num_threads(threads)
     size = (config.model.image_height_px, config.model.image_width_px)
     people = cache(open_people(read_store(data, config.fold), size, split="train"))
     network = train_estimator(people, config.estimator, "cuda" if torch.cuda.is_available() else "cpu")
     measured = []
-    # Not by the engine, whose changes would re-run this. Without `enabled`, cuDNN would be off.
+    # Not set by the engine, since any change to the engine would re-run this stage. Without `enabled`, cuDNN is off.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for path in (data, *evaluated):
             measured += measure_errors(network, read_store(path, config.fold))

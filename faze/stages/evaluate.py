@@ -1,4 +1,4 @@
-"""Rule `evaluate`: errors, redirected strips, codes, run logs and benchmark of every run -> tables and the verdict."""
+"""Rule `evaluate`: the benchmark, and every run's errors, redirected strips, codes and log -> tables and verdicts."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ from faze.evaluation.summary import summarize
 
 
 def main(*, config: Resolved, results: Path, out: Path) -> None:
-    """Read every run, compare each tier with the first, and write the tables as CSV and summary.json."""
+    """Read every run, compare each tier with the first tier, and write the tables as CSV files and summary.json."""
     paths, run, learners, settings = ResultPaths(results), config.run, config.fewshot.learners, config.evaluate
     persons = read_errors(paths, list_runs(run), learners)
     turned = {of: diagnostics.by_variant(pd.read_parquet(paths.redirected_pairs(*of))) for of in list_runs(run)}

@@ -1,6 +1,6 @@
-"""Rule `join`: the folds of leave-one-person-out -> one run, whose test people are those of all folds.
+"""Rule `join`: the folds of leave-one-person-out -> one run, which contains the test people of all folds.
 
-Each person's codes and errors come from the network and the learners that have not seen the person. The checkpoint and
+Each person's codes and errors come from a network and learners that were not trained on that person. The checkpoint and
 the run log are those of the first fold.
 """
 
@@ -18,13 +18,13 @@ from faze.fewshot.interface import write_tables
 
 
 def main(*, run: Path, num_folds: int, files: list[str]) -> None:
-    """Join each file: copy it, or concatenate the tables or the test people's codes."""
+    """Join each file: concatenate tables and the test people's codes, and copy other files from the first fold."""
     joined = {".h5": join_codes, ".parquet": join_tables}
     for name in files:
         out, parts = run / name, [run / f"fold{number}" / name for number in range(num_folds)]
         if out.suffix in joined:
             joined[out.suffix](parts, out)
-        else:  # of the first fold
+        else:  # from the first fold
             with whole_file(out) as temporary:
                 shutil.copyfile(parts[0], temporary)
 
@@ -37,7 +37,7 @@ def join_codes(parts: Sequence[Path], out: Path) -> None:
 
 
 def join_tables(parts: Sequence[Path], out: Path) -> None:
-    """Concatenate the rows of tables of errors; list reasons, average errors of val people, and sum durations."""
+    """Concatenate tables of errors; combine the reasons, average the errors of val people, and sum the durations."""
     about = pd.DataFrame([read_metadata(path) for path in parts])
     found = {key.decode(): about[key].sum() for key in LEFT_OUT}
     found |= {"val_deg": pd.DataFrame(list(about[VAL])).mean().to_dict()}

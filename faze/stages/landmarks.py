@@ -1,7 +1,7 @@
 """Rule `landmarks`: raw GazeCapture or a manifest -> a supplementary annotation with estimated head poses.
 
-For GazeCapture, the camera is estimated too. Each finished person is a file in a folder beside the output, from which a
-killed run resumes.
+For GazeCapture, the camera is estimated too. Each finished person is stored in a folder next to the output, so that a
+killed run can resume.
 """
 
 import shutil
@@ -23,9 +23,9 @@ from faze.data.worker_processes import worker_processes
 
 
 def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
-    """Annotate every recording of a folder, or every person of a manifest."""
+    """Annotate every recording in a folder, or every person in a manifest."""
     with open_faces(model, 1):
-        pass  # refuse a missing model at once
+        pass  # fails at once if the model is missing
     people = read_manifest(raw, posed=False) if raw.is_file() else list_recordings(raw)
     work = out.parent / f".work.{out.name}"
     version = joblib.hash((model.read_bytes(), fingerprint("faze.stages.landmarks")))

@@ -1,6 +1,6 @@
 """Meta-train few-shot learners on the gaze codes of the training people. Paper section 3.2.
 
-The first output belongs to the first learner, and so on.
+The outputs are in the order of the learners.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ from faze.fewshot.person_codes import draw_calibrations, read_people, unadapted_
 
 def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> None:
     """Read the people's codes, meta-train each learner, and write the learners' files."""
-    torch.set_num_threads(1)  # more would only spin on small tensors
+    torch.set_num_threads(1)  # more threads would only spin on small tensors
     settings, store, largest = config.fewshot, CodeStore(codes), max(config.fewshot.shots)
-    learners, reason = [LEARNERS[name] for name in settings.learners], "the largest of fewshot.shots + fewshot."
+    learners, reason = [LEARNERS[name] for name in settings.learners], "max(fewshot.shots) + fewshot."
     val, few = read_people(store, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
     train, few_train = [], []
     if any(learner.learns_from_tasks for learner in learners):
@@ -45,7 +45,7 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
-    """Measure the mean error of val people, calibrated like test people, in degrees at each k; "0": not calibrated."""
+    """Return the mean error (degrees) of val people, calibrated like test people, for each k; "0": not calibrated."""
     if not training.val:
         return {}
     settings = training.settings

@@ -1,7 +1,7 @@
 """Rule `preprocess`: raw camera frames -> normalised, labelled eye strips (FAZE section 3), and rejected frames.
 
-The output does not depend on the number of processes or on interruptions. The input can also be an HDF5 file of strips
-instead of frames; the strips are then copied.
+The output does not depend on the number of processes or on interruptions. Instead of frames, the input can be an HDF5
+file of strips, which are then copied.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from faze.data.preparation.store import copy_strips
 def main(
     *, config: Resolved, raw: Path, supplementary: Path | None = None, threads: int, out: Path, rejects: Path
 ) -> None:
-    """Normalise every usable frame of a data set, and list the others."""
+    """Normalise every usable frame of a data set, and list the rejected ones."""
     entry = config.dataset
     if entry.layout == "strips":
         counts = copy_strips(config, raw, out, rejects)

@@ -29,7 +29,7 @@ def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
                 with join(config.engine, config.train.threads) as world:
                     proof = prove_tier(config, data, world)
             except (UserError, RuntimeError, MemoryError) as error:
-                if "RANK" in os.environ:  # torchrun ends the others
+                if "RANK" in os.environ:  # torchrun ends the other processes
                     raise
                 proof = {"number": None, "failed": first_line(error), "formats": []}
         elif config.workload != DTED:

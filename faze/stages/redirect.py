@@ -1,4 +1,4 @@
-"""Rule `redirect`: checkpoint, estimator and normalised strips -> measured redirected strips of test people."""
+"""Rule `redirect`: checkpoint, estimator and normalised strips -> measurements of test people's redirected strips."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from faze.redirection.redirect import load_networks, redirect_store
 
 
 def main(*, config: Resolved, checkpoint: Path, estimator: Path, data: list[Path], threads: int, out: Path) -> None:
-    """Redirect strips of every test person in each store."""
+    """Redirect strips of every test person in each store, and measure the results."""
     torch.set_num_threads(threads)
     dted, network = load_networks(checkpoint, estimator)
-    set_recompute(dted, True)  # normalises each channel once, and processes few strips at a time: faster
+    set_recompute(dted, True)  # faster: normalises each channel once, and processes few strips at a time
     with exact(dted):
         tables = [redirect_store(dted, network, read_store(path, config.fold), config.redirect) for path in data]
     with whole_file(out) as temporary:

@@ -1,6 +1,6 @@
-"""Rule `report`: proofs, benchmark and, if anything was trained, its results -> one self-contained page and a table.
+"""Rule `report`: proofs, benchmark and training results, if any -> one self-contained page and a table.
 
-For a workload other than DT-ED, it also writes the summary that the rule `track` reads to the folder `evaluation`.
+For a workload other than DT-ED, it also writes a summary for the rule `track` to the folder `evaluation`.
 """
 
 import json
@@ -43,7 +43,7 @@ def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None 
 
 
 def draw(results: Results, paths: ResultPaths) -> dict[str, Figure]:
-    """Draw all figures that have content."""
+    """Draw every figure for which there are results."""
     with figures.drawing():
         drawn = {"tiers": figures.draw_tiers(results)}
         if len(results.tables.get("training", ())):

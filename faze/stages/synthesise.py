@@ -1,6 +1,6 @@
 """Rule `synthesise`: synthetic people -> raw camera frames in the layouts of public data sets, and their ground truth.
 
-A data set is rendered only if its folder is given; its frames do not depend on those of the other data set.
+A data set is rendered only if its folder is given; its frames do not depend on the other data set.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def main(
     with contextlib.ExitStack() as stack:
         roots = {layout: stack.enter_context(whole_folder(folder)) for layout, (folder, _) in outputs.items() if folder}
         for root in roots.values():
-            (root / RENDERED_MARK).write_text("No photographs: faze rendered the people in this folder.\n")
+            (root / RENDERED_MARK).write_text("These are not photographs: faze rendered the people.\n")
         people = render_everybody(config.synthetic, roots, threads)
         for layout in roots:
             if file := outputs[layout][1]:

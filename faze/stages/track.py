@@ -1,7 +1,7 @@
 """Rule `track`: run logs, results, walks and report -> one flat MLflow run per tier and seed.
 
-If the store does not respond, only this rule fails, after everything else has been written. No value is lost; run the
-same command again to retry.
+If the MLflow store does not respond, only this rule fails, after everything else has been written. No value is lost;
+run the same command again to retry.
 """
 
 import json
@@ -16,7 +16,7 @@ from faze.data.strips import SPLITS, read_store
 
 
 def main(*, config: Resolved, results: Path, out: Path) -> None:
-    """Mirror every run of the ablation and print the address of its chart view."""
+    """Mirror every run of the ablation in MLflow, and print the address of its chart view."""
     paths, runs, report = ResultPaths(results.resolve()), {}, "artifact `report/index.html`"
     summary = json.loads((paths.evaluation / "summary.json").read_text(encoding="utf-8"))
     places = tracking.places(config.run.tiers, config.run.seeds, config.run.controls)
@@ -40,7 +40,7 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
 
 
 def read_data_set(name: str, path: Path) -> Any:
-    """Describe a data set by its store of strips; the digest covers people, splits and labels."""
+    """Describe a data set from its store of strips; the digest covers people, splits and labels."""
     store = read_store(path)
     members = {"": store.people} | {f"{split}_": store.of_split(split) for split in SPLITS}
     counts = {}

@@ -15,7 +15,7 @@ from faze.training.train import train
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path, run_log: Path) -> None:
-    """Train, or resume; only DT-ED needs `data`."""
+    """Train, or resume a training run; only DT-ED needs `data`."""
     check_torch()
     with machine_lock(exclusive=False):
         if launch(config.engine, ["train", *sys.argv[2:]]):

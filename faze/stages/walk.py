@@ -1,4 +1,4 @@
-"""Rule `walk`: checkpoint, estimator and normalised strips -> latent walks: a contact sheet, videos, angles.
+"""Rule `walk`: checkpoint, estimator and normalised strips -> latent walks: a contact sheet, videos and angles.
 
 The people are the same in every tier. They are chosen to span the baseline's errors, from the smallest to the largest.
 """
@@ -21,7 +21,7 @@ from faze.redirection.walk import choose_people, draw_frames, draw_sheet, walk_p
 def main(
     *, config: Resolved, checkpoint: Path, estimator: Path, pairs: Path, data: list[Path], threads: int, out: Path
 ) -> None:
-    """Decode walks from the first strips of some people in each store."""
+    """Decode walks from the first strip of each chosen person in each store."""
     torch.set_num_threads(threads)
     dted, network = load_networks(checkpoint, estimator)
     people, sheets, tables = choose_people(pairs, config.walk.people), [], []

@@ -1,1 +1,1 @@
-"""Training, from pairs in memory to a checkpoint: feed, augmentation, loop and resuming."""
+"""Training, from pairs in memory to a checkpoint: feed, augmentation, training loop and resumption."""

@@ -1,7 +1,7 @@
-"""Random changes of training pairs, as operations on whole batches; labels change with the images.
+"""Random augmentation of training pairs, applied to whole batches; labels change with the images.
 
-The draws depend only on seed and step. Shapes: B pairs of strips (B, H, W, 3), uint8, of the network's size; angles
-(B, 2) pitch and yaw, rad.
+The draws depend only on seed and step. Shapes: B pairs of strips (B, H, W, 3), uint8, of the network's input size;
+angles (B, 2), pitch and yaw in rad.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Augmentation:
     def draw(self, step: int, seed: int, pairs: int) -> Batch:
         """Draw `flip` (B,) bool and `color` (B, 3) float32, which both members of a pair share.
 
-        Both have the same colours because b is decoded from the codes of a.
+        They share colours because b is decoded from the codes of a.
         """
         random = np.random.default_rng([STREAM, seed, step])
         flip = (random.random(pairs) < 0.5) & self.settings.flip
@@ -46,15 +46,15 @@ class Augmentation:
             if self.settings.color_scale:
                 image = (image * color[:, None, None]).round().clamp(0, 255).to(torch.uint8)
             batch |= dict(zip(names, (image, gaze, head), strict=True))
-        # Losses that compare people treat a mirrored person as another one.
+        # Losses that compare people treat a mirrored person as a different person.
         return batch | {"person": batch["person"] + self.people * flip}
 
 
 def mirror(strips: Tensor, gaze: Tensor, head: Tensor, flip: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mirror the strips for which `flip` (B,) is true; their yaws change sign.
 
-    The camera's axis meets a stored strip of width W at pixel W / 2; after mirroring, at W / 2 - 1. This difference of
-    0.04 degrees is neglected, so pixels are not interpolated.
+    The camera's axis meets a stored strip of width W at pixel W / 2, and a mirrored strip at W / 2 - 1. This difference
+    of 0.04 degrees is neglected, so pixels are not interpolated.
     """
     mirrored = torch.where(flip[:, None, None, None], strips.flip(2), strips)
     sign = torch.stack([torch.ones_like(flip, dtype=gaze.dtype), 1 - 2 * flip.to(gaze.dtype)], dim=1)  # (B, 2)

@@ -1,4 +1,4 @@
-"""Import a user's class, and check what it returns, before anything is trained or timed.
+"""Import of a user's class, and checks of its return values, before anything is trained or timed.
 
 Each error is one sentence that names the class and the remedy.
 """
@@ -21,10 +21,10 @@ ATTRIBUTES = {"batch_size": int, "steps": int, "score": str, "higher_is_better":
 
 
 def load_class(name: str) -> Workload:
-    """Import and create a workload by its name, package.module:Class.
+    """Import and instantiate a workload by its name, package.module:Class.
 
     Raises:
-        UserError: it cannot be imported or created, or is not a `Workload`.
+        UserError: the class cannot be imported or instantiated, or is not a `Workload`.
     """
     module, _, attribute = name.partition(":")
     for place in (str(code_hash.ROOT), str(Path.cwd())):
@@ -32,7 +32,7 @@ def load_class(name: str) -> Workload:
             sys.path.insert(0, place)
     try:
         kind = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever a module raises when it is imported
+    except Exception as error:  # importing a module can raise anything
         raise UserError(f"workload {name} cannot be imported: {type(error).__name__}: {error}") from None
     if not inspect.isclass(kind) or not issubclass(kind, Workload):
         raise UserError(f"workload {name} is not a subclass of faze.training.workload.Workload")
@@ -49,13 +49,13 @@ def load_class(name: str) -> Workload:
 
 
 def check(workload: Workload, name: str) -> None:
-    """Check what a workload returns, on the CPU; raise UserError with the first fault."""
+    """Check a workload's return values on the CPU; raise a UserError that describes the first fault."""
     for fault in faults(workload):
         raise UserError(f"workload {name}: {fault}")
 
 
 def faults(workload: Workload) -> Iterator[str]:
-    """Yield what is wrong with the batches, the parameter groups and the losses; later checks rely on earlier ones."""
+    """Yield the faults of batches, parameter groups, losses and validation; later checks rely on earlier ones."""
     batch, again = workload.batch(0, 0), workload.batch(0, 0)
     if not isinstance(batch, Mapping):
         yield f"batch() returned {type(batch).__name__}, not a mapping from names to tensors"
@@ -63,7 +63,7 @@ def faults(workload: Workload) -> Iterator[str]:
         if not isinstance(value, Tensor) or len(value) != workload.batch_size:
             yield f"{key} in batch() is not a tensor whose first dimension is batch_size {workload.batch_size}"
         if not torch.equal(value, again[key]):
-            yield f"two calls of batch(0, 0) differ in {key}: draw from a generator seeded by both numbers"
+            yield f"two calls of batch(0, 0) differ in {key}: draw from a generator seeded with both numbers"
     model = workload.build().train()
     groups = workload.parameter_groups(model)
     if not all({"params", "lr"} <= group.keys() for of in groups.values() for group in of):
@@ -71,12 +71,12 @@ def faults(workload: Workload) -> Iterator[str]:
     owned = [(p, optimizer) for optimizer, of in groups.items() for group in of for p in group["params"]]
     owners = dict(owned)
     if len(owned) != len(owners):
-        yield "parameter_groups() has a parameter twice"
+        yield "parameter_groups() contains a parameter twice"
     losses = workload.losses(model, batch)
     if not isinstance(losses, Mapping) or not all(isinstance(terms, Mapping) for terms in losses.values()):
         yield "losses() must map each optimiser to its loss terms by name"
     if losses.keys() != groups.keys():
-        yield f"losses() has terms of {sorted(losses)}, but the optimisers are {sorted(groups)}"
+        yield f"losses() has terms for {sorted(losses)}, but the optimisers are {sorted(groups)}"
     for optimizer, terms in losses.items():
         for term, value in terms.items():
             if not isinstance(value, Tensor) or value.dim() or not value.requires_grad or not value.isfinite():
@@ -92,7 +92,7 @@ def faults(workload: Workload) -> Iterator[str]:
 def gradient_faults(
     optimizer: str, terms: Mapping[str, Tensor], owners: Mapping[Tensor, str], model: nn.Module
 ) -> Iterator[str]:
-    """Yield the parameters that an optimiser's losses do not reach, and those of another optimiser that they reach."""
+    """Yield the optimiser's parameters that its losses do not reach, and other parameters that its losses reach."""
     names = {p: key for key, p in model.named_parameters()}
     total = torch.stack(list(terms.values())).sum()
     found = torch.autograd.grad(total, list(owners), allow_unused=True, retain_graph=True)

@@ -1,6 +1,6 @@
-"""The training of DT-ED as a workload: pairs of strips, the schedules of the paper's section 3.1, validation.
+"""The training of DT-ED as a workload: pairs of strips, the schedules of the paper's section 3.1, and validation.
 
-A sample is a pair of one person's strips. Schedules are counted in pairs, so they are the same for every tier and any
+A sample is a pair of one person's strips. Schedules are measured in pairs, so they are the same for every tier and any
 number of processes.
 """
 
@@ -31,12 +31,12 @@ from faze.weights import network_path
 
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
-VALIDATED = 64  # strips at once
+VALIDATED = 64  # strips per forward pass
 REDIRECTED = 16  # strips of each person: a few suffice to judge image quality, and decoding is expensive
 
 
 class DTEDTraining(Workload):
-    """The training of DT-ED on a store of strips or, to measure a step without a store, on noise for four people."""
+    """The training of DT-ED on a store of strips or, to time steps without one, on noise in place of four people."""
 
     score, higher_is_better = "gaze error, deg", False
     unit, images = "images", 2
@@ -125,10 +125,10 @@ class DTEDTraining(Workload):
         return loss_weights(seen, self.config.loss, self.batch_size)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        """Return `val/gaze_deg`, the mean over val people of their mean gaze errors, and `val/l1`.
+        """Return `val/gaze_deg`, each validation person's mean gaze error averaged over people, and `val/l1`.
 
-        The latter is the mean, over people with two or more strips, of the absolute difference between their first
-        strips, redirected to the gaze and head pose of the next strip, and that strip.
+        Each of a person's first strips is redirected to the gaze and head pose of the next strip. `val/l1` is the mean
+        absolute difference from that next strip, averaged over people with two or more strips.
         """
         dted, people, errors_deg, differences = model.dted, self.validation, [], []
         device = next(dted.parameters()).device
@@ -162,17 +162,17 @@ def make_noise(size: tuple[int, int]) -> People:
 def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
     """Return the value of a linear ramp from 0 to 1 after `pairs` pairs.
 
-    Its length is truncated to whole steps, as in the released code: int(ramp_pairs / global_batch).
+    The ramp's length is truncated to whole steps, as in the released code: int(ramp_pairs / global_batch).
     """
     steps = ramp_pairs // global_batch
     return min(pairs // global_batch / steps, 1.0) if steps else 1.0
 
 
 def part_rates(pairs: int, train: Train) -> dict[str, float]:
-    """Return the learning rate of each part before its decay: a linear warm-up to base_lr x global_batch (appendix B).
+    """Return the learning rate of each part before decay, with a linear warm-up to base_lr x global_batch (appendix B).
 
-    So one step of k pairs moves the weights as far as k steps of one pair (Goyal et al. 2017, arXiv 1706.02677). The
-    rate of the gaze head is not warmed up.
+    Thus, a step of k pairs moves the weights as far as k steps of one pair (Goyal et al. 2017, arXiv 1706.02677). The
+    gaze head's learning rate has no warm-up.
     """
     batch, base_lr = train.global_batch, train.base_lr
     rate = base_lr + (base_lr * batch - base_lr) * ramp(pairs, train.warmup_pairs, batch)
@@ -180,7 +180,7 @@ def part_rates(pairs: int, train: Train) -> dict[str, float]:
 
 
 def decay(pairs: int, total_pairs: int, share: float) -> float:
-    """Return the factor for the learning rates: a half cosine from 1 to 0 over the last `share` of training."""
+    """Return the factor for the learning rates, a half cosine from 1 to 0 over the last `share` of training."""
     if not share:
         return 1.0
     fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)

@@ -1,7 +1,7 @@
-"""The training of any workload. `train` writes one run: it calls `build`, then `fit`, which contains the loop.
+"""The training of any workload. `train` performs one run: it calls `build`, then `fit`, which contains the loop.
 
-A killed run continues from its last checkpoint, in `NAME.work` beside the output, and ends with the same weights. With
-three or more ddp processes, they are equal up to rounding: the first step after a start uses other gradient buckets.
+A killed run resumes from its last checkpoint, in `NAME.work` next to the output, and ends with the same weights. With
+three or more ddp processes, weights agree up to rounding, as the first step after a start uses other gradient buckets.
 """
 
 import contextlib
@@ -37,27 +37,27 @@ from faze.training.check import load_class
 from faze.training.dted import DTEDTraining
 from faze.training.workload import Batch, Workload
 
-MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, in which the loss scale falls a millionfold
+MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, during which the loss scale falls a millionfold
 
 
 def load_workload(config: Resolved, data: Path | None = None, processes: int = 1) -> Workload:
-    """Return DT-ED's training on a store of strips, or create the user's class; `processes` share the memory."""
+    """Return DT-ED's training on a store of strips, or the user's workload; `processes` processes share memory_gib."""
     return DTEDTraining(config, data, processes) if config.workload == DTED else load_class(config.workload)
 
 
 class Losses(nn.Module):
-    """The objective: maps a batch to the workload's loss terms, in the precision of a tier."""
+    """The objective, which maps a batch to the workload's loss terms in the precision of a tier."""
 
     def __init__(self, workload: Workload, model: nn.Module, autocast: Context) -> None:
         super().__init__()
         self.model, self._workload = model, workload
-        parts = [part for part in model.modules() if hasattr(part, "autocast")]  # they enter it themselves
+        parts = [part for part in model.modules() if hasattr(part, "autocast")]  # parts that enter it themselves
         for part in parts:
             part.autocast = autocast
         self.autocast = contextlib.nullcontext if parts else autocast
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the terms; with several optimisers, each name begins with its optimiser's and a slash."""
+        """Return the loss terms; with several optimisers, each name begins with the optimiser's name and a slash."""
         with self.autocast():
             losses = self._workload.losses(self.model, batch)
         prefix = {optimizer: f"{optimizer}/" if len(losses) > 1 else "" for optimizer in losses}
@@ -67,7 +67,7 @@ class Losses(nn.Module):
 
 @dataclass(frozen=True)
 class Batches(Dataset):
-    """Item `number` is a process's slice of that step's batch, on the host."""
+    """The batches on the host; item `number` is this process's slice of the batch of step `number`."""
 
     workload: Workload
     seed: int
@@ -95,12 +95,12 @@ class Training:
     first_rates: list[float]  # of each parameter group
 
     def take(self, batch: Batch, seen: int, **options: object) -> dict[str, Tensor]:
-        """Train on a batch, with the rates and loss weights after `seen` samples; return the loss and its terms."""
+        """Train on a batch with the rates and loss weights due after `seen` samples; return the loss and its terms."""
         self.step.set_learning_rates(self.workload.rates(seen, self.first_rates))
         return self.step(batch, self.workload.weights(seen), **options)
 
     def validate(self) -> dict[str, float]:
-        """Evaluate the model in fp32, in the first process."""
+        """Evaluate the model in fp32, in the first process only; return the scores by name."""
         if self.world.rank:
             return {}
         self.model.eval()
@@ -109,13 +109,13 @@ class Training:
         self.model.train()
         values = dict(found) if isinstance(found, Mapping) else {SCORE: float(found)}
         if not all(map(math.isfinite, values.values())):
-            raise UserError(f"validation returned {values}; lower the learning rates, or see the data")
+            raise UserError(f"validation returned {values}; lower the learning rates, or check the data")
         return values
 
 
 def build(workload: Workload, switches: Engine, world: World, seed: int) -> Training:
-    """Build the training of a tier; the same seed gives the same first weights and batches in every tier."""
-    models: list[nn.Module] = []  # the one that make_objective builds, when the engine calls it
+    """Build the training of a tier; the same seed gives the same initial weights and batches in every tier."""
+    models: list[nn.Module] = []  # will contain the model that make_objective builds for the engine
     first_rates: list[float] = []
 
     def make_objective(precision: Precision) -> Losses:
@@ -148,13 +148,13 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
 def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int], None]) -> None:
     """Train from step `first` to the end; only the first process has a log.
 
-    A validation or checkpoint ends a log window, so that a run that continues writes the same lines.
+    A validation or checkpoint ends a log window, so that a resumed run writes the same lines.
     """
     workload, batch, steps = training.workload, training.workload.batch_size, training.workload.steps
     progress = Progress("train", workload.samples, "samples", done=first * batch)
-    sums: dict[str, Tensor] = {}  # of the loss terms over the `taken` steps of the window
+    sums: dict[str, Tensor] = {}  # of each loss term over the `taken` steps of the log window
     taken, began = 0, time.perf_counter()
-    lost: Tensor | float = 0.0  # consecutive steps, up to the last one, without a finite loss
+    lost: Tensor | float = 0.0  # number of most recent steps, in a row, without a finite loss
     for number, ready in enumerate(training.feed(range(first, steps)), start=first + 1):
         before, seen = (number - 1) * batch, number * batch
         terms = training.take(ready, before)
@@ -164,7 +164,7 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
         due = [number == steps or seen // period > before // period for period in workload.every]
         if any(due):
             values = summarize(training, sums, taken, began, before)
-            scaled = any(scaler.is_enabled() for scaler in training.step.scalers)  # a few of its steps may overflow
+            scaled = any(scaler.is_enabled() for scaler in training.step.scalers)  # then a few steps may overflow
             if not math.isfinite(values["train/loss"]) and (not scaled or lost >= MOST_LOST_STEPS):
                 raise UserError(f"the loss is not finite after {seen} samples; lower the learning rates")
             values |= training.validate() if due[1] else {}
@@ -178,11 +178,11 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
 
 
 def summarize(training: Training, sums: dict[str, Tensor], taken: int, began: float, seen: int) -> dict[str, float]:
-    """Return the mean loss terms, throughput, learning rates and skipped steps of the steps of a log window."""
+    """Return the mean loss terms, throughput, learning rates and number of skipped steps for a log window."""
     workload, world, step = training.workload, training.world, training.step
     means = world.sum(torch.stack(list(sums.values()))) / (world.size * taken)
     values = {f"train/{name}": float(mean) for name, mean in zip(sums, means, strict=True)}
-    seconds = time.perf_counter() - began  # with the wait for the device, which is training time too
+    seconds = time.perf_counter() - began  # including the wait for the device, which is training time too
     values[f"train/{workload.unit}_per_s"] = workload.images * workload.batch_size * taken / seconds
     rates = workload.rates(seen, training.first_rates)
     for name, rate in zip(step.group_names, rates, strict=True):
@@ -191,7 +191,7 @@ def summarize(training: Training, sums: dict[str, Tensor], taken: int, began: fl
 
 
 def train(config: Resolved, data: Path | None, world: World, out: Path, run_log: Path) -> None:
-    """Train one tier with one seed, on a store of strips or a class's own batches; write checkpoint and run log."""
+    """Train one tier with one seed, on a store of strips or a class's batches; write the checkpoint and the run log."""
     workload = load_workload(config, data, world.processes_here)
     training = build(workload, config.engine, world, config.seed)
     network = workload.network(training.model)
@@ -213,15 +213,15 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
             log_start(log, config, training, code, first * workload.batch_size)
         if workload.steps:
             fit(training, log, first, save)
-        elif log:  # of given weights
+        elif log:  # given weights are only evaluated
             log.metrics(0, training.validate())
             save(0)
     world.wait()  # until the first process has written the last checkpoint
     if world.rank == 0:
-        for source, target in ((log_path, run_log), (checkpoint, out)):  # so that with a checkpoint there is a log
+        for source, target in ((log_path, run_log), (checkpoint, out)):  # the log first, so no checkpoint lacks one
             with whole_file(target) as temporary:
                 shutil.copyfile(source, temporary)
-        checkpoint.unlink()  # first, since it refers to the log
+        checkpoint.unlink()  # before the log, to which it refers
         shutil.rmtree(work)
 
 
@@ -237,7 +237,7 @@ def resume(checkpoint: Path, identity: str, network: nn.Module, step: Step) -> t
 
 
 def log_start(log: RunLog, config: Resolved, training: Training, code: str, seen: int) -> None:
-    """Log the run and the effect of each switch, or that it continues."""
+    """Log the run and the effect of each switch; if `seen` is not 0, log only that the run resumes."""
     if seen:
         log.event("resume", step=seen, machine=machine.describe())
         print(f"train: resumed after {seen} samples", file=sys.stderr)

@@ -121,7 +121,7 @@ class FakeTier:
     def ask(self, request: str, *arguments: int) -> list[dict]:
         self.journal.append((self.tier, request))
         if self.tier == "broken":
-            raise UserError("broken: its process ended early")
+            raise UserError("broken: its process exited early")
         block = {"joules": 3.0 * sum(arguments)}
         blocks = [{"seconds": each * sum(arguments)} | block for each in (0.05, 0.1)]
         answers = {"memory": [{"peak_gib": 1.0}, {"peak_gib": 0.5}], "phases": [{"forward": 100.0}]}
@@ -164,7 +164,7 @@ def test_tiers_take_turns_in_alternating_order_that_is_drawn_anew_in_each_round(
 
 
 def test_one_at_a_time_a_tier_that_cannot_run_does_not_stop_the_others(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="broken: its process ended early"):
+    with pytest.raises(UserError, match="broken: its process exited early"):
         measured_rounds(tmp_path, "a", "broken", "b", one_at_a_time=True)
     assert [set(measured) for measured in read_rounds(tmp_path / "rounds.jsonl", "own").values()] == [{"a", "b"}] * 3
 
@@ -187,7 +187,7 @@ def test_a_warm_up_ends_when_three_blocks_take_about_the_same_time(seconds: list
 def test_a_process_that_ends_early_is_reported_in_one_sentence() -> None:
     ranks = engines_of({"ddp": {"parallel": "ddp", "processes": 2}})["ddp"]
     with (
-        pytest.raises(UserError, match="some tier: its process ended early"),
+        pytest.raises(UserError, match="some tier: its process exited early"),
         TierProcesses("some tier", ranks, ["no-such-command"]) as tier,
     ):
         tier.receive()

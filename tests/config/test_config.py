@@ -52,8 +52,8 @@ FAULTS = {
     "fewshot: {learners: [gp]}": "fewshot.learners",
     "synthetic: {frames_per_person: 60}": "synthetic.frames_per_person: must be at least",
     "preprocess: {datasets: [{name: a, layout: manifest, path: no.csv}]}": ":2: preprocess.datasets.0.path: no such",
-    "preprocess: {datasets: [{name: a, layout: manifest}]}": "datasets.0: lacks path",
-    "preprocess: {datasets: [{name: a, layout: mpiigaze, path: .}]}": "datasets.0: mpiigaze states none",
+    "preprocess: {datasets: [{name: a, layout: manifest}]}": "datasets.0: has no path",
+    "preprocess: {datasets: [{name: a, layout: mpiigaze, path: .}]}": "datasets.0: mpiigaze needs `splits`",
     "preprocess: {datasets: [{name: a, layout: gazecapture, folds: 5}]}": "datasets.0.folds",
     "preprocess: {datasets: [{name: a, layout: gazecapture, splits: test}]}": "all but one data set",
     "preprocess: {datasets: [{name: a, layout: gazecapture, splits: leave_one_person_out, folds: 5}, "

@@ -86,7 +86,7 @@ DAMAGES = {
 }
 BAD_LINES = {
     "listed twice": raw_data.mpiifacegaze_line("day01/0006.jpg"),
-    "path leads out of the data folder": raw_data.mpiifacegaze_line("../../x.jpg"),
+    "path is outside the data folder": raw_data.mpiifacegaze_line("../../x.jpg"),
     "head pose is not finite": "day01/0009.jpg 1 2",
 }
 

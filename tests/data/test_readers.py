@@ -149,7 +149,7 @@ def test_faze_s_annotation_names_missing_people(original: Path, tmp_path: Path) 
     write_supplementary(tmp_path / "s.h5", [person])
     (original.parent / "p05").mkdir()
     p03, p05 = (read() for read in open_mpiigaze(tmp_path, tmp_path / "s.h5").values())
-    assert p03.files == person.files and p03.reasons == ["", "", "path leads out of the data folder"]
+    assert p03.files == person.files and p03.reasons == ["", "", "path is outside the data folder"]
     assert p03.source == "supplementary"
     np.testing.assert_array_equal(p03.corners_mm, INNER_EYE_CORNERS_14_MM)
     for name in ARRAYS:
@@ -207,7 +207,7 @@ def test_invalid_frames_of_gazecapture_have_reasons(gazecapture: Path) -> None:
     (gazecapture / "00002/info.json").write_text('{"Dataset": "train"}')
     person, _ = read_people(gazecapture)
     assert person.reasons == ["", "IsValid 0 in appleLeftEye, appleRightEye", ""] and person.device == ""
-    assert read_recording(gazecapture / "00002").reasons[2] == "path leads out of the data folder"
+    assert read_recording(gazecapture / "00002").reasons[2] == "path is outside the data folder"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_everybody_is_a_test_person_of_one_fold(path: Path) -> None:
     for number, names in enumerate(expected):
         store = read_store(path, Fold(number=number, folds=3))
         assert [[person.name[-1] for person in store.of_split(split)] for split in SPLITS] == names
-    with pytest.raises(UserError, match="4 people cannot be in 5 folds: lower `folds`"):
+    with pytest.raises(UserError, match="4 people cannot be divided into 5 folds: lower `folds`"):
         read_store(path, Fold(number=0, folds=5))
     with pytest.raises(UserError, match=r"strips\.h5: no person in the split test has 5 .*data\.min_entries"):
         open_people(read_store(path), (8, 32), split="test", min_entries=5)

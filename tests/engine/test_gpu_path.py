@@ -57,8 +57,8 @@ SOUND = "from torch.optim import SGD as FusedSGD"
 OTHER = "from torch.optim import SGD\nclass FusedSGD(SGD):\n    def step(self):\n        "
 APEX = {
     SOUND: "apex FusedSGD",
-    "raise ImportError('no apex_C')": "torch SGD, fused; apex failed at a trial step: ImportError, no apex_C",
-    OTHER + "raise RuntimeError('no kernel')": "torch SGD, fused; apex failed at a trial step: RuntimeError, no kernel",
+    "raise ImportError('no apex_C')": "torch SGD, fused; apex failed in a trial step: ImportError, no apex_C",
+    OTHER + "raise RuntimeError('no kernel')": "torch SGD, fused; apex failed in a trial step: RuntimeError, no kernel",
     OTHER + "pass": "torch SGD, fused; apex computes a different step from SGD (1, not 0.4775)",
     OTHER + "super().step(); self.param_groups[0]['params'][0].data += 1e-5": (
         "torch SGD, fused; apex computes a different step from SGD (0.47751, not 0.4775)"

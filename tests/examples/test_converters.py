@@ -182,8 +182,8 @@ def in_metres(raw: Path) -> None:
 CAM = "calibration/cam_calibration/cam03.xml"
 XGAZE_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no camera": (lambda raw: (raw / CAM).unlink(), "cam03.xml: has no Camera_Matrix"),
-    "columns": (shortened, "subject0000.csv, line 1: is not frameNNNN, camNN.JPG and 147 numbers"),
-    "unit": (in_metres, "subject0000.csv: its head poses miss the landmarks"),
+    "columns": (shortened, "subject0000.csv, line 1: does not contain frameNNNN, camNN.JPG and 147 numbers"),
+    "unit": (in_metres, "subject0000.csv: its head poses do not match the eye landmarks"),
     "no lines": (lambda raw: shutil.rmtree(raw / "data/annotation_train"), "is RAW the raw data?"),
 }
 
@@ -291,7 +291,7 @@ EVE_CHANGES: dict[str, tuple[dict[str, np.ndarray], str]] = {
     "gaze sign": ({"face_g_tobii": -eve_labels()["face_g_tobii"]}, "gaze points and face_g_tobii differ by"),
     "head axes": (
         {"head_rvec": np.tile([[[np.pi], [0], [0]]], (COUNT, 1, 1))},
-        "head_rvec has other axes than face_R: pass --no-pose",
+        "head_rvec and face_R have different axes: pass --no-pose",
     ),
 }
 

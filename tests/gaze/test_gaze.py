@@ -176,11 +176,11 @@ def test_overlay_shows_the_arrow_the_strip_and_reasons_at_the_times_of_the_sourc
 
 
 REFUSALS = {
-    ("empty",): "empty: contains no image or video",
+    ("empty",): "empty contains no image or video",
     ("a.png", "--hfov-deg", "5"): "--hfov-deg 5 is not between 20 and 150 degrees",
     ("a.png", "--camera-index", "0"): "pass images, videos or manifests, or --camera-index",
     ("a.png", "--overlay", "out.mp4"): "--overlay is for a single video or camera",
-    ("me.mp4", "--overlay", "me.mp4"): "me.mp4: would replace an input",
+    ("me.mp4", "--overlay", "me.mp4"): "me.mp4 is an input and would be overwritten",
 }
 
 

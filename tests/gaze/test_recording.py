@@ -52,7 +52,7 @@ def test_samples_are_spread_over_targets_that_are_not_held_out() -> None:
     assert recording(range(9)).held_out.tolist() == [2, 3, 7]
     with pytest.raises(UserError, match="usable frames of at least 3 targets are needed"):
         recording([0, 1, 0, 1]).support(None)
-    with pytest.raises(UserError, match="--shots 5 is more than the 2 frames not held out"):
+    with pytest.raises(UserError, match="--shots 5 exceeds the 2 frames that are not held out"):
         recording([0, 1, 2]).support(5)
 
 
@@ -83,7 +83,7 @@ def test_the_network_of_the_package_is_used_with_its_learner(run, capsys) -> Non
     improves = run("--manifest", "posed.csv") == 0
     told = capsys.readouterr()
     assert "\nbayes on 4 samples: " in told.out and ("  change: −" in told.out) == improves
-    assert Path("me.pt").exists() == improves and ("does not improve the gaze at held-out" in told.err) != improves
+    assert Path("me.pt").exists() == improves and ("does not reduce the error on held-out" in told.err) != improves
 
 
 def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
@@ -93,7 +93,7 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
         (): "pass either --manifest, or --codes and --shots",
         (*own, "--person", "ben"): "posed.csv: choose one of its people with --person: anna",
         (*own, "--learner-file", FOLDER / "bayes.pt"): "bayes.pt: bayes was trained for another network",
-        ("--manifest", "dark.csv"): "no frame of anna can be used; the first: 3.png: no face found",
+        ("--manifest", "dark.csv"): "no frame of anna can be used; first reject: 3.png: no face found",
     }
     for words, sentence in cases.items():
         assert run(*words) == 1

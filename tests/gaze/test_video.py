@@ -94,7 +94,7 @@ def test_a_damaged_video_keeps_its_other_frames_and_what_is_no_video_is_refused(
     assert frames[0].image is not None and {frame.reason for frame in frames} == {"", "the frame is damaged"}
     cases = {
         "unknown.mp4": (data.replace(b"avc1", b"zzzz"), "ffmpeg -i unknown.mp4 -c:v libx264"),
-        "empty.mp4": (b"", "is not a video that can be read"),
+        "empty.mp4": (b"", "is not a readable video"),
     }
     for name, (content, words) in cases.items():
         (tmp_path / name).write_bytes(content)

@@ -78,7 +78,7 @@ FAULTS = {
     "torn": (write_torn, ""),
     "code": (lambda path: torch.save({"a": Runs()}, path), "more than tensors"),
     "code, older": (lambda path: path.write_bytes(pickle.dumps({"a": Runs()}, 2)), "more than tensors"),
-    "a list": (lambda path: torch.save([1], path), "no mapping"),
+    "a list": (lambda path: torch.save([1], path), "not contain a mapping"),
     "published": (lambda path: torch.save(DTED(MODEL).state_dict(), path), "faze import-checkpoint"),
     "other sizes": (
         lambda path: torch.save({"format": 1, "model": {}, "model_config": {"growht": 2}}, path),

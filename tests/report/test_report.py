@@ -140,7 +140,7 @@ def test_tier_table_has_every_number_and_labels_for_narrow_windows(page):
 def test_what_was_proved_is_said_and_another_experiment_is_not_compared(seeds):
     _, html = seeds
     baseline, amp, ddp = rows_of(html, 'class="stack"')
-    assert amp[1] == "the same in float64 in fp16 within 2.1 %, tolerated 7 %" and amp[2].startswith("1.00×")
+    assert amp[1] == "the same in float64 in fp16 within 2.1 % (tolerated: 7 %)" and amp[2].startswith("1.00×")
     assert ddp[1] == "another experiment" and ddp[2].startswith("not compared") and ddp[3].startswith("not compared")
     assert "0.94×" not in text_of(html.split("</dl>")[0])
     assert "ddp is a different experiment from baseline: in float64, the encoder moves by 0.1." in text_of(html)

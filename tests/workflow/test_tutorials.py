@@ -142,7 +142,7 @@ def test_own_training(tmp_path: Path) -> None:
     said = dict(line.split(": ")[:2] for line in proofs.splitlines() if ": " in line and " experiment" in line)
     same = dict.fromkeys(("baseline", "fused_sgd"), "the same experiment")
     assert said == same | {"ddp": "another experiment"}
-    assert "two calls of batch(0, 0) differ in image: draw from a generator seeded by both numbers" in mistake
+    assert "two calls of batch(0, 0) differ in image: draw from a generator seeded with both numbers" in mistake
     assert "accuracy, %" in (folder / "results/ResNet/report/index.html").read_text()
 
 

@@ -71,12 +71,12 @@ CASES = [
     ("batch", lambda self, number, seed: self.draw(3, 0), "image in batch.. is not a tensor whose first dimension"),
     ("batch", lambda self, number, seed: self.draw(9, 0), "image in batch.. is not a tensor whose first dimension"),
     ("losses", lambda self, model, batch: model(batch["image"]).sum(), "losses.. must map each optimiser"),
-    ("losses", lambda self, model, batch: {"other": {}}, "has terms of .'other'., but the optimisers are .'network'."),
+    ("losses", lambda self, model, batch: {"other": {}}, "has terms for .'other'., but the optimisers are .'network'."),
     ("losses", of_network(lambda model, batch: torch.ones(())), "the loss l of network is not a finite"),
     ("losses", of_network(lambda model, batch: model(batch["image"])), "the loss l of network is not a"),
     ("losses", of_network(lambda model, batch: model[0].weight.sum() * torch.nan), "is not a finite scalar"),
     ("losses", of_network(lambda model, batch: model[0].weight.sum()), "no loss of network reaches 1.weight"),
-    ("parameter_groups", twice, "has a parameter twice"),
+    ("parameter_groups", twice, "contains a parameter twice"),
     ("parameter_groups", lambda self, model: {"network": [{"params": model.parameters()}]}, "`params` and `lr`"),
     ("validate", lambda self, model: float("nan"), "validate.. returned nan"),
 ]
@@ -188,8 +188,8 @@ def test_the_same_seed_gives_the_same_weights_in_every_tier_and_another_gives_ot
 def test_switches_without_a_part_to_act_on_are_inactive():
     made = training(Tiny(), recompute=True, fused_norm=True, checkpointing=True, resident=True, sync_batchnorm=True)
     reasons = {switch.switch: switch.reason for switch in made.switches}
-    assert reasons["fused_norm"] == "no part of the model has a fused normalisation"
+    assert reasons["fused_norm"] == "no part of the model supports fused normalisation"
     assert reasons["recompute"] == "no part of the model has a low-memory implementation"
     assert reasons["resident"] == "the workload generates its batches"
-    assert reasons["sync_batchnorm"] == "there is one process"
+    assert reasons["sync_batchnorm"] == "there is only one process"
     assert reasons["checkpointing"] == "no part of the model can be recomputed"

@@ -1,4 +1,4 @@
-# Shared by all rules: the checked configuration, and what each job depends on besides its files.
+# Shared by all rules: the checked configuration, and the values and code on which each job depends besides its files.
 import functools
 import os
 import sys
@@ -18,22 +18,22 @@ from faze.weights import network_path
 try:
     check_environment()
     if workflow.config_settings.config:
-        raise UserError("--config is not supported: write the values to a YAML file with a `name`, for --configfile")
+        raise UserError("--config is not supported: put the values in a YAML file with a `name`, and use --configfile")
     settings = read_config(workflow.overwrite_configfiles)
 except UserError as error:
     raise WorkflowError(f"nothing was started:\n{error}") from None
 os.environ[DEVICE] = auto_device(settings)  # for jobs on other nodes
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-GAZE = settings.workload == DTED  # otherwise a user's own training
+GAZE = settings.workload == DTED  # otherwise, a user's own training
 ROOT = f"results/{settings.name}"
 TIERS, SEEDS = trained_tiers(settings), settings.run.seeds
 config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.range_deg}  # for captions
 DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
-TRAINED_ON = [f"{ROOT}/data/{TRAINING_SET}.h5"] if GAZE else []  # other workloads make their own data
+TRAINED_ON = [f"{ROOT}/data/{TRAINING_SET}.h5"] if GAZE else []  # other workloads provide their own data
 START = [str(network_path(settings.train.start))] if settings.train.start else []
 PROOF, PROOFS = f"{ROOT}/benchmark/proofs/{{tier}}.json", f"{ROOT}/benchmark/proofs.json"
-# With leave-one-person-out, each run has folders of its folds, whose results the rule `join` combines.
+# With leave-one-person-out, each run has one folder per fold; the rule `join` combines their results.
 FOLDS = [f"/fold{number}" for number in range(training_set(settings).folds or 0)]
 RUN, FOLD = f"{ROOT}/{{tier}}/seed{{seed}}", f"{ROOT}/{{tier}}/seed{{seed}}{{fold}}"
 CORES = min(workflow.resource_settings.cores or 1, usable_cores())
@@ -49,7 +49,7 @@ wildcard_constraints:
 
 
 def every_run(paths, with_controls=True):
-    """Return the paths of every tier and seed and, with the first seed, of every noise control."""
+    """Return the paths for every tier and seed and, with the first seed only, for every noise control."""
     found = expand(paths, tier=TIERS, seed=SEEDS, allow_missing=True)
     return found + expand(paths, tier=controls(settings) * with_controls, seed=SEEDS[0], allow_missing=True)
 
@@ -62,24 +62,24 @@ def own_config(stage, tier=None, seed="0", dataset=TRAINING_SET, fold="/fold0"):
 
 
 def file_of(stage, wildcards, folder, suffix):
-    """Return the path of a stage's own configuration (folder configs) or log (logs)."""
+    """Return the path of a stage's own configuration (folder `configs`) or log (folder `logs`)."""
     run = FOLD.format(**{"fold": ""} | wildcards) if "seed" in wildcards else ROOT
     names = [wildcards[name] for name in ("tier", "dataset") if name in wildcards and run == ROOT]
     return f"{run}/{folder}/{'_'.join([stage, *names])}.{suffix}"
 
 
-# A workload's class and what it imports are in the current folder or, like the examples, beside faze.
+# A workload's class and its imports are in the current folder or, like the examples, next to the package faze.
 MODULE = settings.workload.partition(":")[0]
 WORKLOAD_CODE = [] if GAZE else sources(MODULE, Path.cwd()) or sources(MODULE)
 
 
 def stage_params(stage, *words, workload=False):
-    """Return the params of a stage's rule: one per value and per module, so that a dry run names what changed, and options.
+    """Return the params of a stage's rule: options, log, and every value and module, so that a dry run shows changes.
 
     Args:
         stage: the stage.
-        words: of its command line, besides the named inputs and outputs; they may contain wildcards.
-        workload: whether it imports the workload's class.
+        words: command-line arguments besides the named inputs and outputs; they may contain wildcards.
+        workload: whether the stage imports the workload's class.
     """
     values = own_config(stage, tier=TIERS[0]) if stage in STAGES else []
     line = lambda wildcards, number: own_config(stage, **dict(wildcards.items()))[number]
@@ -91,7 +91,7 @@ def stage_params(stage, *words, workload=False):
 
 
 def options(stage, words, wildcards, input, output):
-    """Return the command line of a stage, whose options are the named inputs and outputs, except those named `after`."""
+    """Return a stage's command-line arguments; every named input and output except `after` is an option."""
     found = [word.format(**wildcards) for word in words]
     found += ["--config", file_of(stage, dict(wildcards.items()), "configs", "yaml")] if stage in STAGES else []
     for name, paths in [*input.items(), *output.items()]:
@@ -106,7 +106,7 @@ def proof_of(wildcards):
 
 
 def cores_of_training(wildcards):
-    """Return the cores of a training run: all with a GPU; on CPUs, two processes that wait for each other share one."""
+    """Return the number of cores of a training run: all cores with a GPU, else train.threads per two ddp processes."""
     tier = TIERS[0] if wildcards.tier in CONTROLS else wildcards.tier
     engine, threads = resolve_tier(settings, tier), settings.train.threads
     if auto_device(settings) == "cuda" and engine.device != "cpu":
@@ -119,7 +119,7 @@ onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
         print(f"usable cores (affinity, CPU quota): {CORES}; all jobs together use no more", file=sys.stderr)
     needed = [(job.rule.name, job.wildcards_dict) for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
-    for stage, wildcards in [*needed, ("report", {})]:  # a page is possible as soon as a tier is measured
+    for stage, wildcards in [*needed, ("report", {})]:  # the report can be made as soon as one tier is measured
         path = Path(file_of(stage, wildcards, "configs", "yaml"))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(own_config(stage, **wildcards)) + "\n", encoding="utf-8")

@@ -5,19 +5,19 @@ RENDERED_SETS = [RENDERED[data.layout] for data in DATASETS.values() if not data
 
 def without_poses(data):
     """Return whether a data set has no head poses: GazeCapture, and manifests whose header lacks them."""
-    from faze.data.readers.manifest import needs_landmarks  # imports take a third of a second
+    from faze.data.readers.manifest import needs_landmarks  # importing it takes a third of a second
 
     return data.layout == "gazecapture" or (data.layout == "manifest" and needs_landmarks(Path(data.path)))
 
 
 def raw_data(wildcards):
-    """Return the user's data set, or rendered people in its layout."""
+    """Return the path of the user's data set, or of rendered people in its layout."""
     data = DATASETS[wildcards.dataset]
     return local(data.path) if data.path else f"{ROOT}/raw/{RENDERED[data.layout]}"
 
 
 def supplementary(wildcards):
-    """Return the supplementary file, if any: given, rendered, or with head poses that the data set lacks."""
+    """Return the supplementary file, if any: the user's, a rendered one, or one with estimated head poses."""
     data = DATASETS[wildcards.dataset]
     if data.supplementary:
         return local(data.supplementary)
@@ -31,7 +31,7 @@ def supplementary(wildcards):
 
 
 def splits(wildcards):
-    """Return the list of people by split, if the data set has one."""
+    """Return the JSON file that lists a data set's people by split, if there is one."""
     listed = DATASETS[wildcards.dataset].splits
     return [] if listed in SPLITS else local(listed)
 
@@ -65,7 +65,7 @@ use rule stage as preprocess with:
     output:
         out=f"{ROOT}/data/{{dataset}}.h5",
         rejects=f"{ROOT}/data/{{dataset}}_rejects.csv",
-    priority: 1  # before training, since jobs that need both data sets could not use the free cores otherwise
+    priority: 1  # before training; otherwise, jobs that need both data sets could not use cores that are free meanwhile
     threads: CORES
     params:
         **stage_params("preprocess"),

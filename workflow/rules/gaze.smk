@@ -1,7 +1,7 @@
 # DT-ED: codes, few-shot adaptation, redirection, evaluation.
 STORES = [f"{ROOT}/data/{dataset}.h5" for dataset in DATASETS]
 LEARNERS = settings.fewshot.learners
-FIRST_FOLD = FOLDS[0] if FOLDS else ""  # its network redirects and walks
+FIRST_FOLD = FOLDS[0] if FOLDS else ""  # its network is used for redirection and walks
 OF_TIER = [
     f"{RUN}/checkpoint.pt",
     f"{RUN}/redirected_pairs.parquet",
@@ -53,7 +53,7 @@ if FOLDS:
             **stage_params("join", f"--run={RUN}", "--num-folds", str(len(FOLDS)), "--files", *JOINED),
 
 
-# The estimator that evaluates redirected strips, once for all tiers.
+# The estimator that evaluates redirected strips, trained once for all tiers.
 use rule stage as estimator with:
     input:
         data=TRAINED_ON,
@@ -78,7 +78,7 @@ use rule stage as redirect with:
         **stage_params("redirect"),
 
 
-# The first run's redirected strips select the people, who are the same in every run.
+# The first run's redirected strips determine which people are shown, so they are the same in every run.
 use rule stage as walk with:
     input:
         checkpoint=f"{RUN}{FIRST_FOLD}/checkpoint.pt",

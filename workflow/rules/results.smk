@@ -1,4 +1,4 @@
-# For every workload: the proof that each tier is the same experiment, its training, its speed and memory, and MLflow.
+# For every workload: the proof that each tier is the same experiment; training, speed and memory of tiers; tracking.
 
 
 use rule stage as prove with:
@@ -23,7 +23,7 @@ use rule stage as train with:
         **stage_params("train", workload=True),
 
 
-# Interleaved in one job, alone on the machine.
+# All tiers are interleaved in one job, which uses the machine exclusively.
 use rule stage as benchmark with:
     input:
         data=TRAINED_ON,

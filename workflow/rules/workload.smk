@@ -1,4 +1,4 @@
-# A user's own training, described by a class.
+# A user's own training, defined by a class.
 
 OF_TIER = [f"{RUN}/checkpoint.pt"]
 

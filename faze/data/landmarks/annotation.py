@@ -2,9 +2,9 @@
 
 Neither GazeCapture nor the manufacturer specifies the focal lengths of the 15 devices. They are computed from the 35 mm
 equivalent focal length (35 mm film has a diagonal of 43.27 mm): focal_px = equivalent_mm / 43.27 mm x 800 px, where
-800 px is the diagonal of the frame. The equivalents are commonly quoted values and were not measured: about 10 % may be
-wrong. The principal point is assumed to be in the middle of the frame, the lens to have no distortion, and the frame to
-cover the whole 4:3 sensor.
+800 px is the diagonal of the frame. The equivalents are commonly quoted values, not measurements, and may be wrong by
+about 10 %. The principal point is assumed to be in the middle of the frame, the lens to have no distortion, and the
+frame to cover the whole 4:3 sensor.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers.person import Person, camera_matrices, unreadable
 
-# Focal length in px, for a frame whose longer side is 640 px, of each device's front camera.
+# Focal length in px of each device's front camera, for a frame whose longer side is 640 px.
 _FOCAL_PX = dict.fromkeys(("iphone 4s", "ipad 2", "ipad 3"), 647)  # VGA: 35 mm, as for the narrowest of the others
 _FOCAL_PX |= dict.fromkeys(("iphone 5", "iphone 5c", "ipad 4", "ipad mini"), 610)  # 33 mm, assumed in between
 _FOCAL_PX |= dict.fromkeys(("iphone 5s", "iphone 6", "iphone 6 plus", "iphone 6s", "iphone 6s plus"), 573)  # 31 mm
@@ -33,14 +33,14 @@ def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
 
 
 def annotate(person: Person, detect: FaceDetector) -> Person:
-    """Estimate the head pose in each frame of a person and, if the person's cameras are NaN, the cameras.
+    """Estimate the head pose in each of a person's frames and, if the cameras are NaN, the cameras as well.
 
-    `detect` finds the landmarks of a frame's largest face (`open_faces`). Frames without a head pose get a reason.
+    `detect` is a detector from `open_faces`, whose first face is used. Frames without a head pose get a reason.
     """
     usable = [row for row, reason in enumerate(person.reasons) if not reason]
     unknown = np.isnan(person.cameras[usable]).any()
     if unknown and person.device.casefold() not in _FOCAL_PX:
-        reason = f"the camera of device {person.device!r} is unknown: faze knows those of the 15 devices of GazeCapture"
+        reason = f"the camera of device {person.device!r} is unknown: faze knows only GazeCapture's 15 devices"
         return unreadable(person.name, person.folder, reason)
     cameras, reasons, poses = person.cameras.copy(), list(person.reasons), np.full((len(person.files), 6), np.nan)
     for row in usable:

@@ -1,4 +1,4 @@
-"""Detect landmarks with MediaPipe, which is not among faze's dependencies: see docs/how-to/real-data.md."""
+"""Detect landmarks with MediaPipe, which is not one of faze's dependencies: see docs/how-to/real-data.md."""
 
 import contextlib
 import math
@@ -16,17 +16,17 @@ from faze.base.files import reading
 from faze.data.landmarks.pose import EYE_LANDMARKS, MIRRORED, VERTICES, face_width_px
 from faze.data.normalization.pose import UnusableFrame
 
-# (H, W, 3) uint8 BGR frame -> for each face, the largest first, (12, 2) px of VERTICES, pixel centres at integers, or
-# why the face cannot be used.
+# (H, W, 3) uint8 BGR frame -> for each face, largest first, the positions of VERTICES (12, 2), in px with pixel centres
+# at integers, or the reason why the face cannot be used.
 FaceDetector = Callable[[NDArray[np.uint8]], list[NDArray | UnusableFrame]]
-# RGB image -> (12, 2) px of each face, and of each face of its mirror image
+# RGB image -> positions (12, 2), px, for each face in the image, and for each face in the mirrored image
 _Finder = Callable[[NDArray[np.uint8]], tuple[list[NDArray], list[NDArray]]]
 
-# Largest root mean square distance of the eyes' landmarks from those in the mirrored frame, as a fraction of the face's
+# Maximum root mean square distance of the eyes' landmarks from those in the mirrored frame, as a fraction of the face's
 # width; see decision 4.
 _MAX_MIRROR_ERROR = 0.03
-# Width of a face as a fraction of the frame's longer side, below which MediaPipe's detector, whose input has 128 x 128
-# px, finds it in the whole frame inaccurately (below 0.08, hardly ever).
+# Width of a face, as a fraction of the frame's longer side, below which MediaPipe's detector (128 x 128 px) is
+# inaccurate if it searches the whole frame. Below 0.08, it finds hardly any faces.
 _SMALL = 0.1
 
 
@@ -38,14 +38,14 @@ class _Face(NamedTuple):
 
 @contextlib.contextmanager
 def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
-    """Open a detector, which averages the landmarks of a frame and of the mirrored frame.
+    """Open a detector that averages the landmarks in a frame and in the mirrored frame.
 
-    MediaPipe guesses landmarks that it cannot see, and its guesses differ between the two. The detector refuses such
-    faces with UnusableFrame. If a frame has fewer than `most` large faces, it also searches square parts of the frame.
+    MediaPipe guesses landmarks that it cannot see, and its guesses for the two frames differ. For such a face, the
+    detector returns an UnusableFrame. It also searches square parts of frames with fewer than `most` large faces.
 
     Raise a UserError if the model, a Face Landmarker task file, cannot be used, or MediaPipe is not installed.
     """
-    # One more face than wanted, of which the largest are used: MediaPipe's own choice changes between frames.
+    # Find one face more than needed and use the largest ones: MediaPipe's own choice changes between frames.
     with (
         _open_landmarker(model, most + 1) as find_in,
         _open_landmarker(model, most + 1) as find_beside,
@@ -53,7 +53,7 @@ def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
     ):
 
         def find(rgb: NDArray[np.uint8]) -> tuple[list[NDArray], list[NDArray]]:
-            """Search an image, and at the same time its mirror image."""
+            """Search an image and, in parallel, its mirror image."""
             mirrored = beside.submit(find_beside, cv2.flip(rgb, 1))
             return find_in(rgb), mirrored.result()
 
@@ -73,8 +73,8 @@ def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
 def _open_landmarker(model: Path, most: int) -> Iterator[Callable[[NDArray[np.uint8]], list[NDArray]]]:
     if not model.is_file():
         raise UserError(
-            f"{model}: no such file: it is MediaPipe's Face Landmarker (3.8 MB), which `make landmarker` in a clone of "
-            "faze downloads; docs/how-to/real-data.md contains its address"
+            f"{model}: no such file: run `make landmarker` in a clone of faze to download MediaPipe's Face Landmarker "
+            "(3.8 MB); docs/how-to/real-data.md contains its address"
         )
     try:
         import mediapipe  # only frames without head poses need it
@@ -97,13 +97,13 @@ def _open_landmarker(model: Path, most: int) -> Iterator[Callable[[NDArray[np.ui
 
 
 def _search(find: _Finder, rgb: NDArray[np.uint8], corner: tuple[int, int] = (0, 0)) -> list[_Face]:
-    """Search a frame, or a part of it whose top left corner is given."""
+    """Search a frame, or the part of a frame with the given top left corner."""
     found, mirrored = find(rgb)
     return [_average(face, mirrored, rgb.shape[1], np.array(corner)) for face in found if mirrored]
 
 
 def _average(face: NDArray, mirrored: Sequence[NDArray], width_px: int, corner: NDArray) -> _Face:
-    """Average a face with the nearest face of the mirrored image; see `_search`."""
+    """Average a face with the nearest face in the mirrored image; see `open_faces`."""
     distances = [abs(width_px - 1 - other[:, 0].mean() - face[:, 0].mean()) for other in mirrored]
     nearest = mirrored[int(np.argmin(distances))]
     unmirrored = nearest[list(MIRRORED)] * [-1, 1] + [width_px - 1, 0]
@@ -112,13 +112,13 @@ def _average(face: NDArray, mirrored: Sequence[NDArray], width_px: int, corner: 
         landmarks_px = (face + unmirrored) / 2 + corner
     else:
         landmarks_px = UnusableFrame(
-            f"eyes are covered or unclear: in the mirrored frame, they are found {error_px:.1f} px away"
+            f"eyes are covered or unclear: in the mirrored frame, they were found {error_px:.1f} px away"
         )
     return _Face(face.mean(axis=0) + corner, face_width_px(face), landmarks_px)
 
 
 def _search_squares(find: _Finder, rgb: NDArray[np.uint8]) -> list[_Face]:
-    """Search square parts of a frame, which overlap by half or more; sort the faces by the distance from the middle."""
+    """Search square parts of a frame, which overlap by at least half; sort faces by distance from the part's centre."""
     height, width = rgb.shape[:2]
     side, rest = min(height, width), abs(height - width)
     faces = []
@@ -131,7 +131,7 @@ def _search_squares(find: _Finder, rgb: NDArray[np.uint8]) -> list[_Face]:
 
 
 def _distinct(faces: Sequence[_Face]) -> list[_Face]:
-    """Return the faces without those at the same place as an earlier one."""
+    """Return the faces except those at the same position as an earlier one."""
     found: list[_Face] = []
     for face in faces:
         if all(np.linalg.norm(face.center_px - other.center_px) > other.width_px for other in found):

@@ -1,8 +1,8 @@
-"""Compute the head pose from landmarks, and refuse landmarks from which it would be unreliable.
+"""Compute the head pose from landmarks, and refuse landmarks that would give an unreliable pose.
 
 The pose is computed by PnP from 8 of the 14 points of FAZE's face model. The other points (the bridge of the nose, the
-wings of the nose, and a point without a counterpart) are not used, because no vertex of MediaPipe's mesh is at the same
-place on the face: see docs/decisions.md.
+wings of the nose, and a point without a counterpart) are not used, because no vertex of MediaPipe's mesh corresponds to
+them: see docs/decisions.md.
 """
 
 import cv2
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame
 
-# Points of FAZE's face model, head frame, mm, from faze_preprocess (swook/faze_preprocess, MIT licence): tip of the
-# nose, below the nose from the image's left to right (3), eye corners from left to right (4).
+# Points of FAZE's face model, head frame, mm, from faze_preprocess (swook/faze_preprocess, MIT licence): the tip of the
+# nose, three points below the nose, and four eye corners, the latter two from the image's left to right.
 FACE_MODEL_MM = np.array(
     [
         [-0.37655398, 35.09374356, -36.40296197],
@@ -25,21 +25,21 @@ FACE_MODEL_MM = np.array(
     ]
 )
 # Vertices of MediaPipe's mesh that are used, in the order of all (12, 2) arrays of landmarks: those that correspond to
-# FACE_MODEL_MM, then the middle of the upper and lower lid of the eye on the image's left, and on its right.
+# FACE_MODEL_MM, then the middles of the upper and lower lids, first of the eye on the image's left, then on its right.
 VERTICES = (4, 97, 2, 326, 33, 133, 362, 263, 159, 145, 386, 374)
-MIRRORED = (0, 3, 2, 1, 7, 6, 5, 4, 10, 11, 8, 9)  # index of the landmark that each becomes in the mirrored frame
+MIRRORED = (0, 3, 2, 1, 7, 6, 5, 4, 10, 11, 8, 9)  # index of each landmark's counterpart in the mirrored frame
 EYE_LANDMARKS = slice(4, 12)
 _EYES = (4, 5, 8, 9), (7, 6, 10, 11)  # outer and inner corner, upper and lower lid
 
-# Limits, which decision 4 explains; a face's width is the distance of the outer eye corners.
+# Limits, which decision 4 explains; a face's width is the distance between the outer eye corners.
 _MIN_WIDTH_PX = 40
 _MAX_ERROR = 0.04  # root mean square distance from the projected face model, as a fraction of the width
-_MAX_TURN_DEG = 50  # between the face's direction and that from the face to the camera
-_MIN_OPENING = 0.12  # of the wider eye: distance of the lids as a fraction of that of the corners
+_MAX_TURN_DEG = 50  # angle between the direction of the face and the direction from the face to the camera
+_MIN_OPENING = 0.12  # of the wider eye: distance between the lids divided by distance between the corners
 
 
 def face_width_px(landmarks_px: NDArray) -> float:
-    """Return the distance of the outer eye corners among (12, 2) landmarks."""
+    """Return the distance between the outer eye corners of (12, 2) landmarks."""
     return float(np.linalg.norm(landmarks_px[7] - landmarks_px[4]))
 
 
@@ -74,7 +74,7 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDAr
     seen = cv2.projectPoints(FACE_MODEL_MM, rotation, translation, *lens)[0].reshape(-1, 2)
     error_px = np.sqrt(np.mean(np.sum((seen - points) ** 2, axis=1)))
     if not error_px <= _MAX_ERROR * width_px:  # also if it is not a number
-        raise UnusableFrame(f"landmarks are not those of a face: {error_px:.1f} px from the face model")
+        raise UnusableFrame(f"landmarks do not form a face: {error_px:.1f} px from the face model")
     along = cv2.Rodrigues(rotation)[0][:, 2] @ translation[:, 0] / np.linalg.norm(translation)
     if (turn_deg := np.degrees(np.arccos(np.clip(along, -1, 1)))) > _MAX_TURN_DEG:
         raise UnusableFrame(f"face is turned away from the camera by {turn_deg:.0f} degrees")

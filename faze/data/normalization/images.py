@@ -1,4 +1,4 @@
-"""Read frames from image files; OpenCV decodes them."""
+"""Read frames from image files, which OpenCV decodes."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from PIL import Image
 from faze.data.normalization.pose import UnusableFrame
 
 _JPEG, _START_OF_SCAN, _END = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
-_ORIENTATION = 0x0112  # EXIF tag; 5 to 8 exchange width and height
+_ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 swap width and height
 
 
 def read_image(path: Path) -> NDArray[np.uint8]:
@@ -32,7 +32,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
 
 
 def read_upright_size(path: Path) -> tuple[int, int]:
-    """Return width and height in px of what `read_image` returns, without decoding it, or raise UnusableFrame."""
+    """Return a frame's width and height in px after EXIF rotation, without decoding it, or raise UnusableFrame."""
     try:
         with Image.open(path) as image:
             width, height = image.size

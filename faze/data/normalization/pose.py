@@ -19,12 +19,12 @@ INNER_EYE_CORNERS_14_MM = np.array([[-19.0150342, 1.5302906, -3.10160017], [19.1
 
 
 class UnusableFrame(ValueError):
-    """The reason why a frame cannot become a strip."""
+    """The reason why a frame or a face cannot be used."""
 
 
 @dataclass(frozen=True, eq=False)
 class NormalizedPose:
-    """The orientation of one frame's virtual camera, and the labels relative to it; or the same for n frames."""
+    """The orientation of a frame's virtual camera and the labels relative to it, for one frame or for n frames."""
 
     rotation: NDArray  # (3, 3) R, camera -> virtual camera
     gaze_origin_mm: NDArray  # (3,) in the camera frame
@@ -38,11 +38,11 @@ class NormalizedPose:
 def normalize_poses(
     rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray, gaze_targets_mm: NDArray
 ) -> tuple[NormalizedPose, list[str]]:
-    """Compute the virtual cameras for n frames, and rotate gaze and head into these cameras' coordinates.
+    """Compute the virtual cameras of n frames, and rotate gaze and head into these cameras' coordinates.
 
-    Labels that cannot be true, because of an inverted sign, exchanged columns, or degrees in place of radians, are a
-    reason to leave a frame out. An eye turns by at most about 55 degrees in the head, and head poses of fitted face
-    models are biased by ten degrees or more: a gaze that is 90 degrees away from the head is impossible.
+    Frames with impossible labels are left out: a sign may be inverted, columns may be swapped, or angles may be in
+    degrees. An eye turns by at most about 55 degrees in the head, and head poses of fitted face models are biased by
+    ten degrees or more, so a gaze that is 90 degrees away from the head is impossible.
 
     Args:
         rotation_vectors: (n, 3) head -> camera, rad; float64, like all arrays.
@@ -65,7 +65,7 @@ def normalize_poses(
         reasons = {
             "head pose is not finite": ~np.isfinite(np.hstack([rotation_vectors, translations_mm])).all(axis=1),
             "gaze target is not finite": ~np.isfinite(gaze_targets_mm).all(axis=1),
-            "gaze target is (0, 0, 0), which marks a missing one": ~gaze_targets_mm.any(axis=1),
+            "gaze target is (0, 0, 0), which means that it is missing": ~gaze_targets_mm.any(axis=1),
             "head pose is behind the camera": origins[:, 2] <= 0,
             "gaze target is at the gaze origin": np.linalg.norm(gazes, axis=1) < 1,
             "head is seen exactly from the side": across < 1e-3,
@@ -89,7 +89,7 @@ def _rotations(vectors: NDArray) -> NDArray:
 
 
 def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:
-    """Return rotations with z towards the origins and x in the plane of z and head_x, and the sine of their angle."""
+    """Return rotations (z towards the origins, x in the plane of z and head_x) and sin(angle between z and head_x)."""
     z = origins / np.linalg.norm(origins, axis=1, keepdims=True)
     y = np.cross(z, head_x)
     across = np.linalg.norm(y, axis=1)

@@ -1,4 +1,4 @@
-"""Make a strip from a frame: by one interpolation, or by the two steps of the released procedure."""
+"""Make a strip from a frame, by one interpolation or by the two steps of the released procedure."""
 
 import functools
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from faze.config.parameters import NormalizedCamera
 from faze.data.normalization.pose import NormalizedPose, UnusableFrame
 
-_PRINCIPAL_SHARE = 0.15  # of a side: largest distance of the principal point from the middle of the frame
+_PRINCIPAL_SHARE = 0.15  # maximum distance of the principal point from the frame's middle, as a share of the side
 
 
 def make_strip(
@@ -19,7 +19,7 @@ def make_strip(
     pose: NormalizedPose,
     camera: NormalizedCamera,
 ) -> NDArray[np.uint8]:
-    """Make a strip (height, width, 3) RGB by one interpolation of the frame, whose positions account for the lens.
+    """Make an RGB strip (height, width, 3) by interpolating the frame once, at positions that account for the lens.
 
     Args:
         image: (H, W, 3) BGR, distorted.
@@ -46,10 +46,10 @@ def make_strip_in_two_steps(
     camera: NormalizedCamera,
     recentred: bool,
 ) -> NDArray[np.uint8]:
-    """Make a strip as `make_strip` does, but undistort the whole frame before a perspective warp, as the released code.
+    """Make a strip like `make_strip`, but undistort the whole frame and then warp it, as the released code does.
 
-    If `recentred`, the principal point of the undistorted frame is moved to its middle, as the released code does for
-    MPIIGaze. The subsequent warp ignores the move, so the strip is displaced by the same amount.
+    If `recentred`, the principal point of the undistorted frame is moved to the middle, as the released code does for
+    MPIIGaze. The subsequent warp ignores this shift, so the strip is displaced by the same amount.
     """
     _check_frame(image, camera_matrix, distortion, pose)
     lens = camera_matrix.tobytes(), distortion.tobytes()
@@ -66,7 +66,7 @@ def _undistortion(matrix: bytes, distortion: bytes, size: tuple[int, int], recen
 
 
 def _scaled(camera: NormalizedCamera, pose: NormalizedPose) -> NDArray[np.float64]:
-    """Return the intrinsics of the virtual camera, scaled as if the face were at its distance."""
+    """Return the intrinsics of the virtual camera, scaled as if the face were at the normalised distance."""
     f, scale = camera.focal_length_px, camera.distance_mm / np.linalg.norm(pose.gaze_origin_mm)
     return np.array([[f, 0, camera.width_px / 2], [0, f, camera.height_px / 2], [0, 0, 1]]) @ np.diag([1, 1, scale])
 
@@ -75,8 +75,8 @@ def _check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, po
     """Refuse a frame that was scaled, cropped or rotated after its calibration, or that does not show the eyes.
 
     Annotations do not contain the frame size, but the principal point must be near the middle. In an image of half or
-    twice the size, it is off by at least a quarter of the width and height; in a 4:3 image that was rotated by 90
-    degrees, by about a sixth.
+    twice the size, the point is off by at least a quarter of the width and height; in a 4:3 image that was rotated by
+    90 degrees, by about a sixth.
     """
     height, width = image.shape[:2]
     x, y = camera_matrix[:2, 2]

@@ -1,1 +1,1 @@
-"""From raw camera frames to eye strips, part by part, so that a killed run can resume."""
+"""The preparation of eye strips from raw camera frames, part by part, so that a killed run can resume."""

@@ -1,7 +1,7 @@
 """Normalise the frames of a data set: raw frames -> eye strips and labels (FAZE section 3).
 
-People are split into parts of at most 2,000 frames, which processes make in parallel. A finished part is a file in a
-folder beside the output, from which a killed run resumes; at the end, the parts are joined.
+Each person's frames are divided into parts of at most 2,000 frames, which are processed in parallel. Finished parts are
+stored as files in a folder next to the output, so that a killed run can resume. At the end, the parts are joined.
 """
 
 import shutil
@@ -27,7 +27,7 @@ from faze.data.strips import RENDERED
 from faze.data.synthetic import RENDERED_MARK
 from faze.data.worker_processes import worker_processes
 
-FRAMES = 2000  # of a part, at most
+FRAMES = 2000  # maximum in a part
 READERS: dict[str, Callable[[Path, Path | None], People]] = {
     "mpiifacegaze": open_mpiigaze,
     "mpiigaze": open_mpiigaze,
@@ -38,7 +38,7 @@ NAMES = {"mpiifacegaze": "MPIIFaceGaze", "mpiigaze": "MPIIGaze", "gazecapture": 
 
 
 def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: int, out: Path, rejects: Path) -> str:
-    """Make the missing parts, join all parts, and describe the result."""
+    """Make the missing parts, join all parts, and return a description of the result."""
     entry = config.dataset
     split_of = split_rule(entry.splits)
     people = READERS[entry.layout](raw, supplementary)
@@ -53,7 +53,7 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
             person = _ready(read(), split_of)
             for start in range(0, len(person.files), FRAMES):
                 frames = person[start : start + FRAMES]
-                part = folder / f"{joblib.hash((frames, start))}.npz"  # of everything but the images
+                part = folder / f"{joblib.hash((frames, start))}.npz"  # hash of everything but the images
                 parts[name].append(part)
                 if not part.exists():
                     yield joblib.delayed(make_part)(frames, start, config.preprocess, entry.layout, part)
@@ -75,7 +75,7 @@ def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: 
 
 
 def _ready(person: Person, split_of: SplitRule) -> Person:
-    """Assign the split, and reject frames that are listed twice."""
+    """Assign the person to a split, and reject frames that are listed twice."""
     if not person.files:
         return unreadable(person.name, person.folder, "no annotated frame")
     person.split = split_of(person.name, person.split)

@@ -15,14 +15,14 @@ from faze.data.readers.person import Person
 
 
 def make_part(person: Person, start: int, settings: Preprocess, layout: str, part: Path) -> None:
-    """Make and write the strips of some frames of a person, the first of which has the number `start`."""
+    """Make and write the strips of a person's consecutive frames, which are numbered from `start`."""
     cv2.setNumThreads(1)
     poses, faults = normalize_poses(person.poses[:, :3], person.poses[:, 3:], person.corners_mm, person.targets_mm)
     reasons = [reason or fault for reason, fault in zip(person.reasons, faults, strict=True)]
     rows: list[int] = []
     strips = np.empty((len(reasons), settings.height_px, settings.width_px, 3), np.uint8)
     for row, reason in enumerate(reasons):
-        if reason:  # found in the annotation: the image need not be read
+        if reason:  # known from the annotation, so the image need not be read
             continue
         try:
             strips[len(rows)] = _make_strip(person, row, poses[row], settings, layout)

@@ -1,4 +1,4 @@
-"""Assign people to train, val and test: as the data state, everyone to test, or as listed in a JSON file."""
+"""Assign people to train, val and test: as the data set states, all to test, or as listed in a JSON file."""
 
 import json
 from collections.abc import Callable
@@ -8,17 +8,17 @@ from faze.config.validation import SPLITS as WORDS
 from faze.data.strips import SPLITS
 
 # A reason to leave a person out.
-NO_SPLIT = "the data state no split: set `splits` of this data set to test, or to a JSON file that lists the person"
-SplitRule = Callable[[str, str], str]  # person, and the split that the data state, or "" -> split, or "" if unknown
+NO_SPLIT = "no split is stated: set `splits` of this data set to test, or to a JSON file that lists the person"
+SplitRule = Callable[[str, str], str]  # person, and the split that the data set states or "" -> split, "" if unknown
 
 
 def split_rule(splits: str) -> SplitRule:
-    """Return the rule that `splits` of a data set describes; raise a UserError if it is the path of an invalid file."""
+    """Return the rule for a data set's `splits`; raise a UserError if `splits` is the path of an invalid file."""
     if splits == "stated":
         return lambda person, stated: stated
     if splits in WORDS:
         return lambda person, stated: "test"
-    with reading(splits, 'write {"train": [people], "val": [people], "test": [people]} as JSON, each person once'):
+    with reading(splits, 'write {"train": [people], "val": [people], "test": [people]} as JSON, with each person once'):
         content = json.loads(read_text(splits))
         listed = {str(person): split for split in content for person in content[split]}
         if not set(content) <= set(SPLITS) or len(listed) < sum(map(len, content.values())):

@@ -21,16 +21,16 @@ from faze.config.stage_config import Resolved
 from faze.data.preparation.splits import NO_SPLIT, split_rule
 from faze.data.strips import UNKNOWN_SOURCE
 
-# Some strips of one person: pixels and PER_STRIP, with a row per strip; about: split, device and source of the labels;
-# rejects (n, 2): file names and reasons.
+# Some strips of one person: `pixels` and PER_STRIP, with a row per strip; `about`: split, device and label source;
+# `rejects` (n, 2): file names and reasons.
 Part = Mapping[str, NDArray]
 PER_STRIP = ("labels", "file_name", "frame_index")
 
 
 def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[Part]]], size: int, **about: str) -> str:
-    """Write the store and the rejects of people, given by names and parts of `size` bytes in all, and describe them.
+    """Write the strips and rejects of people, given as names and parts (`size` bytes in total); return a summary.
 
-    If no person has a strip, raise a UserError with the most frequent reasons. `about` is the file's attributes.
+    If no person has a strip, raise a UserError with the most frequent reasons. `about` contains the store's attributes.
     """
     strips, rejected = 0, []
     with _whole_hdf5(out, size) as file:
@@ -50,13 +50,13 @@ def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[P
 
 @contextlib.contextmanager
 def _whole_hdf5(path: Path, size: int) -> Iterator[h5py.File]:
-    """Yield a new file to fill with `size` bytes; it appears under its name once the block succeeds."""
-    # A strip of 64 x 256 px occupies 12 pages of memory if the first one begins at a page, and 13 otherwise.
+    """Yield a new file with space for `size` bytes, which is renamed to `path` if the block succeeds."""
+    # A strip of 64 x 256 px occupies 12 pages of memory if the first strip starts a page, and 13 otherwise.
     how = {"alignment_threshold": 1 << 20, "alignment_interval": 4096, "libver": ("v108", "v108")}
     with whole_file(path) as temporary:
         with h5py.File(temporary, "w", locking=False, **how) as file:
             with temporary.open("r+b") as reserved:  # HDF5 crashes when it closes a file that it cannot write
-                os.posix_fallocate(reserved.fileno(), 0, size + (4 << 20))  # a person has about 700 bytes more
+                os.posix_fallocate(reserved.fileno(), 0, size + (4 << 20))  # each person adds about 700 bytes
             yield file
             file.flush()
             written = file.id.get_filesize()
@@ -75,7 +75,7 @@ def _write_person(file: h5py.File, name: str, parts: Sequence[Part]) -> int:
     stored, row = group.create_dataset("pixels", (count, *parts[0]["pixels"].shape[1:]), np.uint8), 0
     for part in parts:
         pixels = part["pixels"]
-        for start in range(0, len(pixels), 2000):  # those of a copied store may not fit into memory
+        for start in range(0, len(pixels), 2000):  # all pixels of a copied store may not fit into memory
             piece = pixels[start : start + 2000]
             stored[row : row + len(piece)] = piece
             row += len(piece)
@@ -84,12 +84,12 @@ def _write_person(file: h5py.File, name: str, parts: Sequence[Part]) -> int:
 
 
 def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
-    """Copy a file of strips, of faze or of the released code, to a store; refuse any other file."""
+    """Copy a file of strips, written by faze or by the released code, to a store; refuse any other file."""
     split_of, shape = split_rule(config.dataset.splits), (config.preprocess.height_px, config.preprocess.width_px, 3)
-    with reading(raw, "each person must be a group of pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"):
+    with reading(raw, "each person must be a group with pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"):
         file = h5py.File(raw)
         source = str(file.attrs.get("pixel_source", UNKNOWN_SOURCE))
-        size = sum(group["pixels"].nbytes for group in file.values())  # without compression
+        size = sum(group["pixels"].nbytes for group in file.values())  # uncompressed
         people = []
         for name, group in sorted(file.items()):
             split = split_of(name, str(group.attrs.get("split", "")))
@@ -99,7 +99,7 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
 
 
 def _part_of(group: h5py.Group, split: str, shape: tuple[int, int, int]) -> Part:
-    """Return a person's strips, or none if the split is unknown; refuse strips of another size."""
+    """Return a person's strips, or none if the split is unknown; refuse strips of a different size."""
     pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
     count = len(labels)
     if pixels.shape != (count, *shape) or pixels.dtype != np.uint8:

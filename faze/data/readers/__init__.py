@@ -1,1 +1,1 @@
-"""Readers of raw data sets: each person's annotation as arrays (`faze.data.readers.person`)."""
+"""Readers of raw data sets, which return each person's annotation as arrays (`faze.data.readers.person`)."""

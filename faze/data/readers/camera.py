@@ -1,4 +1,4 @@
-"""Read calibrated cameras: YAML as OpenCV and ROS write it, or MATLAB files like MPIIFaceGaze's Camera.mat."""
+"""Read camera calibrations: YAML as OpenCV and ROS write it, or MATLAB files like MPIIFaceGaze's Camera.mat."""
 
 import re
 from pathlib import Path
@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.files import reading
 
-_MODELS = ("plumb_bob", "rational_polynomial")  # of distortion, as ROS names OpenCV's
-_LENGTHS = (4, 5, 8, 12, 14)  # of the distortion coefficients of OpenCV's lens models
-FIELD_OF_VIEW_DEG = (20.0, 150.0)  # of a camera that sees a face
+_MODELS = ("plumb_bob", "rational_polynomial")  # ROS's names of OpenCV's distortion models
+_LENGTHS = (4, 5, 8, 12, 14)  # numbers of distortion coefficients in OpenCV's lens models
+FIELD_OF_VIEW_DEG = (20.0, 150.0)  # plausible range for a camera that sees a face
 Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in OpenCV's order
 
 
 def read_small_yaml(path: Path) -> dict[str, Any]:
-    """Read keys and values, without OpenCV's first line and tags of matrices, which are not plain YAML."""
+    """Read keys and values, ignoring OpenCV's first line and matrix tags, which are not plain YAML."""
     with reading(path, "write it as YAML, as docs/how-to/own-frames.md describes"):
         text = path.read_text(encoding="utf-8-sig")
         content = yaml.safe_load(re.sub(r"^%YAML:.*|!!opencv-matrix", "", text))
         if not isinstance(content, dict):
-            raise ValueError("contains no keys and values")
+            raise ValueError("must contain keys and values")
         return content
 
 
 def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
-    """Return matrix and distortion (see `Camera`), and width and height of the calibrated frames in px, if known.
+    """Return the matrix and distortion (see `Camera`), and the frame width and height in px at calibration, if known.
 
-    Raise a UserError if the file is missing or describes a camera for which OpenCV has no model.
+    Raise a UserError if the file cannot be read, or describes a camera for which OpenCV has no model.
     """
     size = None
     if path.suffix.lower() == ".mat":
@@ -55,12 +55,12 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
 
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
-    """Explain that frames have another width and height than those of the calibration."""
+    """Return a message stating that frames do not have the size for which the camera was calibrated."""
     was, has = (f"{width} x {height}" for width, height in (calibrated, size))
     return f"the lens was calibrated with {was} px, but the frame has {has}: calibrate with frames of this size"
 
 
 def assumed_camera(hfov_deg: float, width_px: int, height_px: int) -> Camera:
-    """Build the camera of upright images from their horizontal field of view: centred, and without distortion."""
+    """Build a centred camera without distortion, given the horizontal field of view of upright images."""
     focal_px = width_px / 2 / np.tan(np.radians(hfov_deg) / 2)
     return np.array([[focal_px, 0, (width_px - 1) / 2], [0, focal_px, (height_px - 1) / 2], [0, 0, 1]]), np.zeros(5)

@@ -1,7 +1,7 @@
 """Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
 
-GazeCapture annotates the dot, not the head: the head pose and the camera come from FAZE or from `faze landmarks`. Its
-dots are in cm from the camera, right and up as the user sees it, whereas the camera faces the user.
+GazeCapture annotates the dot, not the head: the head pose and the camera come from FAZE or from `faze landmarks`. Dots
+are in cm from the camera, to the right and up as seen by the user, whom the camera faces.
 """
 
 import json
@@ -18,11 +18,11 @@ from faze.data.readers.person import OUTSIDE, People, Person, is_inside
 from faze.data.readers.supplementary import open_people
 from faze.data.strips import SPLITS
 
-_DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye")  # from the first of which faceGrid is derived
+_DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye")  # faceGrid is derived from the first one
 
 
 def list_recordings(raw: Path) -> list[str]:
-    """List the folders NNNNN, sorted, or raise a UserError if there are none."""
+    """Return the sorted names of the folders NNNNN, or raise a UserError if there are none."""
     names = sorted(folder.name for folder in raw.glob("*/") if re.fullmatch(r"\d{5}", folder.name))
     if not names:
         raise UserError(f"{raw}: contains no folder 00002, ...; set the path of this data set to the folder that does")
@@ -30,7 +30,7 @@ def list_recordings(raw: Path) -> list[str]:
 
 
 def open_gazecapture(raw: Path, supplementary: Path | None) -> People:
-    """Open a raw folder with FAZE's annotation, or that of `faze landmarks`; without it, raise a UserError."""
+    """Open a raw folder with the annotation of FAZE or `faze landmarks`; raise a UserError if neither is given."""
     if supplementary is None:
         raise UserError(
             f"{raw}: raw GazeCapture contains no head poses; set `supplementary` of this data set to FAZE's "
@@ -74,7 +74,7 @@ def _read_json(folder: Path, name: str) -> Any:
 
 
 def _read_numbers(folder: Path, name: str, count: int, *keys: str) -> NDArray[np.float64]:
-    """Read arrays of one number per frame as (n, keys); null becomes NaN."""
+    """Read arrays of one number per frame as the columns of an array (n, keys); null becomes NaN."""
     content = _read_json(folder, name)
     remedy = f"each of {', '.join(keys)} must be a list of {count} numbers, one per frame"
     with reading(folder / f"{name}.json", remedy):

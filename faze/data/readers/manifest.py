@@ -1,7 +1,7 @@
 """Read a manifest (docs/how-to/own-frames.md): a user's frames, in one CSV or Parquet file with a line per frame.
 
-Lines are counted as a spreadsheet shows them: the header is line 1. Faults of the whole file are errors; a fault of a
-line is the reason why its frame is left out.
+Lines are counted as a spreadsheet shows them: the header is line 1. A fault that affects the whole file is an error,
+whereas a fault in one line excludes only that line's frame.
 """
 
 import difflib
@@ -41,7 +41,7 @@ TARGETS = {
     "rad": ["gaze_pitch_rad", "gaze_yaw_rad"],
     "deg": ["gaze_pitch_deg", "gaze_yaw_deg"],
 }
-OPTIONAL = {"split": "test", "session": "", "time_s": "0", "face_model": "faze"}  # texts, with their defaults
+OPTIONAL = {"split": "test", "session": "", "time_s": "0", "face_model": "faze"}  # text columns, with their defaults
 NUMBERS = (*INTRINSICS, *LENS, "k3", "hfov_deg", *(name for names in TARGETS.values() for name in names), *POSE)
 KNOWN = ("image", "person", "camera", *OPTIONAL, *NUMBERS)
 FACE_MODELS = {"faze": INNER_EYE_CORNERS_14_MM, "mpiigaze": INNER_EYE_CORNERS_6_MM}
@@ -52,23 +52,23 @@ class Table:
     """The N lines of a manifest."""
 
     path: Path
-    cells: pd.DataFrame  # indexed by the number of the line; texts, or float64: NaN where a cell contains no number
-    reasons: NDArray[np.object_]  # (N,) why a line cannot be used; "": it can
+    cells: pd.DataFrame  # indexed by line number; text, or float64 with NaN where a cell contains no number
+    reasons: NDArray[np.object_]  # (N,) why a line cannot be used; "" if it can
     camera: str  # key of CAMERAS
     target: str  # key of TARGETS
 
     def reject(self, rows: ArrayLike, column: str, why: str) -> None:
-        """Add a reason to the selected lines, (N,) bool, unless they have one."""
+        """Reject the lines selected by the mask `rows` (N,), unless they have already been rejected."""
         for row in np.flatnonzero(np.asarray(rows, bool) & (self.reasons == "")):
             cell = str(self.cells[column].iloc[row])[:40]
             self.reasons[row] = f"line {self.cells.index[row]}, column {column} is {cell!r}: {why}"
 
 
 def _read_table(path: Path, most: int | None = None) -> Table:
-    """Read a table, or the first `most` lines of a CSV file; a UserError names the file, line, column and remedy."""
+    """Read a table, or the first `most` lines of a CSV file; raise a UserError with file, line, column and remedy."""
     with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
         if path.suffix.lower() == ".parquet":
-            cells = pd.read_parquet(path).reset_index()  # a named index of pandas is a column
+            cells = pd.read_parquet(path).reset_index()  # a named pandas index becomes a column
             cells.index += 2
         else:
             cells = _read_csv(path, most)
@@ -84,20 +84,20 @@ def _read_table(path: Path, most: int | None = None) -> Table:
     table = Table(path, cells, np.full(len(cells), "", object), *groups)
     numbers = [name for name in cells if name in NUMBERS]
     characters = set("".join(cells[numbers].to_numpy().ravel()))
-    decimal = "," if "," in characters and "." not in characters else "."  # a comma in some languages' spreadsheets
+    decimal = "," if "," in characters and "." not in characters else "."  # some languages use a decimal comma
     for name in numbers:
         values = pd.to_numeric(cells[name].str.replace(decimal, "."), errors="coerce").to_numpy(float)
         finite = np.isfinite(values)
-        table.reject(~finite, name, "not a finite number, with a decimal point and no thousands separator")
+        table.reject(~finite, name, "must be a finite number, with a decimal point and no thousands separator")
         table.cells[name] = np.where(finite, values, np.nan)
     return table
 
 
 def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
-    """Read cells, indexed by the numbers of their lines; a line with more cells than the first is an error."""
+    """Read cells, indexed by line number; a line with more cells than the first line is an error."""
     with path.open(encoding="utf-8-sig") as file:
         first = file.readline()
-    skipped = int(first.startswith("sep="))  # by which Excel declares the delimiter, in a line that it does not show
+    skipped = int(first.startswith("sep="))  # Excel's declaration of the delimiter, a line that Excel does not show
     how = {"dtype": str, "na_filter": False, "skip_blank_lines": False, "encoding": "utf-8-sig"}
     lines = pd.read_csv(path, sep=max(",;\t", key=first.count), header=None, skiprows=skipped, nrows=most, **how)
     lines.index += 1
@@ -105,7 +105,7 @@ def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
 
 
 def _check_header(header: list[str], where: str) -> tuple[str, str]:
-    """Check names of columns, in lower case; return the keys of the table's groups in CAMERAS and in TARGETS.
+    """Check column names, in lower case; return the keys of the groups in CAMERAS and TARGETS that the table uses.
 
     Raise a UserError if a column is missing, unknown or listed twice.
     """
@@ -113,10 +113,10 @@ def _check_header(header: list[str], where: str) -> tuple[str, str]:
         if name in KNOWN and header.count(name) > 1:
             raise UserError(f"{where}: two columns are called {name!r}: rename or remove one of them")
         alike = difflib.get_close_matches(name, set(KNOWN) - set(header), 1, 0.8)
-        if name not in KNOWN and alike and alike[0] not in name.split("_"):  # camera_id is no camera
+        if name not in KNOWN and alike and alike[0] not in name.split("_"):  # camera_id is not a misspelt camera
             raise UserError(
                 f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If so, convert the values if necessary, "
-                "and rename it; if not, choose another name"
+                "and rename the column; if not, choose another name"
             )
     for name in ("image", "person"):
         if name not in header:
@@ -128,7 +128,7 @@ def _check_header(header: list[str], where: str) -> tuple[str, str]:
         if 0 < len(missing) < len(names):
             raise UserError(f"{where}: lacks {', '.join(missing)}: state all of {', '.join(names)}, or none")
     if LENS[0] in header and camera != "columns":
-        raise UserError(f"{where}: {', '.join(LENS)} need {', '.join(INTRINSICS)}: add these, or remove the former")
+        raise UserError(f"{where}: {', '.join(LENS)} need {', '.join(INTRINSICS)}: add the latter or remove the former")
     return camera, target
 
 
@@ -137,7 +137,7 @@ def _find_group(header: list[str], groups: dict[str, list[str]], what: str, wher
     found = [key for key, names in groups.items() if set(names) & set(header)]
     if len(found) != 1:
         choices = "; or ".join(", ".join(names) for names in groups.values())
-        raise UserError(f"{where}: has {len(found)} descriptions of {what}, but needs one of {choices}")
+        raise UserError(f"{where}: has {len(found)} descriptions of {what}, but needs exactly one: {choices}")
     return found[0]
 
 
@@ -147,20 +147,20 @@ def needs_landmarks(path: Path) -> bool:
 
 
 def open_manifest(path: Path, supplementary: Path | None) -> People:
-    """Read a manifest, with the head poses of its columns or of the HDF5 that `faze landmarks` wrote for it."""
+    """Read a manifest, with head poses from its columns or from the HDF5 file that `faze landmarks` wrote for it."""
     return {person.name: lambda person=person: person for person in read_manifest(path, supplementary)}
 
 
 def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = True) -> list[Person]:
     """Read the people of a manifest, sorted by name; their frames are in the order of `session` and `time_s`.
 
-    Head poses come from the table, or from the HDF5 that `faze landmarks` wrote for it (`supplementary`). If `posed` is
-    False, they may be missing, and are then NaN. Raise a UserError if a fault concerns all lines.
+    Head poses come from the table or from `supplementary`, the HDF5 file that `faze landmarks` wrote for it. If `posed`
+    is False, missing poses are allowed, and become NaN. Raise a UserError if a fault affects the whole file.
     """
     table = _read_table(path)
     if posed and (POSE[0] in table.cells) == (supplementary is not None):
         raise UserError(
-            f"{path}: head poses must be given once: in the columns {', '.join(POSE)}, or by the annotation that "
+            f"{path}: head poses must be given once: in the columns {', '.join(POSE)}, or in the annotation that "
             "`faze landmarks` writes"
         )
     _sort_lines(table)
@@ -176,7 +176,7 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
 
 
 def _sort_lines(table: Table) -> None:
-    """Sort lines by session, in the order of first mention, then by time, in seconds or ISO 8601."""
+    """Sort lines by session (in order of first appearance), then by time (in seconds or ISO 8601)."""
     times = pd.to_numeric(table.cells["time_s"], errors="coerce")
     if times.isna().all():
         times = pd.to_datetime(table.cells["time_s"], format="ISO8601", errors="coerce", utc=True)
@@ -187,7 +187,7 @@ def _sort_lines(table: Table) -> None:
 
 
 def _read_frames(table: Table) -> Person:
-    """Read everything about the frames of all people but their names and splits, which are only checked."""
+    """Read the frames of all people as one Person without a name and split; check the names and splits of people."""
     names, splits = table.cells["person"], table.cells["split"]
     table.reject(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
     table.reject(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
@@ -208,7 +208,7 @@ def _read_frames(table: Table) -> Person:
 
 
 def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
-    """Return the camera matrix (N, 3, 3) and distortion (N, 14) of each line, for the longest of OpenCV's models."""
+    """Return the camera matrices (N, 3, 3) and distortions (N, 14) of all lines; OpenCV's longest model needs 14."""
     matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), 14))
     if table.camera == "columns":
         matrices = camera_matrices(table.cells[INTRINSICS].to_numpy())
@@ -235,13 +235,13 @@ def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
-    """Return head poses (N, 6), NaN if the manifest has none; refuse degrees, and reject impossible distances."""
+    """Return head poses (N, 6), NaN if the manifest has none; refuse degrees, and reject lines with wrong distances."""
     if POSE[0] not in table.cells:
         return np.full((len(table.cells), 6), np.nan)
     poses = table.cells[POSE].to_numpy()
     turn_rad, distance_mm = np.linalg.norm(poses.reshape(-1, 2, 3), axis=2).T
     if (turn_rad > 2 * np.pi).any():
-        raise UserError(f"{table.path}: {', '.join(POSE[:3])} turn a head by more than a full turn: write radians")
+        raise UserError(f"{table.path}: {', '.join(POSE[:3])} rotate a head by more than a full turn: use radians")
     outside = (distance_mm < 100) | (distance_mm > 10_000)
     table.reject(outside, POSE[5], "the head is not 100 to 10000 mm away: write the position in mm")
     return poses
@@ -259,12 +259,12 @@ def _read_targets(table: Table) -> tuple[NDArray, NDArray | None]:
     if table.target == "deg":
         values = np.radians(values)
     if (np.abs(values) > np.pi + 1e-6).any():
-        raise UserError(f"{table.path}: gaze angles are too large for radians: call columns in degrees gaze_..._deg")
+        raise UserError(f"{table.path}: gaze angles exceed pi radians: if in degrees, name the columns gaze_..._deg")
     return np.full((len(values), 3), np.nan), vector_from_pitchyaw(values)
 
 
 def _with_estimated_poses(person: Person, supplementary: Path) -> Person:
-    """Assign the head poses that `faze landmarks` estimated."""
+    """Return the person with the head poses that `faze landmarks` estimated."""
     found = read_supplementary(supplementary, person.name, person.folder)
     if found.files != person.files:
         raise UserError(f"{supplementary}: the frames of {person.name} have changed: run `faze landmarks` again")
@@ -274,7 +274,7 @@ def _with_estimated_poses(person: Person, supplementary: Path) -> Person:
 
 
 def _check_labels(person: Person, lines: pd.Index) -> None:
-    """Complete the targets, and reject frames whose labels cannot be true."""
+    """Compute the targets if the manifest has gaze angles instead, and reject frames with impossible labels."""
     pose = person.poses[:, :3], person.poses[:, 3:], person.corners_mm
     person.targets_mm = person.targets_from(gaze_origins_mm(*pose))
     _, faults = normalize_poses(*pose, person.targets_mm)

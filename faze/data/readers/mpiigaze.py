@@ -24,13 +24,13 @@ ORIGINAL = slice(29, 35), slice(26, 29)
 
 
 def open_mpiigaze(raw: Path, supplementary: Path | None) -> People:
-    """Open a raw folder with FAZE's annotation, or the data set's own; without people, raise a UserError."""
-    # The folders of MPIIGaze's people are in the given folder, or deeper in the complete download.
+    """Open a raw folder with FAZE's annotation or the data set's own; raise a UserError if the folder has no people."""
+    # The folders of MPIIGaze's people are in the given folder or, in the complete download, in a subfolder.
     folder = next((inner for inner in (raw / "Data" / "Original", raw / "Original") if inner.is_dir()), raw)
     names = [path.name for path in folder.glob("p*/") if re.fullmatch(r"p\d+", path.name)]
     if not names:
         raise UserError(f"{raw}: contains no folder p00, ...; set the path of this data set to the folder that does")
-    read = functools.partial(read_or_explain, _read_person)  # FAZE's annotation needs no other file than the images
+    read = functools.partial(read_or_explain, _read_person)  # FAZE's annotation needs only the images
     return open_people(folder, names, read, supplementary)
 
 
@@ -60,7 +60,7 @@ def _read_person(folder: Path) -> Person:
 
 
 def _read_table(path: Path, count: int, numbers: range, skip_blank_lines: bool) -> pd.DataFrame:
-    """Read an annotation of `count` columns; empty lines count in MPIIGaze, where line n is image n."""
+    """Read an annotation with `count` columns. Line n of MPIIGaze describes image n, so empty lines are not skipped."""
     with reading(path, f"download it again; it must have {count} columns of numbers, separated by spaces"):
         table = pd.read_csv(path, sep=r"\s+", header=None, skip_blank_lines=skip_blank_lines)
         if table.shape[1] != count:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 
-OUTSIDE = "path leads out of the data folder"  # a reason to leave a frame out
+OUTSIDE = "path is outside the data folder"  # a reason to leave a frame out
 
 
 @dataclass(eq=False)
@@ -23,14 +23,14 @@ class Person:
     name: str
     folder: Path  # to which the files are relative
     files: list[str]  # (n,)
-    reasons: list[str]  # (n,) why a frame cannot be used; "": it can
+    reasons: list[str]  # (n,) why a frame cannot be used; "" if it can
     cameras: NDArray  # (n, 3, 3), px
     distortions: NDArray  # (n, d), OpenCV's order
     poses: NDArray  # (n, 6) rotation vector (rad) and translation (mm), head -> camera
     targets_mm: NDArray  # (n, 3)
-    gaze: NDArray | None = None  # (n, 3) unit vectors from target to eye, of a manifest without targets
+    gaze: NDArray | None = None  # (n, 3) unit vectors from target to eye, for a manifest without targets
     corners_mm: NDArray = field(default_factory=lambda: INNER_EYE_CORNERS_14_MM)  # (2, 3) or (n, 2, 3), head frame
-    split: str = ""  # train | val | test; "": not stated
+    split: str = ""  # train | val | test; "" if not stated
     device: str = ""
     source: str = "annotated"  # of the labels: annotated | supplementary | estimated | assumed_camera
 
@@ -39,7 +39,7 @@ class Person:
         return self.targets_mm if self.gaze is None else origins_mm - 1000 * self.gaze
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Person":
-        """Return the person with the selected frames only."""
+        """Return the person with only the selected frames."""
         names = ["cameras", "distortions", "poses", "targets_mm", "gaze"]
         if self.corners_mm.ndim == 3:
             names.append("corners_mm")
@@ -53,7 +53,7 @@ People = Mapping[str, Callable[[], Person]]
 
 
 def unreadable(name: str, folder: Path, reason: object) -> Person:
-    """Return a person of whom no frame can be read: one row, with an empty file name and the reason."""
+    """Return a person without readable frames: one row, with an empty file name and the reason."""
     nothing = np.full((1, 6), np.nan)
     return Person(name, folder, [""], [str(reason)], np.full((1, 3, 3), np.nan), nothing, nothing, nothing[:, :3])
 
@@ -65,7 +65,7 @@ def is_inside(file_name: str) -> bool:
 
 
 def camera_matrices(fx_fy_cx_cy: NDArray) -> NDArray:
-    """Return camera matrices (n, 3, 3) of intrinsics (n, 4)."""
+    """Return the camera matrices (n, 3, 3) for intrinsics (n, 4)."""
     matrices = np.tile(np.eye(3), (len(fx_fy_cx_cy), 1, 1))
     matrices[:, [0, 1, 0, 1], [0, 1, 2, 2]] = fx_fy_cx_cy
     return matrices

@@ -1,7 +1,7 @@
-"""The screen of a manifest, and its pose relative to the camera, which convert targets from px to mm.
+"""The screen of a manifest and its pose relative to the camera, used to convert targets from px to mm.
 
 The camera faces the user, who sees the x axis of the camera frame point to the left: on a screen without rotation, x_px
-grows along -x, and y_px along +y. docs/how-to/own-frames.md has a drawing.
+grows along -x, and y_px along +y. See the drawing in docs/how-to/own-frames.md.
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ class Screen:
     axes: NDArray  # (2, 3) directions in which x_px and y_px grow
 
     def to_mm(self, targets_px: NDArray) -> NDArray:
-        """Convert targets (n, 2) in px from the top left corner to (n, 3) in mm in the camera frame."""
+        """Convert targets (n, 2), px from the top left corner, to points (n, 3), mm in the camera frame."""
         across, down = (targets_px * self.pixel_mm).T[:, :, None]
         return self.top_left_mm + across * self.axes[0] + down * self.axes[1]
 
     def hit(self, origin_mm: NDArray, direction: NDArray) -> NDArray | None:
-        """Return the px (2,) where a ray (3,) in the camera frame meets the screen's plane; None if it does not."""
+        """Return the point (2,), px, at which a ray in the camera frame meets the screen's plane, or None."""
         normal = np.cross(*self.axes)
         along = normal @ direction
         distance = normal @ (self.top_left_mm - origin_mm) / along if abs(along) > 1e-9 else -1.0
@@ -42,18 +42,18 @@ class Screen:
 
 
 def read_screen(path: Path) -> Screen:
-    """Read a screen.yaml, or raise a UserError; `rotation_deg`, about x, then y, then z, is optional."""
+    """Read a screen.yaml, or raise a UserError; `rotation_deg` (about x, then y, then z) is optional."""
     content = {"rotation_deg": [0, 0, 0]} | read_small_yaml(path)
     if set(content) != set(_KEYS):
         raise UserError(f"{path}: must have the keys {', '.join(_KEYS)}, but has {', '.join(map(str, content))}")
-    with reading(path, "each key must be a number, and top_left_mm and rotation_deg lists of three"):
+    with reading(path, "each value must be a number, except that top_left_mm and rotation_deg must be lists of three"):
         size_mm, size_px = np.array([content[key] for key in _KEYS[:4]], float).reshape(2, 2)
         top_left_mm, rotation_deg = np.array([content[key] for key in _KEYS[4:]], float).reshape(2, 3)
-    if not (min(size_mm) >= 40 and max(size_mm) <= 4000):  # sides of a phone and of a projection
-        raise UserError(f"{path}: width_mm and height_mm must be those of the lit area, in mm")
+    if not (min(size_mm) >= 40 and max(size_mm) <= 4000):  # from a phone's side to a projector's
+        raise UserError(f"{path}: width_mm and height_mm must describe the lit area, in mm")
     sides = size_mm * size_px[::-1]  # of a pixel, in a common unit
     if not 0 < max(sides) <= 1.3 * min(sides):
-        raise UserError(f"{path}: width_px and height_px give pixels that are not square: are they exchanged?")
+        raise UserError(f"{path}: width_px and height_px give pixels that are not square: are they swapped?")
     about_x, about_y, about_z = (cv2.Rodrigues(axis)[0] for axis in np.diag(np.radians(rotation_deg)))
     axes = np.array([[-1.0, 0, 0], [0, 1.0, 0]]) @ (about_z @ about_y @ about_x).T
     return Screen(size_mm / size_px, top_left_mm, axes)

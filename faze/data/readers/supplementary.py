@@ -1,8 +1,8 @@
 """FAZE's own annotation, the supplementary HDF5 file, whose head poses belong to a 14-point face model.
 
 A group per person: file_name (N, bytes), camera_parameters (N, 4: fx fy cx cy, px), distortion_parameters (N, d),
-head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). `faze landmarks` adds reason (N, bytes),
-why a frame has no label, and the attribute label_source.
+head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). `faze landmarks` adds the attribute
+label_source, and reason (N, bytes), which states why a frame has no label.
 """
 
 import functools
@@ -22,7 +22,7 @@ _REMEDY = "download it again, or create it with `faze landmarks`"
 
 
 def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person], supplementary: Path | None) -> People:
-    """Return the people in `raw`, as `supplementary` (FAZE's file) annotates them; without it, as `read` reads them."""
+    """Return the people in `raw`, as annotated in `supplementary` (FAZE's file) or, without it, as read by `read`."""
     if supplementary is not None:
         read = functools.partial(_read_both, read=read, supplementary=supplementary)
         with reading(supplementary, _REMEDY), h5py.File(supplementary) as file:
@@ -39,7 +39,7 @@ def read_or_explain(read: Callable[[Path], Person], folder: Path) -> Person:
 
 
 def _read_both(folder: Path, read: Callable[[Path], Person], supplementary: Path) -> Person:
-    """Read a person's frames as FAZE annotates them, with the split, device and reasons of the data set."""
+    """Read a person's frames as annotated by FAZE, with the split, device and reasons from the data set."""
     own, found = read(folder), read_supplementary(supplementary, folder.name, folder.parent)
     listed = dict(zip(own.files, own.reasons, strict=True))
     reasons = [reason or listed.get(file, "") for file, reason in zip(found.files, found.reasons, strict=True)]
@@ -47,7 +47,7 @@ def _read_both(folder: Path, read: Callable[[Path], Person], supplementary: Path
 
 
 def read_supplementary(path: Path, name: str, folder: Path) -> Person:
-    """Read one person's annotation; raise a UserError if an array is missing or has another shape."""
+    """Read one person's annotation; raise a UserError if an array is missing or has the wrong shape."""
     with reading(path, _REMEDY), h5py.File(path) as file:
         if name not in file:
             return unreadable(name, folder, "not in the supplementary annotation")
@@ -68,7 +68,7 @@ def read_supplementary(path: Path, name: str, folder: Path) -> Person:
 
 
 def write_supplementary(path: Path, people: Iterable[Person]) -> None:
-    """Write the annotation of people, one after the other."""
+    """Write the annotation of people to a supplementary file, one person after the other."""
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         for person in people:

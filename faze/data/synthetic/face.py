@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from faze.data.synthetic.person import SyntheticPerson
 
 Image = NDArray[np.float32]  # (h, w) or (h, w, 3) RGB, 0..1
-# Samples over a plane; x, y of the first one, and samples per unit along x and y.
+# Samples over a plane; x and y of the first sample, and the number of samples per unit along x and y.
 Map = tuple[Image, tuple[float, float, float, float]]
 _LID_MM = 0.9  # from the eyeball to the lids' outer side
 _SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
 _LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
 CENTRE_MM = np.array([0.0, 20.0, 84.0])
 AXES_MM = np.array([77.0, 120.0, 96.0])
-_SOFT_MM = 3.0  # slope at which the lids' bulge ends in the face
-_LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corners of a turned head
+_SOFT_MM = 3.0  # range of depth differences over which the lids' bulge blends into the face
+_LID_SLOPE = 1.2  # slope of the bulge's sides; steeper sides would hide a turned head's outer eye corners
 _BROW_FINENESS = 2  # mask samples per map sample
 
 
@@ -48,7 +48,7 @@ def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int,
 
 
 def _paint_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image) -> Image:
-    """Paint a face at points x, y, (h, w) mm: (h, w, 3) RGB."""
+    """Paint a face at the points x and y (h, w), mm, and return its colours (h, w, 3), RGB."""
     colour = _bare_skin(rng, person, x, y)
     colour = _mouth(person, x, y, colour)
     colour = _beard(rng, person, x, y, colour)
@@ -101,7 +101,7 @@ def _hair(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image,
 
 
 def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image) -> Image:
-    """Draw both brows hair by hair; return their opacity, (h, w)."""
+    """Draw both brows hair by hair, and return their opacity (h, w)."""
     fine = _BROW_FINENESS * _COLOUR_PER_MM
     mask = np.zeros((x.shape[0] * _BROW_FINENESS, x.shape[1] * _BROW_FINENESS), np.uint8)
     arch, thickness, drop = rng.uniform(1.5, 4.5), rng.uniform(2.2, 4.0), rng.uniform(-1.0, 3.0)
@@ -143,7 +143,7 @@ def _points(per_mm: int) -> tuple[Image, Image]:
 
 
 def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
-    """Compute the displacement of the face without lids, mm; negative values protrude."""
+    """Compute the displacement of the face without lids, in mm; where it is negative, the face protrudes."""
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
     mouth_y = person.mouth_mm[0, 1]
@@ -161,7 +161,7 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
         -lips,
         -5.0 * bump(x, y, (0.0, 103.0), (18.0, 14.0)),  # chin
     ]
-    for hill in hills:  # in place, as single precision; a sum would be double
+    for hill in hills:  # in place, which keeps single precision; a sum would be double
         height += hill
     return height
 
@@ -169,11 +169,11 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
 def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
     """Raise the face over each eyeball as a sphere that continues as a cone where it would be too steep for a face."""
     radius = person.eyeball_mm + _LID_MM
-    edge = radius * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
+    edge = radius * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep as the cone
     for centre in person.eye_centres_mm:
         off = np.hypot(x - centre[0], y - centre[1])
         sphere = np.sqrt(radius**2 - np.minimum(off, edge) ** 2)
-        cone = _LID_SLOPE * np.maximum(off - edge, 0) + 0.15 * np.maximum(off - 16, 0) ** 2  # and soon ends
+        cone = _LID_SLOPE * np.maximum(off - edge, 0) + 0.15 * np.maximum(off - 16, 0) ** 2  # the cone soon ends
         lid = centre[2] - sphere + cone
         blend = np.clip(0.5 + 0.5 * (depth - lid) / _SOFT_MM, 0, 1)
         depth = depth * (1 - blend) + lid * blend - _SOFT_MM * blend * (1 - blend)
@@ -181,7 +181,7 @@ def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
 
 
 def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
-    """Move the surface so that it passes through the eye corners and the annotation thus matches the image."""
+    """Move the surface so that it passes through the eye corners, as the annotation assumes."""
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
     places = [(corner[:2] - [_LEFT, _TOP]) * _SHAPE_PER_MM for corner in (inner, outer)]
@@ -213,7 +213,7 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Map:
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
-    """Draw the opacity of one eye's upper lashes: x is the share of the lid's width, y mm below its margin."""
+    """Draw the opacity of one eye's upper lashes; x is a share of the lid's width, y is mm below the lid's margin."""
     mask = np.zeros((int((_LASH_ABOVE_MM + _LASH_BELOW_MM) * _LASH_PER_MM), int(1.2 * _LASH_WIDTH)), np.uint8)
     for root in np.sort(rng.uniform(0.06, 0.99, int(40 + 45 * strength))):
         length = rng.uniform(1.2, 2.4) * (0.6 + 0.7 * root) * (0.7 + 0.5 * strength)
@@ -225,7 +225,7 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
 
 
 def place_lids(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> dict[str, float]:
-    """Place the lids of eye 0 or 1, which partially follow its optical axis (3,); an aperture of 1 is the usual one.
+    """Place the lids of eye 0 or 1, which partially follow the eye's optical axis (3,); an aperture of 1 is normal.
 
     Heights are relative to the line between the corners; `per_mm` is the share of the opening's width per mm of x.
     """

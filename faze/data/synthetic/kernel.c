@@ -1,14 +1,14 @@
 /* Shade a head, its eyes and its spectacles along camera rays: the expensive part of rendering a frame.
  *
  * kernel.py fills the structs. Everything is in the head frame, in mm. A row of samples passes through short loops that
- * the compiler vectorises. Sums are not reordered: rounding decides whether a ray meets the head.
+ * the compiler vectorises. Sums are not reordered, since rounding decides whether a ray meets the head.
  */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #define EACH(i, n) for (int i = 0; i < (n); i++)
-#define FEATHER_PX 5 /* width over which band and eyes fade into the picture below */
+#define FEATHER_PX 5 /* width over which the band and the eyes fade into the picture below */
 #define RIM_EDGE_MM 0.5f /* width over which a rim's edge fades */
 
 typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias)); /* one sample of a map with four channels */
@@ -49,7 +49,7 @@ typedef struct {
     float middle, centre[4], per_half[2], half, bend[2], rim_mm, reflectance, metal[3], glow;
 } spectacles;
 
-/* Planes of a row of samples: three of the colour, the point on the face, the ray; and what spectacles add. */
+/* Planes of a row of samples: the colour (three), the point on the face, the ray, and the effects of spectacles. */
 enum { X = 3, Y, RAY, PLANES = RAY + 3, GLOW = PLANES, SHARE, METAL, ROW };
 
 static inline float least(float a, float b) { return a < b ? a : b; } /* b if a is NaN */
@@ -78,7 +78,7 @@ static inline float arch(float a)
     return z * (1 + s * (-0.166666667f + s * (0.00833333333f + tail)));
 }
 
-/* Return the sample of a map before `at`, and in `beyond` the distance from it, in samples; clamp to the edges. */
+/* Return the index of the sample before `at`, and in `beyond` the distance from it in samples; clamp to the edges. */
 static inline int place(float at, int last, float *beyond)
 {
     at = least(most(at, 0), (float)last);
@@ -112,7 +112,7 @@ static void look_up(const map *m, int n, int border, const float *x, const float
     }
 }
 
-#define AHEAD 24 /* samples ahead, for which maps are prefetched: a map is larger than a core's second-level cache */
+#define AHEAD 24 /* how many samples ahead maps are prefetched: a map is larger than a core's second-level cache */
 
 /* Interpolate the first three channels of a map with four. */
 static void look_up_3(
@@ -131,10 +131,10 @@ static void look_up_3(
     }
 }
 
-/* One axis of a grid of samples. The lens is inverted at knots only, about 16 px apart. */
+/* One axis of a grid of samples. The lens is inverted only at knots, about 16 px apart. */
 typedef struct {
     int samples, knots;
-    double first, step, px; /* position of the first knot, distance of two knots, and of two samples, px */
+    double first, step, px; /* position of the first knot, distance between knots, and between samples, px */
 } axis;
 
 static axis place_knots(int start, int length, int samples)
@@ -189,7 +189,7 @@ static void turn_rays(const view *v, const axis *down, int row, int n, double ra
     }
 }
 
-/* Find where a row of rays meets the face, and light its colour there. The face is an ellipsoid, displaced along z: a
+/* Find where a row of rays meets the face, and light its colour there. The face is an ellipsoid displaced along z: a
  * ray meets the face where the same ray, shifted by the displacement there, meets the ellipsoid. */
 static void meet_face(const view *v, const person *p, const maps *m, int n, float plane[restrict][n], float *restrict inside)
 {
@@ -204,7 +204,7 @@ static void meet_face(const view *v, const person *p, const maps *m, int n, floa
         lateral[i] = d0 * s.x + d1 * s.y;
         depth[i] = s.z;
     }
-    EACH(round, 3) { /* each reduces the error by the surface's slope */
+    EACH(round, 3) { /* each round multiplies the error by about the surface's slope */
         if (round) {
             look_up(&m->displacement, n, 0, x, y, depth);
             EACH(i, n) depth[i] = s.z - depth[i] / p->axes.z;
@@ -314,7 +314,7 @@ static void add_samples(
     }
 }
 
-/* Return how opaque sample i of n is where a picture fades at its edges. */
+/* Return the opacity of sample i of n in a picture that fades at its edges. */
 static inline float feather(int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / FEATHER_PX); }
 
 /* Draw an eye with four samples per pixel into its box (left, top, width, height) in the band's rows of w samples. */
@@ -323,7 +323,7 @@ static void draw_eye(
     float band[][ROW][w])
 {
     const int left = box[0], top = box[1], n = box[2], h = box[3];
-    if (n < 2 * FEATHER_PX || h < 2 * FEATHER_PX) return; /* at the frame's edge */
+    if (n < 2 * FEATHER_PX || h < 2 * FEATHER_PX) return; /* cut off by the frame's edge */
     float drawn[h][3][n], near[2][PLANES][2][n], samples[PLANES][n]; /* near: two rows, at both horizontal phases */
     memset(drawn, 0, sizeof drawn);
     EACH(y, h + 1) { /* samples are between rows y - 1 and y of the pixels */
@@ -354,8 +354,8 @@ static void draw_eye(
     }
 }
 
-/* Compute the reflections, rims and bridge of spectacles, which straight rays see, and bend the rays by the
- * lenses. The compiler only vectorises this for separate arrays. */
+/* Compute the reflections, rims and bridge of spectacles along straight rays, and bend the rays as the lenses do.
+ * The compiler only vectorises this for separate arrays. */
 static void meet_spectacles(
     const view *v, const spectacles *s, int n, float *restrict ray_x, float *restrict ray_y, float *restrict ray_z,
     float *restrict glow, float *restrict share, float *restrict metal)
@@ -367,9 +367,9 @@ static void meet_spectacles(
         float reach = s->plane / ray.z, longer = s->behind / ray.z, far = length(ray);
         float x = v->camera.x + reach * ray.x, y = v->camera.y + reach * ray.y;
         int right = x > s->middle;
-        float aside = x - (right ? right_x : left_x), below = y - (right ? right_y : left_y); /* the lens's centre */
+        float aside = x - (right ? right_x : left_x), below = y - (right ? right_y : left_y); /* of the lens's centre */
         float a = aside * s->per_half[0], b = below * s->per_half[1];
-        float beyond = (sqrtf(sqrtf(a * a * (a * a) + b * b * (b * b))) - 1) * s->half; /* the edge of the lens */
+        float beyond = (sqrtf(sqrtf(a * a * (a * a) + b * b * (b * b))) - 1) * s->half; /* the lens's edge, mm */
         float in = ramp(0.5f - beyond / RIM_EDGE_MM), turn = (right ? right_bend : left_bend) * in;
         ray_x[i] = ray.x * longer - aside * turn;
         ray_y[i] = ray.y * longer - below * turn;
@@ -415,7 +415,7 @@ void paint(
     }
 }
 
-/* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each, by opacity (h, w); feathered: fading at the edges. */
+/* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each, by opacity (h, w); `feathered`: fade at edges. */
 void blend(
     uint8_t *frame, int64_t stride, const uint8_t *levels, const float *opacity, int32_t w, int32_t h,
     int32_t feathered)

@@ -13,14 +13,14 @@ from faze.data.synthetic.person import Spectacles, SyntheticPerson
 from faze.data.synthetic.setting import Camera
 from faze.native.compiled import library
 
-_PLANES = 11  # of a row of samples in kernel.c
+_PLANES = 11  # per row of samples in kernel.c
 _CORNEA_RADIUS_MM = 7.8
 # Boxes (two corners, mm) around the head, the band across the eyes, and an eyeball.
 _HEAD_MM = ((-80.0, -105.0, 0.0), (80.0, 145.0, 90.0))
 _BAND_MM = ((-66.0, -34.0, 0.0), (66.0, 30.0, 0.0))
 _EYE_MM = np.array([[-17.0, -13.0, 0.0], [17.0, 11.0, 0.0]])
 Box = tuple[int, int, int, int]  # left, top, width, height, px
-Layer = tuple[Box, NDArray[np.uint8], Image]  # levels (h, w, 3), and (h, w): 1 where rays meet the head, else 0
+Layer = tuple[Box, NDArray[np.uint8], Image]  # levels (h, w, 3), and a mask (h, w): 1 on the head, else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Shot:
     pupil_mm: float  # radius
 
     def boxes(self, person: SyntheticPerson) -> tuple[Box, Box, NDArray[np.int32]]:
-        """Find the boxes around the head, around the band across the eyes and, relative to it, around each eye."""
+        """Return the boxes around the head and the band across the eyes and, relative to the band, around each eye."""
         around = [_EYE_MM + centre * [1, 1, 0] for centre in person.eye_centres_mm]
         corners = [list(itertools.product(*np.transpose(box))) for box in (_HEAD_MM, _BAND_MM, *around)]  # (4, 8, 3)
         pixels = self.camera.project(np.array(corners) @ self.rotation.T + self.origin_mm)
@@ -62,7 +62,7 @@ class Shot:
 
 
 def load_kernel() -> ctypes.CDLL:
-    """Load kernel.c, or refuse: it was not compiled when faze was installed."""
+    """Load the compiled kernel.c; raise a UserError if it was not compiled when faze was installed."""
     code = library("data/synthetic/kernel.c")
     if code is None:
         raise UserError(
@@ -76,18 +76,18 @@ _MAP = np.dtype([("data", np.uintp), ("shape", np.int32, 2), ("place", np.float3
 
 
 def _floats(**fields: object) -> NDArray[np.float32]:
-    """Return a struct of kernel.c that contains only floats, in this order."""
+    """Return a struct of kernel.c that contains only floats, with the fields in the given order."""
     return np.concatenate([np.ravel(values) for values in fields.values()]).astype(np.float32)
 
 
 class Painter:
-    """Painter of one person's face, eyes and spectacles; its maps are computed once."""
+    """A painter of one person's face, eyes and spectacles, which computes their maps only once."""
 
     def __init__(self, rng: np.random.Generator, person: SyntheticPerson) -> None:
         self._code, self._person = load_kernel(), person
         maps = [*build_face(rng, person), paint_iris(rng, person)]
         maps += [draw_lashes(rng, person.lashes) for _ in range(2)]
-        # The kernel reads these samples; it loads three channels and a fourth at once.
+        # The kernel reads these samples, and loads four channels at once, so maps with three channels are padded.
         padding = (0, 0), (0, 0), (0, 1)
         self._samples = [np.pad(samples, padding) if samples.ndim == 3 else samples for samples, _ in maps]
         records = [(s.ctypes.data, s.shape[:2], place) for s, (_, place) in zip(self._samples, maps, strict=True)]
@@ -100,13 +100,13 @@ class Painter:
             cornea_mm=_CORNEA_RADIUS_MM,
             sclera=person.sclera,
             caruncle=1.3 * tone * np.array([0.80, 0.50, 0.46]),  # the flesh in the eye's inner corner
-            wet_rim=tone * np.array([0.10, 0.01, 0.01]),  # what the lower lid's wet rim adds
+            wet_rim=tone * np.array([0.10, 0.01, 0.01]),  # added by the lower lid's wet rim
             ink=0.35 * person.hair,
             lashes_cover=0.5 + 0.5 * person.lashes,
         )
 
     def paint(self, shot: Shot) -> tuple[Layer, Layer]:
-        """Paint the face at half resolution, and its band with eyes and spectacles at full resolution."""
+        """Paint the head at half resolution, and the band with eyes and spectacles at full resolution."""
         camera_mm = -shot.rotation.T @ shot.origin_mm
         view, (head, band, eye_boxes) = _view(shot, camera_mm), shot.boxes(self._person)
         eyes = np.stack([self._eye(shot, side, camera_mm) for side in (0, 1)])
@@ -128,7 +128,7 @@ class Painter:
     def _eye(self, shot: Shot, side: int, camera_mm: NDArray) -> NDArray[np.float32]:
         start = (camera_mm - self._person.eye_centres_mm[side]).astype(np.float32)
         axis = shot.optical[side].astype(np.float32)
-        cornea = start - np.float32(5.4) * axis  # from the cornea's centre, 5.4 mm before the eyeball's
+        cornea = start - np.float32(5.4) * axis  # from the centre of the cornea, 5.4 mm in front of the eyeball's
         right = np.cross(axis, np.array([0, 1, 0], np.float32))
         right /= np.linalg.norm(right)
         return _floats(
@@ -158,7 +158,7 @@ def _view(shot: Shot, camera_mm: NDArray) -> NDArray[np.float32]:
         camera=camera_mm,
         start=(camera_mm - CENTRE_MM) / AXES_MM,
         **vars(light),
-        # What the cornea reflects: direction, angular half-width on the cornea (rad), brightness.
+        # Lights that the cornea reflects: direction, angular half-width on the cornea (rad), brightness.
         key_glint=[*light.key, 0.07, 1.8 * light.key_rgb.mean()],
         screen_glint=[*light.screen, 0.09, 0.5],
         exposure=shot.exposure,
@@ -166,7 +166,7 @@ def _view(shot: Shot, camera_mm: NDArray) -> NDArray[np.float32]:
 
 
 def _spectacles(worn: Spectacles, light: Light, camera_z_mm: float) -> NDArray[np.float32]:
-    # On rims, which face the camera, light falls as on skin (meet_face).
+    # Rims face the camera, and are lit like skin (meet_face).
     sources = np.array([light.key, light.screen], np.float32)
     cosines = np.maximum(np.float32(0.25) - sources[:, 2], 0)
     rgb = np.array([light.key_rgb, light.screen_rgb], np.float32) / np.float32(1.25)

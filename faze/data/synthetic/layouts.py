@@ -1,6 +1,6 @@
-"""Annotation of rendered frames: FAZE's, the parts of MPIIFaceGaze's and GazeCapture's that faze reads, and the truth.
+"""The annotation of rendered frames, in the formats of FAZE, MPIIFaceGaze and GazeCapture, and the ground truth.
 
-As in real data sets, the annotated head pose is that of a generic face model. Shapes: N frames; camera frame, mm or px.
+As in real data sets, annotated head poses are poses of a generic face model. Shapes: N frames; camera frame, mm or px.
 """
 
 import io
@@ -47,7 +47,7 @@ def rotation_vectors(rotation: NDArray) -> NDArray:
 
 
 def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
-    """Compute (N, 6) annotated rotation vectors and translations of a face model with (2, 3) inner eye corners."""
+    """Compute the annotated rotation vectors and translations (N, 6) of a face model with inner eye corners (2, 3)."""
     translation = scene.annotated_origin_mm - scene.annotated_rotation @ np.mean(inner_eye_corners_mm, axis=0)
     return np.column_stack([rotation_vectors(scene.annotated_rotation), translation])
 
@@ -60,7 +60,7 @@ def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
 
 
 def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
-    """Annotate a person's frames as FAZE does, under its published names."""
+    """Return FAZE's annotation of a person's frames, under its published names."""
     return {
         "file_name": np.array([name.encode() for name in frames.file_names]),
         "camera_parameters": np.stack([camera.parameters for camera in frames.cameras]),
@@ -71,9 +71,9 @@ def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Collect the ground truth: a person's kappa and bias, and the scene of every frame without the bias.
+    """Return the ground truth: a person's kappa and bias, and the scene in every frame without the bias.
 
-    `labels` are (N, 4) gaze and head pitch, yaw without the bias, in the normalised camera of the annotated labels.
+    `labels` (N, 4) are gaze pitch, yaw, head pitch, yaw without the bias, in the annotated labels' normalised camera.
     """
     scene, person = frames.scene, frames.person
     return {
@@ -109,7 +109,7 @@ def write_arrays(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> Non
         temporary.write_bytes(content.getvalue())
 
 
-# The middle of MPIIFaceGaze's face model, seen from the midpoint of its inner eye corners.
+# The middle of MPIIFaceGaze's face model, relative to the midpoint of its inner eye corners.
 _FACE_CENTRE_MM = np.array([0.0, 22.3812, 2.397])
 _MAT_TEXT = b"MATLAB 5.0 MAT-file".ljust(116)
 
@@ -142,16 +142,16 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
     (folder / f"{person_id}.txt").write_text("".join(lines), encoding="utf-8")
     camera, file = frames.setting.screens[0].camera, io.BytesIO()
     savemat(file, {"cameraMatrix": camera.matrix, "distCoeffs": camera.distortion[None]})
-    # scipy writes the date into the header: without it, the same people give the same bytes.
+    # scipy writes the date into the header. Replace the header, so that the same people give the same bytes.
     (folder / "Calibration/Camera.mat").write_bytes(_MAT_TEXT + file.getvalue()[len(_MAT_TEXT) :])
 
 
 def write_gazecapture(root: Path, frames: PersonFrames) -> None:
-    """Write the arrays that faze reads: NNNNN/*.json."""
+    """Write the arrays that faze reads to NNNNN/*.json."""
     folder = root / frames.role.person_id
     folder.mkdir(parents=True, exist_ok=True)
     detected = {"IsValid": [1] * len(frames.scene)}
-    # Right and up for the user; the camera looks in the opposite direction.
+    # Right and up as seen by the user; the camera looks in the opposite direction.
     right_cm, up_cm = (-frames.scene.target_mm[:, :2] / 10).T.tolist()
     arrays = dict.fromkeys(("appleFace", "appleLeftEye", "appleRightEye"), detected) | {
         "frames": [Path(name).name for name in frames.file_names],

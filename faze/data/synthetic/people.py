@@ -58,14 +58,14 @@ def render_frames(frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]
 
 
 def jpeg(frames: PersonFrames, image: NDArray[np.uint8]) -> bytes:
-    """Encode a frame (H, W, 3) RGB as the person's camera does."""
+    """Encode an RGB frame (H, W, 3) as a JPEG with the quality of the person's camera."""
     quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.jpeg_quality]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
     return data.tobytes()
 
 
 def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
-    """Render a person's frames into a data set's folder and write the data set's own annotation there."""
+    """Render a person's frames into a data set's folder, and write that data set's annotation there."""
     cv2.setNumThreads(1)
     frames = sample_frames(role, synthetic)
     for name, image in zip(frames.file_names, render_frames(frames, synthetic.seed), strict=True):
@@ -79,8 +79,8 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonFrames]:
-    """Write all people into the folders of their layouts; the files do not depend on the number of processes."""
-    load_kernel()  # fails before any process starts
+    """Render all people into the folders of their layouts; the files do not depend on the number of processes."""
+    load_kernel()  # so that a missing kernel is reported before any process starts
     roles = [role for role in cast(synthetic) if role.layout in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
     frames = []

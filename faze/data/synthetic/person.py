@@ -30,7 +30,7 @@ class Spectacles:
     reflectance: float  # of both surfaces together, 0..1
 
     def apparent_target(self, eye_centres_mm: NDArray, target_mm: NDArray) -> NDArray:
-        """Return where eyes (2, 3) that see targets (N, 3) through the lenses would look without them: (N, 2, 3)."""
+        """Return the apparent positions (N, 2, 3) of targets (N, 3) that the eyes (2, 3) see through the lenses."""
         behind = eye_centres_mm[:, 2:] - self.plane_mm  # (2, 1)
         before = (self.plane_mm - target_mm[:, 2])[:, None, None]  # (N, 1, 1)
         bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1); slope per mm off the centre: Prentice's rule
@@ -42,10 +42,10 @@ class Spectacles:
 
 # Streams of random numbers: each aspect of a person has its own, so that aspects do not affect each other.
 ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
-# The seed of each domain's people. Test people had 0 and 3 until defaults were tuned on them; the current ones are new,
-# and tuning uses val people only (decision 9).
+# The seed of each domain's people. Test people had seeds 0 and 3 until defaults were tuned on them. The current seeds
+# are new, and tuning uses only val people (decision 9).
 _DOMAINS = {"mpiifacegaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
-_FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so more people in one split do not rename those of another
+_FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so that adding people to one split renames no others
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
 _SCLERA = np.array([0.93, 0.90, 0.88])
@@ -55,7 +55,7 @@ _HAIRS = np.array([[24, 20, 20], [44, 32, 26], [78, 56, 40], [128, 96, 62], [112
 
 @dataclass(frozen=True)
 class Role:
-    """One person to be rendered, determined by the seed and these three."""
+    """One person to be rendered, determined by the seed and these three fields."""
 
     layout: str  # mpiifacegaze | gazecapture
     split: str
@@ -76,16 +76,16 @@ class SyntheticPerson:
     """A person to be rendered. Angles are (pitch, yaw) in radians; colours are RGB, 0..1."""
 
     inner_half_mm: float  # half the distance between the inner corners
-    outer_half_mm: float  # ... and of the outer ones
-    outer_depth_mm: float  # outer corners behind the inner ones
+    outer_half_mm: float  # ... and between the outer ones
+    outer_depth_mm: float  # from the inner corners back to the outer ones
     eye_centres_mm: NDArray  # (2, 3) of the eyeballs
     mouth_mm: NDArray  # (2, 3) corners
     kappa_rad: NDArray  # (2, 2) visual minus optical axis per eye, in the head frame
     head_bias_rad: NDArray  # (2,) annotated minus true head pose, a rotation in the camera frame
     upper_lids_mm: NDArray  # (2,) heights from the line between the corners when looking straight ahead
     lower_lids_mm: NDArray  # (2,) the same, downward
-    tilt_mm: float  # the outer corner above the inner one
-    crease_mm: float  # fold above the upper margin
+    tilt_mm: float  # from the inner corner up to the outer one
+    crease_mm: float  # from the upper margin up to the fold
     upper_lid_follow: float  # travel of the upper margin per travel of the iris
     lower_lid_follow: float
     lashes: float  # 0..1
@@ -98,7 +98,7 @@ class SyntheticPerson:
     brow_weight: float  # 0..1, how dense
     eyeball_mm: float  # radius of the sphere around the eye's centre of rotation
     iris_mm: float  # radius
-    screen_shift_mm: NDArray  # (2,) of the real screen, right and down, from the annotated geometry
+    screen_shift_mm: NDArray  # (2,) of the real screen, right and down, relative to the annotated one
     fixation_deg: float  # standard deviation of fixations around the annotated dot, along either axis
     spectacles: Spectacles | None = None
 
@@ -116,7 +116,7 @@ def _blend(palette: NDArray, position: float) -> NDArray:
     return ((1 - position + lower) * palette[lower] + (position - lower) * palette[lower + 1]) / 255.0
 
 
-# Distributions over people. Names with a unit are single numbers; the page has a row with the source of each.
+# Distributions over people. docs/explanation/people.md contains a row with the source of each.
 PEOPLE = {
     "interpupillary_mm": Spread(63.0, 3.6, 52, 76),
     "fissure_width_mm": Spread(26.4, 1.7, 22, 31),
@@ -143,21 +143,21 @@ PEOPLE = {
     "fixation_deg": Spread(0.36, 0.15, 0.07, 0.79),
     "head_bias_deg": Spread(0.0, 2.0),
 }
-WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; the least power that is worn
-COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; plain and coated; share of spectacles
+WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; their minimum power
+COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; uncoated and coated; share of spectacles
 KAPPA_PER_DIOPTRE_DEG = 0.16
-ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # make irises as high and large in strips as real ones
+ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # so that irises in strips are as high and large as real ones
 
 _AS_MEASURED = ("eyeball_mm", "iris_mm", "pupil_mm", "upper_lid_follow", "lower_lid_follow", "fixation_deg")
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
-_APEX_MM = 13.3  # distance of the cornea from it
-_SIDES = np.array([-0.5, 0.5])  # share of a difference between the eyes that each eye has
+_APEX_MM = 13.3  # distance of the cornea from the eyeball's centre
+_SIDES = np.array([-0.5, 0.5])  # each eye's share of a difference between the eyes
 _RIMS = np.array([[0.05, 0.05, 0.06], [0.16, 0.10, 0.07], [0.45, 0.36, 0.24], [0.55, 0.56, 0.58], [0.30, 0.12, 0.12]])
 
 
 def sample_person(rng: np.random.Generator) -> SyntheticPerson:
     """Draw a person."""
-    rng.normal(size=3)  # draws without a name are unused; if they were removed, a seed would give other people
+    rng.normal(size=3)  # unnamed draws are unused, but without them, a seed would give different people
     eye_depth, eye_height = rng.normal(7.6, 0.7), rng.normal(-0.6, 0.4)
     rng.normal(size=8)
     mouth_half, mouth_y = rng.normal(25.0, 1.5), rng.normal(67.0, 2.5)
@@ -201,7 +201,7 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
 
 
 def _kappa(one: Mapping[str, float]) -> NDArray:
-    """Compute (2, 2) kappa of both eyes, pitch and yaw; a direction toward +x has negative yaw."""
+    """Compute each eye's angle kappa as (pitch, yaw), (2, 2); a direction toward +x has negative yaw."""
     nasal = one["kappa_nasal_deg"] + KAPPA_PER_DIOPTRE_DEG * one["refraction_dioptres"]
     nasal = nasal + one["kappa_nasal_between_eyes_deg"] * _SIDES
     up = one["kappa_up_deg"] + one["kappa_up_between_eyes_deg"] * _SIDES

@@ -1,6 +1,6 @@
 """Render camera frames: a room, a person's body in flat shapes, the ray-traced head, and sensor noise.
 
-The head has half the frame's resolution, the band across the eyes all of it, and each eye several samples per pixel.
+The head is rendered at half resolution, the eye band at full resolution, and each eye with several samples per pixel.
 """
 
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ from faze.data.synthetic.kernel import Layer, Light, Painter, Shot, blend
 from faze.data.synthetic.layouts import PersonFrames
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson
 
-ROOMS = 3  # places and days per person
+ROOMS = 3  # rooms per person, each on a different day
 _NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
 
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """A place at one time: its light, in the camera frame, and its background, RGB and larger than a frame."""
+    """A place at one time: its light (in the camera frame) and its background (RGB, larger than a frame)."""
 
     light: Light
     background: NDArray[np.uint8]
@@ -68,7 +68,7 @@ def draw_body(image: NDArray[np.uint8], room: Room, person: SyntheticPerson, sho
     """Draw the rest of the person as flat shapes: hair behind the face, ears, neck, shoulders."""
     camera, rotation, origin_mm = shot.camera, shot.rotation, shot.origin_mm
     head = camera.project(origin_mm)
-    px_per_mm = camera.parameters[0] / (origin_mm[2] + 80)  # of the parts behind the face
+    px_per_mm = camera.parameters[0] / (origin_mm[2] + 80)  # at the depth of the parts behind the face
     lit = room.light.ambient_rgb + 0.4 * room.light.key_rgb
     skin = np.clip(255 * 0.62 * person.skin * lit, 0, 255)
     hair = np.clip(255 * 0.85 * person.hair * lit, 0, 255)
@@ -91,7 +91,7 @@ def draw_body(image: NDArray[np.uint8], room: Room, person: SyntheticPerson, sho
 
 
 def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Draw sensor noise (h, w, 3), centred on 128 and larger than a frame, so that each frame uses a random crop."""
+    """Draw sensor noise (h, w, 3), centred on 128, and larger than a frame so that each frame can use a random crop."""
     shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
     grey = rng.standard_normal(shape, np.float32)
     coloured = rng.standard_normal((*shape, 3), np.float32)
@@ -111,14 +111,14 @@ def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
 
 
 class Renderer:
-    """Renderer for one person's frames; anything that all frames share is computed once."""
+    """A renderer of one person's frames, which computes only once everything that the frames share."""
 
     def __init__(self, frames: PersonFrames, seed: int) -> None:
         self._frames, self._seed = frames, seed
         self._painter = Painter(frames.role.random(seed, SKIN), frames.person)
         rng = frames.role.random(seed, ROOM)
         sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in frames.setting.screens]
-        width, height = np.max(sizes, axis=0)  # a turned device shows the room upright or sideways
+        width, height = np.max(sizes, axis=0)  # for upright and landscape frames
         self._rooms = [sample_room(rng, width, height) for _ in range(ROOMS)]
         self._noise = sample_noise(rng, width, height)
 
@@ -130,7 +130,7 @@ class Renderer:
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
         exposure = 255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15)
         height, width = screen.camera.height_px, screen.camera.width_px
-        # The hand that holds the device moves: each frame shows another part of the room.
+        # The hand that holds the device moves, so each frame shows a different part of the room.
         top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
         image = place.background[top : top + height, left : left + width].copy()
         pupil_mm = person.pupil_mm * np.clip(rng.normal(1.0, 0.06), 0.8, 1.2)
@@ -151,7 +151,7 @@ class Renderer:
 
 
 def _draw(image: NDArray[np.uint8], layer: Layer, softness_px: float, feathered: bool) -> NDArray[np.uint8]:
-    """Draw a layer inside the silhouette, since colours outside it are undefined; return the region drawn to."""
+    """Draw a layer inside the head's silhouette, outside of which it is undefined, and return the region drawn to."""
     (left, top, *size), levels, inside = layer
     cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
     region = image[top : top + size[1], left : left + size[0]]

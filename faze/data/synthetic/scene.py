@@ -16,9 +16,9 @@ from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw, vec
 from faze.data.synthetic.person import ANNOTATED_BELOW_MM, ANNOTATED_FARTHER, SyntheticPerson
 from faze.data.synthetic.setting import Setting
 
-MODEL_OUTER_HALF_MM = 45.6  # half the outer corners' distance in the generic face models that annotators fit
+MODEL_OUTER_HALF_MM = 45.6  # half the distance between the outer eye corners in annotators' generic face models
 _EYE_LIMITS_DEG = ((-33.0, 22.0), (-30.0, 30.0))  # pitch, yaw of the eyes in the head
-_STRIP_HALF_MM = np.array([62.0, 17.0])  # area around the gaze origin that must be within the frame
+_STRIP_HALF_MM = np.array([62.0, 17.0])  # half the sides of the area around the gaze origin that must be in the frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +34,14 @@ class Scene:
     annotated_rotation: NDArray  # (N, 3, 3)
     annotated_origin_mm: NDArray  # (N, 3)
     optical_in_head: NDArray  # (N, 2, 3) unit vectors of the optical axes, head frame
-    aperture: NDArray  # (N,) how wide the lids are open, 1 = as usual
+    aperture: NDArray  # (N,) opening of the lids, 1 = usual
 
     def __len__(self) -> int:
         return len(self.screen)
 
 
 def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, count: int) -> Scene:
-    """Draw frames in random order; those in which the eyes are outside the image or turned too far are drawn again."""
+    """Draw frames in random order; redraw frames in which the eyes are outside the image or turned too far."""
     habits = _Habits(
         rng.normal(0.15, 0.15),
         rng.uniform(0.0, 0.5),
@@ -64,7 +64,7 @@ class _Habits(NamedTuple):
     follow: float  # share of the gaze angle by which the head turns; negative: in the opposite direction
     toward_screen: float  # neutral pose: 0 faces the camera, 1 the middle of the screen
     neutral_rad: NDArray  # (3,) usual pitch, yaw, roll relative to the neutral pose
-    aside_mm: NDArray  # (2,) usual place of the head beside the camera's axis
+    aside_mm: NDArray  # (2,) usual offset of the head from the camera's axis
 
 
 def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, habits: _Habits, count: int) -> Scene:
@@ -81,7 +81,7 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
     origin = np.column_stack([place, distance])
     rotation = _draw_rotation(rng, habits, origin, middle, target)
     farther = ANNOTATED_FARTHER * MODEL_OUTER_HALF_MM / person.outer_half_mm
-    # The eyes fixate a point near the dot, in the plane of a screen that is not exactly where it is annotated.
+    # The eyes fixate a point near the dot, in the plane of a screen that is not exactly at its annotated position.
     reach_mm = np.linalg.norm(target - origin, axis=1, keepdims=True)
     around = np.tan(np.radians(person.fixation_deg)) * reach_mm * rng.normal(size=(count, 2))
     in_plane = np.stack([seen.rotation[:, :2] for seen in setting.screens])[screen]
@@ -103,7 +103,7 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
 def _draw_rotation(
     rng: np.random.Generator, habits: _Habits, origin: NDArray, middle: NDArray, target: NDArray
 ) -> NDArray:
-    """Draw rotations head -> camera; the head's -z axis points where the nose does."""
+    """Draw head -> camera rotations; the head's -z axis points in the direction of the nose."""
     neutral = pitchyaw_from_vector(origin - habits.toward_screen * middle)
     facing = neutral + habits.follow * (pitchyaw_from_vector(origin - target) - neutral)
     pitch, yaw, roll = (habits.neutral_rad + np.radians(rng.normal(0.0, [5.0, 6.5, 3.5], (len(origin), 3)))).T

@@ -26,7 +26,7 @@ class Camera:
 
     @cached_property
     def matrix(self) -> NDArray:
-        """Intrinsics (3, 3), px."""
+        """Camera matrix (3, 3), px."""
         fx, fy, cx, cy = self.parameters
         return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
 
@@ -38,7 +38,7 @@ class Camera:
         return pixels.reshape(*points.shape[:-1], 2)
 
     def turned(self) -> "Camera":
-        """Rotate the camera's image clockwise by a quarter turn, as for a device in another orientation."""
+        """Return the camera with its image rotated clockwise by a quarter turn, as for a device held differently."""
         (fx, fy, cx, cy), (k1, k2, p1, p2, k3) = self.parameters, self.distortion
         parameters = np.array([fy, fx, self.height_px - 1 - cy, cx])
         return Camera(self.height_px, self.width_px, parameters, np.array([k1, k2, p2, -p1, k3]))
@@ -68,8 +68,8 @@ class Spread:
         return normal.inv_cdf(rng.uniform(normal.cdf(self.least), normal.cdf(self.most)))
 
 
-# As GazeCapture's authors publish them, held upright: width and height of the screen (mm), the same in points, and how
-# far the camera is right of the screen's left edge and above its top edge (mm).
+# As published by GazeCapture's authors, for upright devices: width and height of the screen (mm), the same in points,
+# and how far the camera is to the right of the screen's left edge and above its top edge (mm).
 _DEVICES = {
     "iPhone 6s": ((58.49, 104.05), (375, 667), (18.61, 8.04)),
     "iPhone 6s Plus": ((68.36, 121.54), (414, 736), (23.54, 8.66)),
@@ -79,13 +79,13 @@ _DEVICES = {
 }
 _SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
 _LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
-# Usual distances: docs/explanation/people.md.
+# Usual distances; docs/explanation/people.md contains their sources.
 PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300, 480), Spread(500, 60, 420, 640)
 
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """A position of a screen relative to its camera; a handheld device has several."""
+    """A screen in one position relative to its camera; a handheld device has several positions."""
 
     camera: Camera
     size_mm: tuple[float, float]  # of the screen: width, height
@@ -104,14 +104,14 @@ class Screen:
         return self.target_mm(np.array(self.size_units) / 2)
 
     def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
-        """Draw uniformly distributed targets, not at the edges: (count, 2) whole pixels or points."""
+        """Draw uniformly distributed targets away from the edges: (count, 2) whole pixels or points."""
         low, high = np.multiply(0.03, self.size_units), np.multiply(0.97, self.size_units)
         return np.round(rng.uniform(low, high, (count, 2)))
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The surroundings of one person."""
+    """The device of one person: its screens, their distance, and the quality of its images."""
 
     device: str
     screens: list[Screen]
@@ -140,7 +140,7 @@ def sample_device(rng: np.random.Generator) -> Setting:
     upright = sample_camera(rng, 480, 640, (545.0, 600.0))
     tall, wide = ((short, long), (short_units, long_units)), ((long, short), (long_units, short_units))
     flat = np.zeros(2)
-    # Offsets of the screen's top left corner from the camera, as the user sees it: right and down, mm.
+    # Offsets of the screen's top left corner from the camera, to the right and down as seen by the user, mm.
     screens = [
         _screen(upright, *tall, (-right, above), flat),  # portrait
         _screen(upright.turned(), *wide, (above, right - short), flat),  # home button on the right
@@ -151,13 +151,13 @@ def sample_device(rng: np.random.Generator) -> Setting:
 
 
 def _sample_quality(rng: np.random.Generator, finer: float) -> tuple[tuple[float, float], float, int]:
-    """Draw blur, motion and JPEG quality of a camera with `finer` times the resolution of 640 x 480."""
+    """Draw the blur, motion and JPEG quality of a camera with `finer` times the resolution of 640 x 480."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
     return (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), min(int(rng.uniform(60, 96)), 92)
 
 
 def _screen(camera: Camera, size_mm: ArrayLike, size_units: tuple, corner_mm: tuple, tilt_rad: NDArray) -> Screen:
-    """Express a screen in the camera frame; `corner_mm`: its corner, right of and below the camera for the user."""
+    """Express a screen in the camera frame; its top left corner is `corner_mm` to the right of and below the camera."""
     rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
     corner = rotation @ np.array([*corner_mm, 0.0])
     return Screen(camera, tuple(np.asarray(size_mm).tolist()), size_units, rotation, corner)
