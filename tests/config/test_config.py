@@ -86,6 +86,14 @@ def test_shipped_files_are_valid(path, monkeypatch):
     assert read_config([path]).name == path.stem
 
 
+@pytest.mark.parametrize("path", [path for path in SHIPPED if path.name in TEMPLATES], ids=lambda path: path.stem)
+def test_templates_lack_only_paths(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(UserError) as error:
+        read_config([path])
+    assert all("no such file or folder: /path/to/" in fault for fault in str(error.value).splitlines())
+
+
 def test_a_later_file_wins_and_yaml_is_what_people_write(tmp_path):
     text = "tiers: {mine: {on: baseline, train: false}}\nreport: {title: true faces}\n"
     path = own(tmp_path, text + "train: {base_lr: 1e-3, head_lr: 1e2}")

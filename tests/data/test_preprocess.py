@@ -170,7 +170,7 @@ def write_released(path: Path, pixels: dict[str, NDArray] = PIXELS, split: str =
             file.create_dataset(f"{name}/pixels", data=pixels[name], chunks=(1, *shape), compression="lzf")
             file.create_dataset(f"{name}/labels", data=LABELS[name], chunks=(1, 4), compression="lzf")
             if split:
-                file[name].attrs["split"] = split
+                file[name].attrs["split"] = np.bytes_(split)  # as HDF5 tools write it
 
 
 def copy(folder: Path, raw: str = "released.h5", splits: str = "test", **changes: object) -> int:

@@ -88,14 +88,17 @@ def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
     split_of, shape = split_rule(config.dataset.splits), (config.preprocess.height_px, config.preprocess.width_px, 3)
     with reading(raw, "each person must be a group with pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"):
         file = h5py.File(raw)
-        source = str(file.attrs.get("pixel_source", UNKNOWN_SOURCE))
         size = sum(group["pixels"].nbytes for group in file.values())  # uncompressed
         people = []
         for name, group in sorted(file.items()):
-            split = split_of(name, str(group.attrs.get("split", "")))
-            people.append((name, [_part_of(group, split, shape)]))
+            people.append((name, [_part_of(group, split_of(name, _text(group, "split")), shape)]))
     with file:
+        source = _text(file, "pixel_source", UNKNOWN_SOURCE)
         return write_store(out, rejects, people, size, dataset=config.dataset.name, pixel_source=source)
+
+
+def _text(item: h5py.Group, name: str, default: str = "") -> str:
+    return np.asarray(item.attrs.get(name, default)).astype(str).item()  # other programs may have written bytes
 
 
 def _part_of(group: h5py.Group, split: str, shape: tuple[int, int, int]) -> Part:
@@ -107,9 +110,8 @@ def _part_of(group: h5py.Group, split: str, shape: tuple[int, int, int]) -> Part
         raise UserError(f"{found}, not uint8 {(count, *shape)} as configured")
     own = {"file_name": np.full(count, b""), "frame_index": np.arange(count)}
     own |= {"pixels": pixels, "labels": labels} | {key: group[key][:] for key in own if key in group}
-    about = split, str(group.attrs.get("device", "")), str(group.attrs.get("label_source", "stored"))
     return {
         **{key: array if split else array[:0] for key, array in own.items()},
-        "about": np.array(about),
+        "about": np.array([split, _text(group, "device"), _text(group, "label_source", "stored")]),
         "rejects": np.array([] if split else [["", NO_SPLIT]]).reshape(-1, 2),
     }
