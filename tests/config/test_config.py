@@ -45,7 +45,7 @@ FAULTS = {
     "tiers: {two_processes: {processes: 3}}": "train.global_batch: 16 is not a multiple of 3 processes",
     "model: {image_height_px: 30}": "model.image_height_px",
     "model: {blocks: 4, image_height_px: 16, image_width_px: 64}": "multiples of 2^(model.blocks + 1) = 32",
-    "train: {pairs: 0}": "train.pairs: 0 only evaluates",
+    "train: {pairs: 0}": "train.pairs: is 0, but train.start names no weights",
     "train: {start: nowhere.pt}": "train.start: no such file or folder: nowhere.pt",
     "train: {frozen: [encodr]}": "did you mean encoder?",
     "preprocess: {datasets: [{name: a, layout: gazecapture, path: .}]}": "landmarks.model: no such file",
