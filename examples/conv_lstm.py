@@ -120,7 +120,7 @@ class ConvLSTM(Workload):
 
 
 class PaperConvLSTM(ConvLSTM):
-    """The ConvLSTM with about the paper's sizes: 128 pixels, 10 given and 10 predicted frames, kernels of 5 pixels."""
+    """The ConvLSTM at roughly the paper's sizes: 128 pixels, 10 input and 10 predicted frames, 5-pixel kernels."""
 
     batch_size, lr = 16, 1e-3
     size, past, future = 128, 10, 10

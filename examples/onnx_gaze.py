@@ -40,6 +40,6 @@ def main(graph: str, paths: Sequence[str]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph", help="ONNX graph")
-    parser.add_argument("strips", nargs="+", help="images of strips")
+    parser.add_argument("strips", nargs="+", help="strip images")
     args = parser.parse_args()
     main(args.graph, args.strips)

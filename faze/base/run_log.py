@@ -76,7 +76,7 @@ class LoggedRun:
 
 
 def read_events(path: Path, first_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Return the events in a log, or in its first `first_bytes` bytes, ignoring a last line that a kill cut off."""
+    """Return the events in a log, or in its first `first_bytes` bytes, ignoring an incomplete last line."""
     lines = path.read_bytes()[:first_bytes].split(b"\n")
     return [json.loads(line) for line in lines[:-1]]
 

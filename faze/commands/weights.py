@@ -83,7 +83,7 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
 
 
 def write_card(start: dict, stores: list[StripStore], errors: pd.DataFrame, learners: list[str]) -> str:
-    """Return the model card, given the training's start event, its data and the errors of test people."""
+    """Return the model card, given the training run's start event, its data and the errors of test people."""
     config, machine, begun = start["config"], start["machine"], start["config"].get("train.start")
     made = f"faze (commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')})"
     origin = f"It was trained with {made}" + (f", starting from `{begun}`." if begun else ".")

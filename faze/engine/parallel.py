@@ -85,7 +85,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     environment = os.environ | {LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1"}  # join() sets the number
     torchrun = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "faze", *command]
     if subprocess.run(torchrun, env=environment, check=False).returncode:
-        raise UserError("a process of this training failed; see its output above. Repeat the command to resume")
+        raise UserError("a training process failed; see its output above. Repeat the command to resume")
     return True
 
 

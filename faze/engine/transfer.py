@@ -29,7 +29,7 @@ class Feed:
         return 2 * self.workers
 
     def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Tensors]:
-        """Iterate over this process's batches for `steps`, which may be endless; time the phases data and copy."""
+        """Iterate over this process's batches for `steps`, which may be infinite; time the data and copy phases."""
         batches = map(self.source.__getitem__, steps)
         if self.workers or self.pin:  # without either, a loader would only add 0.1 ms to each batch
             options = {"num_workers": self.workers, "pin_memory": self.pin}

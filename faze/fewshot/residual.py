@@ -4,8 +4,8 @@ Pitch and yaw are modelled independently, in degrees. `offset` averages the resi
 `bayes`, residual = weights * features of the entry + noise. The weights are normally distributed over people. This
 prior is estimated from train people by expectation maximisation; the posterior given a person's k samples has a closed
 form (Bishop, Pattern Recognition and Machine Learning, sections 9.3 and 3.3). The network was trained on the train
-people, so other people's residuals vary more. Therefore, factors of the variances are fitted to val people. The noise
-has Student's t distribution with `dof` degrees of freedom, so a sample that differs from the others has less weight.
+people, so other people's residuals vary more. Therefore, scale factors for the variances are fitted to val people. The
+noise has Student's t distribution with `dof` degrees of freedom, so a sample that is unlike the rest has less weight.
 
 Shapes: P people; n entries; k calibration samples; 2 axes; d features.
 """
@@ -68,7 +68,7 @@ class Bayes(Learner):
         return (self.features(seen) - prior["center"][:, None]) / prior["scale"][:, None]
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Estimate the prior from train people, the factors of its variances from val people, and `dof` from both."""
+        """Estimate the prior from train people, its variance scale factors from val people, and `dof` from both."""
         everything = [person.seen(slice(None)) for person in training.train]
         raw = np.concatenate([self.features(seen) for seen in everything], axis=1)
         prior = {"center": raw.mean(axis=1), "scale": raw.std(axis=1)}
@@ -184,7 +184,7 @@ def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
 
 
 def likely_dof(standard: Array) -> float:
-    """Find the degrees of freedom with which a bivariate t distribution of unit variances fits (n, 2) values best."""
+    """Find the degrees of freedom for which a bivariate t distribution with unit variances best fits (n, 2) values."""
     square = np.sum(standard**2, axis=1)[:, None]
     log = np.log(DOF) - np.log(DOF - 2) - (DOF + 2) / 2 * np.log1p(square / (DOF - 2))
     return float(DOF[log.sum(axis=0).argmax()])

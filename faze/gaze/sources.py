@@ -47,7 +47,7 @@ class SourceFrame:
 
 @dataclass(frozen=True)
 class Lens:
-    """The lens of frames: a camera calibration, or the horizontal field of view of upright frames."""
+    """The lens that captured the frames: a camera calibration, or the horizontal field of view of upright frames."""
 
     camera: Camera | None = None
     size: tuple[int, int] | None = None  # of the calibrated frames, if the calibration contains it

@@ -21,7 +21,7 @@ FARTHEST_MM = 150.0  # a face that moved farther between two frames counts as a 
 
 
 class Table:
-    """A CSV table that is written while frames are added, with counts for the summary."""
+    """A CSV table that is written as frames are added, with counts for the summary."""
 
     def __init__(self, file: TextIO, screen: Screen | None) -> None:
         self._writer, self._screen = csv.writer(file, lineterminator="\n"), screen

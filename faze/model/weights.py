@@ -91,7 +91,7 @@ def _load_weights(path: Path | str, state: Mapping[str, Tensor], model: Model) -
         dted.load_state_dict(state)
     except RuntimeError as error:  # lists every tensor that does not match, each on its own line
         listed = " ".join(str(error).split())
-        raise UserError(f"{path}: the weights do not match the section model of the configuration: {listed}") from None
+        raise UserError(f"{path}: the weights do not match the configuration's model section: {listed}") from None
     return dted
 
 

@@ -54,7 +54,7 @@ def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEsti
     dted, network = load_model(checkpoint, device), load_estimator(estimator, device)
     if network.size != (dted.model.image_height_px, dted.model.image_width_px):
         size = "{} x {}".format(*network.size)
-        raise UserError(f"{estimator} expects strips of {size} px, unlike {checkpoint}: run the rule estimator again")
+        raise UserError(f"{estimator} expects strips of {size} px, unlike {checkpoint}: rerun the rule `estimator`")
     return dted, network
 
 

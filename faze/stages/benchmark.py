@@ -53,7 +53,7 @@ def main(
 
 
 def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
-    """Measure the rounds, storing them in a file next to the output, and then the roofline."""
+    """Measure the rounds and then the roofline; finished rounds are stored in a file next to the output."""
     baseline, engines = next(iter(config.engines)), config.engines
     is_cpu = pick_device(engines[baseline].device).type == "cpu"
     about = {"machine": machine.describe(), "threads": threads}

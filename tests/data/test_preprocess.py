@@ -131,7 +131,7 @@ def test_nothing_usable_is_one_sentence_and_leaves_no_file(tmp_path: Path, capsy
     assert "no frame is usable: empty file (4 times)" in capsys.readouterr().err
     assert run(tmp_path, entry={"splits": "stated"}) == 1
     assert "set `splits` of this data set to test, or to a JSON file" in capsys.readouterr().err
-    assert run(tmp_path, raw="raw/p00/p00.txt") == 1 and "contains no folder p00" in capsys.readouterr().err
+    assert run(tmp_path, raw="raw/p00/p00.txt") == 1 and "contains no folders p00" in capsys.readouterr().err
     for content in ("{", "[]", '{"tset": []}', '{"test": ["p00"], "val": ["p00"]}'):
         (tmp_path / "splits.json").write_text(content)
         assert run(tmp_path, entry={"splits": str(tmp_path / "splits.json")}) == 1

@@ -40,7 +40,7 @@ def open_gazecapture(raw: Path, supplementary: Path | None) -> People:
 
 
 def read_recording(folder: Path) -> Person:
-    """Read a recording without cameras and head poses; raise a UserError if a file is damaged."""
+    """Read a recording, without its cameras or head poses; raise a UserError if a file is damaged."""
     with reading(folder, "info.json must contain Dataset and DeviceName, and frames.json a list of names"):
         info, names = _read_json(folder, "info"), list(map(str, _read_json(folder, "frames")))
         split, device = info["Dataset"], str(info.get("DeviceName", ""))

@@ -213,7 +213,7 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Map:
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
-    """Draw the opacity of one eye's upper lashes; x is a share of the lid's width, y is mm below the lid's margin."""
+    """Draw the opacity of one eye's upper lashes; x is a fraction of the lid's width, y is mm below its margin."""
     mask = np.zeros((int((_LASH_ABOVE_MM + _LASH_BELOW_MM) * _LASH_PER_MM), int(1.2 * _LASH_WIDTH)), np.uint8)
     for root in np.sort(rng.uniform(0.06, 0.99, int(40 + 45 * strength))):
         length = rng.uniform(1.2, 2.4) * (0.6 + 0.7 * root) * (0.7 + 0.5 * strength)
@@ -227,7 +227,7 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
 def place_lids(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> dict[str, float]:
     """Place the lids of eye 0 or 1, which partially follow the eye's optical axis (3,); an aperture of 1 is normal.
 
-    Heights are relative to the line between the corners; `per_mm` is the share of the opening's width per mm of x.
+    Heights are relative to the line between the corners; `per_mm` converts mm of x to fractions of the opening's width.
     """
     centre = person.eye_centres_mm[eye]
     side = np.sign(centre[0])

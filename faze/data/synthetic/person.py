@@ -18,7 +18,7 @@ from faze.data.synthetic.setting import Spread
 
 @dataclass(frozen=True, eq=False)
 class Spectacles:
-    """One person's spectacles: thin lenses in one plane across the head frame; lens 0 is in front of eye 0."""
+    """One person's spectacles: thin lenses in a plane of constant z in the head frame; lens 0 is in front of eye 0."""
 
     power_dioptres: NDArray  # (2,)
     centre_mm: NDArray  # (2, 2) x, y of each lens's optical centre, which is its middle
