@@ -72,6 +72,6 @@ def test_variables_that_change_numbers_or_speed_are_recorded(machine: dict[str, 
 
 
 def test_a_quota_is_respected_and_told(with_quota: Answer, machine: dict[str, str]) -> None:
-    assert "CPU quota): 1; all jobs together use no more" in with_quota.text
+    assert "CPU quota): 1; all jobs share them" in with_quota.text
     assert "Provided cores: 1 " in with_quota.text and machine["cores"] == "1"
     assert set(re.findall(r"-m faze \w+ --threads (\d+)", with_quota.text)) == {"1"}

@@ -117,7 +117,7 @@ def cores_of_training(wildcards):
 
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
-        print(f"usable cores (affinity, CPU quota): {CORES}; all jobs together use no more", file=sys.stderr)
+        print(f"usable cores (affinity, CPU quota): {CORES}; all jobs share them", file=sys.stderr)
     needed = [(job.rule.name, job.wildcards_dict) for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
     for stage, wildcards in [*needed, ("report", {})]:  # the report can be made as soon as one tier is measured
         path = Path(file_of(stage, wildcards, "configs", "yaml"))
