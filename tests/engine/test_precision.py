@@ -38,7 +38,8 @@ def test_skipped_steps_are_counted_also_after_a_restart(tmp_path):
 def test_without_kernels_low_precision_is_inactive_unless_forced(name, no_low_precision, monkeypatch):
     idle = build_precision(tier("baseline", precision=name), torch.device("cpu"))
     assert idle.switches[0].acted == "fp32" and f"this CPU has no {name} kernels" in idle.switches[0].reason
-    assert not idle.scaler.is_enabled()
+    with idle.autocast():
+        assert not idle.scaler.is_enabled() and not torch.is_autocast_enabled("cpu")
     forced = precision(name)
     assert forced.switches[0].active and forced.switches[0].acted.startswith(f"{name} autocast")
     assert forced.scaler.is_enabled() == (name == "fp16")

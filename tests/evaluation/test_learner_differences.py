@@ -68,7 +68,8 @@ def test_three_seeds_count_as_samples_too():
 
 def test_the_recommended_learner_has_the_smallest_validation_error_at_each_k():
     errors = {"maml": {0: 4.0, 1: 4.5, 3: 3.4, 18: 2.5}, "bayes": {0: 4.0, 1: 4.2, 3: 3.1, 18: 2.6}}
-    rows = [(learner, k, deg) for learner, by_k in errors.items() for k, deg in by_k.items()]
+    means = [(learner, k, deg) for learner, by_k in errors.items() for k, deg in by_k.items()]
+    rows = [(learner, k, deg + of_run) for of_run in (0.5, -0.5) for learner, k, deg in means]
     val = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
     expected = [(1, "unadapted", 4.0, 4.0), (3, "bayes", 3.1, 4.0), (18, "maml", 2.5, 4.0)]
     assert [tuple(row.values()) for row in recommend_learners(val)] == expected

@@ -45,7 +45,7 @@ def test_equivalence_at_the_margin_is_shown_in_five_percent(seeds):
     spread = {"seed_sd": 0.04 * (seeds > 1), "person_sd": 0.02, "rest_sd": 0.06}
     at, beyond = (
         np.mean([compare(one, margin=0.1)["tost_p"] < 0.05 for one in draw(2, 2000, seeds, 15, true, **spread)])
-        for true in (0.1, 0.15)
+        for true in (0.1, -0.15)
     )
     assert 0.035 <= at <= 0.065
     assert beyond < min(at, 0.02)
