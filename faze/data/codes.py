@@ -1,4 +1,4 @@
-"""The store of the codes that the encoder computes from strips: one group per person (docs/reference/formats.md)."""
+"""The store of codes that the encoder computes from strips: one group per person (docs/reference/formats.md)."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ def write_codes(
     pixel_source: str = UNKNOWN_SOURCE,
     checkpoint: str = "",
 ) -> None:
-    """Write a store, with the name, split and arrays of each person, and the attributes of the file."""
+    """Write a store: each person's name, split and arrays, and the file's attributes."""
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         file.attrs.update({"dataset": dataset, "pixel_source": pixel_source, "checkpoint": checkpoint})

@@ -1,7 +1,7 @@
-"""Convert stored strips to network images and back: shrinking, histogram equalisation, scaling.
+"""Convert stored strips to network images (shrink, equalise the histogram, scale) and back.
 
-The equalisation is OpenCV's (cvtColor(RGB2YCrCb), equalizeHist of Y, and back). On a GPU, and in the exported graph,
-integer operations of torch on the whole batch give bit-identical results.
+OpenCV equalises strips (cvtColor(RGB2YCrCb), equalizeHist on Y, and back). On a GPU, and in the exported graph, integer
+torch operations on the whole batch give bit-identical results.
 
 Shapes: B strips of H x W pixels, RGB.
 """
@@ -51,13 +51,13 @@ def to_network(strips: Tensor) -> Tensor:
 
 
 def to_network_torch(strips: Tensor) -> Tensor:
-    """Compute the same as `to_network` with torch operations, on any device."""
+    """Do the same as `to_network`, but with torch operations, on any device."""
     levels = (2 * _equalize(strips.permute(0, 3, 1, 2).int()) - 255).float()
     return levels / torch.full_like(levels, 255)  # for a scalar, CUDA would multiply by its rounded inverse
 
 
 def from_network(image: Tensor) -> Tensor:
-    """Scale the network's output (B, 3, H, W) back to pixels (B, H, W, 3), uint8, clipping it to [-1, 1]."""
+    """Clip the network's output (B, 3, H, W) to [-1, 1], and convert it to pixels (B, H, W, 3), uint8."""
     return ((image + 1) * 127.5).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
@@ -75,7 +75,7 @@ def _equalize(planes: Tensor) -> Tensor:
 
 
 def _equalize_luma(luma: Tensor) -> Tensor:
-    """Equalise luma planes (B, H, W), int32 in 0..255, so that the darkest level becomes 0; keep constant planes."""
+    """Equalise luma planes (B, H, W), int32 in 0..255: map the darkest level to 0, but keep constant planes."""
     flat = luma.flatten(1).long()
     pixels = flat.shape[1]
     histogram = torch.zeros(flat.shape[0], 256, dtype=torch.int32, device=luma.device)

@@ -1,6 +1,6 @@
-"""Strips of a group of people, in a file or in memory, and each step's pairs, which depend only on seed and step.
+"""Strips of a group of people, in a file or in memory, and each step's pairs, which depend only on the seed and step.
 
-Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. Indices run over all people's strips.
+Shapes: B pairs; n of N strips, each H x W RGB pixels at the network's size. Indices run over the strips of all people.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ Batch = dict[str, Tensor]
 class PairIndices:
     """Random pairs: item `step` contains `person`, `index_a` and `index_b` for all processes, each (B,) int64.
 
-    In an epoch, every strip is member a once, in random order; member b is drawn uniformly from the same person's other
-    strips, of which there must be at least one.
+    In an epoch, every strip appears once as member a, in random order. Member b is drawn uniformly from the same
+    person's other strips, of which there must be at least one.
     """
 
     def __init__(self, counts: Sequence[int], seed: int, global_batch: int) -> None:
@@ -41,7 +41,7 @@ class PairIndices:
         return dict(zip(("person", "index_a", "index_b"), torch.from_numpy(np.concatenate(pairs, axis=1)), strict=True))
 
     def _pairs(self, epoch: int) -> NDArray[np.int64]:
-        """Return all pairs of an epoch, (3, N): person, a, b."""
+        """Return all pairs of an epoch (3, N); the rows are person, a and b."""
         if self._drawn is None or self._drawn[0] != epoch:
             random = np.random.default_rng([self.seed, epoch])
             a, draw = random.permutation(len(self._person)), random.random(len(self._person))
@@ -53,7 +53,7 @@ class PairIndices:
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Strips and labels of a group of people, one person after the other, at the network's size."""
+    """The strips, at the network's size, and labels of a group of people, one person after another."""
 
     persons: list[StoredPerson]
     labels: Tensor  # (N, 4) float32 rad, on the device of the strips
@@ -76,7 +76,7 @@ class People:
         return isinstance(self.strips, Tensor)
 
     def gather(self, indices: Tensor) -> Tensor:
-        """Return the strips (n, H, W, 3), uint8, at the given indices (n,), int64, in new memory."""
+        """Return a copy of the strips (n, H, W, 3), uint8, at the given indices (n,), int64."""
         if self.cached:
             words = self.strips.flatten(1).view(torch.int64)  # torch copies words faster than bytes
             return words.index_select(0, indices).view(torch.uint8).unflatten(1, self.strips.shape[1:])
@@ -87,7 +87,7 @@ class People:
         return torch.arange(len(self.labels)).split(self.counts)
 
     def gather_pairs(self, batch: Batch) -> Batch:
-        """Replace the indices in a batch from PairIndices with strips and labels. All are on the strips' device.
+        """Replace the indices in a batch from PairIndices with strips and labels, all on the strips' device.
 
         The added items are `image_a`, `image_b` (B, H, W, 3) uint8; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) rad.
         """
@@ -102,7 +102,7 @@ class People:
 def open_people(store: StripStore, size: tuple[int, int], *, split: str | None = None, min_entries: int = 1) -> People:
     """Return the people of a split, or of all splits, who have at least `min_entries` strips.
 
-    Strips are read when needed and shrunk to `size`. If there are no such people, raise a UserError.
+    Strips are read when needed and shrunk to `size`. Raise a UserError if there are no such people.
     """
     people = [person for person in store.people if split in (None, person.split) and len(person.labels) >= min_entries]
     if not people:
@@ -128,7 +128,7 @@ def cache(people: People, device: torch.device | str = "cpu") -> People:
 
 
 def cache_what_fits(groups: Sequence[People], memory_gib: float, processes: int = 1) -> list[People]:
-    """Cache, in order, each group that fits into what is left of a process's equal share of the memory."""
+    """Cache the groups in order, skipping any that exceeds what is left of a process's equal share of the memory."""
     left, found = min(memory_gib * 2**30, MOST_CACHED * memory_bytes()) / processes, list(groups)
     for number, people in enumerate(groups):
         if people.nbytes <= left:

@@ -30,7 +30,7 @@ class StoredPerson:
 
 @dataclass(frozen=True, eq=False)
 class StripStore:
-    """The content of a store, without the pixels."""
+    """The contents of a store, except the pixels."""
 
     path: Path
     dataset: str
@@ -49,7 +49,7 @@ class StripStore:
 
 
 def read_store(path: Path, fold: Fold | None = None) -> StripStore:
-    """Read a store, with its own splits or a fold's splits; raise a UserError if there are fewer people than folds."""
+    """Read a store, using its own splits or a fold's; raise a UserError if there are fewer people than folds."""
     people = []
     with reading(path), h5py.File(path, locking=False) as file:
         for name, group in sorted(file.items()):
@@ -74,7 +74,7 @@ class FileStrips:
     size: tuple[int, int]  # H, W
 
     def read(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Read the strips (n, H, W, 3) at these indices, in any order."""
+        """Read the strips (n, H, W, 3) at the given indices, which may be in any order."""
         strips = np.empty((len(indices), *self.size, 3), np.uint8)
         with self.path.open("rb", buffering=0) as file:
             for strip, offset in zip(strips, self.offsets[indices].tolist(), strict=True):

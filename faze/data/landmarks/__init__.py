@@ -1,3 +1,3 @@
-"""Estimate head poses from landmarks that MediaPipe detects, for frames of any camera."""
+"""Estimate head poses in frames from any camera, using landmarks that MediaPipe detects."""
 
 NO_FACE = "no face found"

@@ -1,7 +1,7 @@
-"""Estimate the head poses of a person's frames and, for GazeCapture, the cameras.
+"""Estimate the head poses in a person's frames and, for GazeCapture, the cameras.
 
 Neither GazeCapture nor the manufacturer specifies the focal lengths of the 15 devices. They are computed from the 35 mm
-equivalent focal length (35 mm film has a diagonal of 43.27 mm): focal_px = equivalent_mm / 43.27 mm x 800 px, where
+equivalent focal lengths (35 mm film has a diagonal of 43.27 mm): focal_px = equivalent_mm / 43.27 mm x 800 px, where
 800 px is the diagonal of the frame. The equivalents are commonly quoted values, not measurements, and may be wrong by
 about 10 %. The principal point is assumed to be in the middle of the frame, the lens to have no distortion, and the
 frame to cover the whole 4:3 sensor.
@@ -27,15 +27,15 @@ _FOCAL_PX |= dict.fromkeys(("ipad air", "ipad air 2", "ipad pro"), 573)
 
 
 def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
-    """Estimate the intrinsics (3, 3) in px of a device's front camera, in any orientation."""
+    """Estimate the intrinsics of a device's front camera, (3, 3) in px, for a frame in any orientation."""
     focal_px = _FOCAL_PX[device.casefold()] * max(width_px, height_px) / 640
     return camera_matrices(np.array([[focal_px, focal_px, (width_px - 1) / 2, (height_px - 1) / 2]]))[0]
 
 
 def annotate(person: Person, detect: FaceDetector) -> Person:
-    """Estimate the head pose in each of a person's frames and, if the cameras are NaN, the cameras as well.
+    """Estimate the head pose in each of a person's frames, and the cameras if they are NaN.
 
-    `detect` is a detector from `open_faces`, whose first face is used. Frames without a head pose get a reason.
+    `detect` comes from `open_faces`; only the first face it finds is used. Frames without a head pose get a reason.
     """
     usable = [row for row, reason in enumerate(person.reasons) if not reason]
     unknown = np.isnan(person.cameras[usable]).any()

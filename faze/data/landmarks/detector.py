@@ -1,4 +1,4 @@
-"""Detect landmarks with MediaPipe, which is not one of faze's dependencies: see docs/how-to/real-data.md."""
+"""Detect landmarks with MediaPipe, which is not a dependency of faze: see docs/how-to/real-data.md."""
 
 import contextlib
 import math
@@ -38,12 +38,12 @@ class _Face(NamedTuple):
 
 @contextlib.contextmanager
 def open_faces(model: Path, most: int) -> Iterator[FaceDetector]:
-    """Open a detector that averages the landmarks in a frame and in the mirrored frame.
+    """Open a detector that averages the landmarks found in a frame and in its mirror image.
 
-    MediaPipe guesses landmarks that it cannot see, and its guesses for the two frames differ. For such a face, the
-    detector returns an UnusableFrame. It also searches square parts of frames with fewer than `most` large faces.
+    MediaPipe guesses landmarks that it cannot see, and its guesses for the two images differ. For such a face, the
+    detector returns an UnusableFrame. If there are fewer than `most` large faces, it also searches square crops.
 
-    Raise a UserError if the model, a Face Landmarker task file, cannot be used, or MediaPipe is not installed.
+    Raise a UserError if MediaPipe is not installed, or if the model, a Face Landmarker task file, cannot be used.
     """
     # Find one face more than needed and use the largest ones: MediaPipe's own choice changes between frames.
     with (
@@ -97,7 +97,7 @@ def _open_landmarker(model: Path, most: int) -> Iterator[Callable[[NDArray[np.ui
 
 
 def _search(find: _Finder, rgb: NDArray[np.uint8], corner: tuple[int, int] = (0, 0)) -> list[_Face]:
-    """Search a frame, or the part of a frame with the given top left corner."""
+    """Find faces in a frame, or in a part of a frame whose top left corner is `corner`."""
     found, mirrored = find(rgb)
     return [_average(face, mirrored, rgb.shape[1], np.array(corner)) for face in found if mirrored]
 
@@ -118,7 +118,7 @@ def _average(face: NDArray, mirrored: Sequence[NDArray], width_px: int, corner: 
 
 
 def _search_squares(find: _Finder, rgb: NDArray[np.uint8]) -> list[_Face]:
-    """Search square parts of a frame, which overlap by at least half; sort faces by distance from the part's centre."""
+    """Find faces in square crops that overlap by at least half, and sort them by distance from their crop's centre."""
     height, width = rgb.shape[:2]
     side, rest = min(height, width), abs(height - width)
     faces = []
@@ -131,7 +131,7 @@ def _search_squares(find: _Finder, rgb: NDArray[np.uint8]) -> list[_Face]:
 
 
 def _distinct(faces: Sequence[_Face]) -> list[_Face]:
-    """Return the faces except those at the same position as an earlier one."""
+    """Return the faces, omitting any at the same position as an earlier one."""
     found: list[_Face] = []
     for face in faces:
         if all(np.linalg.norm(face.center_px - other.center_px) > other.width_px for other in found):

@@ -1,8 +1,8 @@
-"""Compute the head pose from landmarks, and refuse landmarks that would give an unreliable pose.
+"""Compute the head pose from landmarks, and reject landmarks that would give an unreliable pose.
 
-The pose is computed by PnP from 8 of the 14 points of FAZE's face model. The other points (the bridge of the nose, the
-wings of the nose, and a point without a counterpart) are not used, because no vertex of MediaPipe's mesh corresponds to
-them: see docs/decisions.md.
+The pose is computed by PnP from 8 of the 14 points of FAZE's face model. The other six points, most of them on
+the bridge and wings of the nose, are not used, because no vertex of MediaPipe's mesh corresponds to them: see
+docs/decisions.md.
 """
 
 import cv2
@@ -39,7 +39,7 @@ _MIN_OPENING = 0.12  # of the wider eye: distance between the lids divided by di
 
 
 def face_width_px(landmarks_px: NDArray) -> float:
-    """Return the distance between the outer eye corners of (12, 2) landmarks."""
+    """Return the distance between the outer eye corners, given the landmarks (12, 2)."""
     return float(np.linalg.norm(landmarks_px[7] - landmarks_px[4]))
 
 
@@ -47,14 +47,14 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDAr
     """Estimate the head pose of a face.
 
     Args:
-        landmarks_px: (12, 2) positions of VERTICES, from the centre of the first pixel.
+        landmarks_px: (12, 2) positions of VERTICES, in px from the centre of the frame's first pixel.
         image: (H, W, 3), upright.
-        camera_matrix: (3, 3), px from the centre of the frame's first pixel.
+        camera_matrix: (3, 3), in px from the centre of the frame's first pixel.
         distortion: (d,) in OpenCV's order.
 
     Returns:
-        (6,) rotation vector (rad) and translation (mm), head -> camera. The head frame is that of FAZE's 14-point face
-        model, so a frame's gaze origin is midway between `INNER_EYE_CORNERS_14_MM` in that pose.
+        (6,) rotation vector (rad) and translation (mm), head -> camera. The head frame belongs to FAZE's 14-point face
+        model, so the gaze origin is midway between `INNER_EYE_CORNERS_14_MM` in that pose.
 
     Raises:
         UnusableFrame: The face is cut off, too small or turned away, its eyes are closed, or no pose fits.

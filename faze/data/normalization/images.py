@@ -16,7 +16,7 @@ _ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 swap width and height
 def read_image(path: Path) -> NDArray[np.uint8]:
     """Read a frame as (H, W, 3) uint8 BGR, rotated according to its EXIF orientation.
 
-    If the file is missing, empty, truncated, or not an image, raise UnusableFrame.
+    Raise UnusableFrame if the file is missing, empty, truncated or not an image.
     """
     try:
         data = path.read_bytes()
@@ -32,7 +32,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
 
 
 def read_upright_size(path: Path) -> tuple[int, int]:
-    """Return a frame's width and height in px after EXIF rotation, without decoding it, or raise UnusableFrame."""
+    """Return a frame's width and height after EXIF rotation, in px, without decoding it; may raise UnusableFrame."""
     try:
         with Image.open(path) as image:
             width, height = image.size

@@ -38,11 +38,11 @@ class NormalizedPose:
 def normalize_poses(
     rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray, gaze_targets_mm: NDArray
 ) -> tuple[NormalizedPose, list[str]]:
-    """Compute the virtual cameras of n frames, and rotate gaze and head into these cameras' coordinates.
+    """Compute the virtual cameras of n frames, and rotate gaze and head directions into their coordinates.
 
-    Frames with impossible labels are left out: a sign may be inverted, columns may be swapped, or angles may be in
-    degrees. An eye turns by at most about 55 degrees in the head, and head poses of fitted face models are biased by
-    ten degrees or more, so a gaze that is 90 degrees away from the head is impossible.
+    Frames with impossible labels are left out: a sign may be wrong, columns may be swapped, or angles may be in
+    degrees. An eye turns by at most about 55 degrees in the head. Even if the head pose of a fitted face model is off
+    by ten degrees or more, a gaze direction 90 degrees away from the head's is impossible.
 
     Args:
         rotation_vectors: (n, 3) head -> camera, rad; float64, like all arrays.
@@ -51,7 +51,7 @@ def normalize_poses(
         gaze_targets_mm: (n, 3) in the camera frame.
 
     Returns:
-        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays; and for each frame the reason to leave it out, or "".
+        The poses (arrays (n, 3, 3), (n, 3) and (n, 4)) and, for each frame, the reason to leave it out, or "".
     """
     with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
@@ -78,18 +78,18 @@ def normalize_poses(
 
 
 def gaze_origins_mm(rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray) -> NDArray:
-    """Compute the (n, 3) gaze origins of n frames in the camera frame; arguments as in `normalize_poses`."""
+    """Compute gaze origins (n, 3) in the camera frame; the arguments are as in `normalize_poses`."""
     middle_mm = inner_eye_corners_mm.mean(axis=-2)[..., None]
     return (_rotations(rotation_vectors) @ middle_mm)[:, :, 0] + translations_mm
 
 
 def _rotations(vectors: NDArray) -> NDArray:
-    """Convert (n, 3) rotation vectors, rad, to (n, 3, 3) rotations."""
+    """Convert rotation vectors (n, 3), in rad, to rotation matrices (n, 3, 3)."""
     return np.array([cv2.Rodrigues(vector)[0] for vector in vectors]).reshape(-1, 3, 3)
 
 
 def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:
-    """Return rotations (z towards the origins, x in the plane of z and head_x) and sin(angle between z and head_x)."""
+    """Return rotations (z toward the origins, x in the plane of z and head_x), and the sine of z's angle to head_x."""
     z = origins / np.linalg.norm(origins, axis=1, keepdims=True)
     y = np.cross(z, head_x)
     across = np.linalg.norm(y, axis=1)

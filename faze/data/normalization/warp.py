@@ -1,4 +1,4 @@
-"""Make a strip from a frame, by one interpolation or by the two steps of the released procedure."""
+"""Make a strip from a frame, either in a single interpolation or in the two steps of the released code."""
 
 import functools
 
@@ -19,14 +19,14 @@ def make_strip(
     pose: NormalizedPose,
     camera: NormalizedCamera,
 ) -> NDArray[np.uint8]:
-    """Make an RGB strip (height, width, 3) by interpolating the frame once, at positions that account for the lens.
+    """Make an RGB strip (height, width, 3) with a single interpolation, which also corrects lens distortion.
 
     Args:
         image: (H, W, 3) BGR, distorted.
-        camera_matrix: (3, 3) of the frame, px.
+        camera_matrix: (3, 3) in px, for the frame.
         distortion: (d,) in OpenCV's order.
         pose: Pose of the virtual camera.
-        camera: The virtual camera; what it sees outside the frame is black.
+        camera: The virtual camera; anything it sees outside the frame is black.
 
     Raises:
         UnusableFrame: The frame does not match its camera, or the gaze origin is outside the frame.
@@ -72,10 +72,10 @@ def _scaled(camera: NormalizedCamera, pose: NormalizedPose) -> NDArray[np.float6
 
 
 def _check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, pose: NormalizedPose) -> None:
-    """Refuse a frame that was scaled, cropped or rotated after its calibration, or that does not show the eyes.
+    """Reject a frame that was scaled, cropped or rotated after calibration, or that does not show the eyes.
 
-    Annotations do not contain the frame size, but the principal point must be near the middle. In an image of half or
-    twice the size, the point is off by at least a quarter of the width and height; in a 4:3 image that was rotated by
+    Annotations do not contain the frame size, but the principal point must be near the middle. If an image was halved
+    or doubled in size, the point is off by at least a quarter of the width and height; if a 4:3 image was rotated by
     90 degrees, by about a sixth.
     """
     height, width = image.shape[:2]

@@ -1,4 +1,4 @@
-"""Make the strips and labels of some frames of one person, and write them to a file."""
+"""Make strips and labels from some of a person's frames, and write them to a file."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from faze.data.readers.person import Person
 
 
 def make_part(person: Person, start: int, settings: Preprocess, layout: str, part: Path) -> None:
-    """Make and write the strips of a person's consecutive frames, which are numbered from `start`."""
+    """Make and write the strips for consecutive frames of a person, numbered from `start`."""
     cv2.setNumThreads(1)
     poses, faults = normalize_poses(person.poses[:, :3], person.poses[:, 3:], person.corners_mm, person.targets_mm)
     reasons = [reason or fault for reason, fault in zip(person.reasons, faults, strict=True)]

@@ -1,4 +1,4 @@
-"""Assign people to train, val and test: as the data set states, all to test, or as listed in a JSON file."""
+"""Assign people to train, val and test: as stated by the data set, all to test, or as listed in a JSON file."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ SplitRule = Callable[[str, str], str]  # person, and the split that the data set
 
 
 def split_rule(splits: str) -> SplitRule:
-    """Return the rule for a data set's `splits`; raise a UserError if `splits` is the path of an invalid file."""
+    """Return the rule for a data set's `splits`; raise a UserError if `splits` is the path to an invalid file."""
     if splits == "stated":
         return lambda person, stated: stated
     if splits in WORDS:

@@ -1,8 +1,8 @@
 """Write the store of eye strips, which training reads, and the list of rejects.
 
-A group per person: pixels (N, H, W, 3) uint8 RGB; labels (N, 4) float32: gaze pitch, yaw, head pitch, yaw, rad;
-file_name (N, bytes); frame_index (N,) in the person's annotation. Attributes of a person: split, device, label_source;
-of the file: dataset, pixel_source. The released code reads the pixels and labels.
+One group per person: pixels (N, H, W, 3) uint8 RGB; labels (N, 4) float32 (gaze pitch, yaw, head pitch, yaw; rad);
+file_name (N, bytes); frame_index (N,) in the person's annotation. Each group has the attributes split, device and
+label_source; the file has dataset and pixel_source. The released code reads the pixels and labels.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ PER_STRIP = ("labels", "file_name", "frame_index")
 
 
 def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[Part]]], size: int, **about: str) -> str:
-    """Write the strips and rejects of people, given as names and parts (`size` bytes in total); return a summary.
+    """Write people's strips and rejects, given as names and parts (`size` bytes in total); return a summary.
 
-    If no person has a strip, raise a UserError with the most frequent reasons. `about` contains the store's attributes.
+    If there are no strips, raise a UserError with the most frequent reasons. `about` contains the store's attributes.
     """
     strips, rejected = 0, []
     with _whole_hdf5(out, size) as file:
@@ -64,7 +64,7 @@ def _whole_hdf5(path: Path, size: int) -> Iterator[h5py.File]:
 
 
 def _write_person(file: h5py.File, name: str, parts: Sequence[Part]) -> int:
-    """Write a person's strips, if there are any, and return their number."""
+    """Write a person's strips, if any, and return their number."""
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in PER_STRIP}
     count = len(arrays["labels"])
     if not count:
@@ -102,7 +102,7 @@ def _text(item: h5py.Group, name: str, default: str = "") -> str:
 
 
 def _part_of(group: h5py.Group, split: str, shape: tuple[int, int, int]) -> Part:
-    """Return a person's strips, or none if the split is unknown; refuse strips of a different size."""
+    """Return a person's strips, or none if the split is unknown; refuse strips whose shape differs from `shape`."""
     pixels, labels = group["pixels"], group["labels"][:].astype(np.float32)
     count = len(labels)
     if pixels.shape != (count, *shape) or pixels.dtype != np.uint8:

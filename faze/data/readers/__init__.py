@@ -1,1 +1,1 @@
-"""Readers of raw data sets, which return each person's annotation as arrays (`faze.data.readers.person`)."""
+"""Readers that return each person's annotation from a raw data set as arrays (`faze.data.readers.person`)."""

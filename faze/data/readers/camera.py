@@ -1,4 +1,4 @@
-"""Read camera calibrations: YAML as OpenCV and ROS write it, or MATLAB files like MPIIFaceGaze's Camera.mat."""
+"""Read camera calibrations from YAML (as written by OpenCV or ROS) or MATLAB files like MPIIFaceGaze's Camera.mat."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ Camera = tuple[NDArray, NDArray]  # (3, 3) matrix in px, (d,) distortion in Open
 
 
 def read_small_yaml(path: Path) -> dict[str, Any]:
-    """Read keys and values, ignoring OpenCV's first line and matrix tags, which are not plain YAML."""
+    """Read keys and values from YAML, ignoring OpenCV's first line and matrix tags, which are not plain YAML."""
     with reading(path, "write it as YAML, as docs/how-to/own-frames.md describes"):
         text = path.read_text(encoding="utf-8-sig")
         content = yaml.safe_load(re.sub(r"^%YAML:.*|!!opencv-matrix", "", text))
@@ -28,9 +28,9 @@ def read_small_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
-    """Return the matrix and distortion (see `Camera`), and the frame width and height in px at calibration, if known.
+    """Return the matrix and distortion (see `Camera`) and, if known, the frame's width and height in px at calibration.
 
-    Raise a UserError if the file cannot be read, or describes a camera for which OpenCV has no model.
+    Raise a UserError if the file cannot be read or describes an unsupported camera model.
     """
     size = None
     if path.suffix.lower() == ".mat":
@@ -55,12 +55,12 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
 
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
-    """Return a message stating that frames do not have the size for which the camera was calibrated."""
+    """Return a message stating that the frame size differs from the size at calibration."""
     was, has = (f"{width} x {height}" for width, height in (calibrated, size))
     return f"the lens was calibrated with {was} px, but the frame has {has}: calibrate with frames of this size"
 
 
 def assumed_camera(hfov_deg: float, width_px: int, height_px: int) -> Camera:
-    """Build a centred camera without distortion, given the horizontal field of view of upright images."""
+    """Build a centred camera without distortion from the horizontal field of view of upright images."""
     focal_px = width_px / 2 / np.tan(np.radians(hfov_deg) / 2)
     return np.array([[focal_px, 0, (width_px - 1) / 2], [0, focal_px, (height_px - 1) / 2], [0, 0, 1]]), np.zeros(5)

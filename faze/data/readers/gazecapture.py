@@ -1,7 +1,7 @@
 """Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
 
-GazeCapture annotates the dot, not the head: the head pose and the camera come from FAZE or from `faze landmarks`. Dots
-are in cm from the camera, to the right and up as seen by the user, whom the camera faces.
+GazeCapture annotates the dot, not the head: the head pose and the camera come from FAZE or from `faze landmarks`. Dot
+positions are in cm from the camera, to the right and up as seen by the user, who faces the camera.
 """
 
 import json
@@ -30,7 +30,7 @@ def list_recordings(raw: Path) -> list[str]:
 
 
 def open_gazecapture(raw: Path, supplementary: Path | None) -> People:
-    """Open a raw folder with the annotation of FAZE or `faze landmarks`; raise a UserError if neither is given."""
+    """Open a raw folder with the annotation from FAZE or `faze landmarks`; raise a UserError if neither is given."""
     if supplementary is None:
         raise UserError(
             f"{raw}: raw GazeCapture contains no head poses; set `supplementary` of this data set to FAZE's "
@@ -74,7 +74,7 @@ def _read_json(folder: Path, name: str) -> Any:
 
 
 def _read_numbers(folder: Path, name: str, count: int, *keys: str) -> NDArray[np.float64]:
-    """Read arrays of one number per frame as the columns of an array (n, keys); null becomes NaN."""
+    """Read lists with one number per frame into the columns of an array (n, keys); null becomes NaN."""
     content = _read_json(folder, name)
     remedy = f"each of {', '.join(keys)} must be a list of {count} numbers, one per frame"
     with reading(folder / f"{name}.json", remedy):

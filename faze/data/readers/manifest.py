@@ -1,6 +1,6 @@
-"""Read a manifest (docs/how-to/own-frames.md): a user's frames, in one CSV or Parquet file with a line per frame.
+"""Read a manifest (docs/how-to/own-frames.md): one CSV or Parquet file that lists a user's frames, one per line.
 
-Lines are counted as a spreadsheet shows them: the header is line 1. A fault that affects the whole file is an error,
+Lines are numbered as in a spreadsheet: the header is line 1. A fault that affects the whole file is an error,
 whereas a fault in one line excludes only that line's frame.
 """
 
@@ -65,7 +65,7 @@ class Table:
 
 
 def _read_table(path: Path, most: int | None = None) -> Table:
-    """Read a table, or the first `most` lines of a CSV file; raise a UserError with file, line, column and remedy."""
+    """Read a table, or the first `most` lines of a CSV file; a UserError states the file, line, column and remedy."""
     with reading(path, "save the table again, as CSV in UTF-8 or as Parquet"):
         if path.suffix.lower() == ".parquet":
             cells = pd.read_parquet(path).reset_index()  # a named pandas index becomes a column
@@ -105,7 +105,7 @@ def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
 
 
 def _check_header(header: list[str], where: str) -> tuple[str, str]:
-    """Check column names, in lower case; return the keys of the groups in CAMERAS and TARGETS that the table uses.
+    """Check lower-case column names; return the keys of the groups in CAMERAS and TARGETS that the table uses.
 
     Raise a UserError if a column is missing, unknown or listed twice.
     """
@@ -142,7 +142,7 @@ def _find_group(header: list[str], groups: dict[str, list[str]], what: str, wher
 
 
 def needs_landmarks(path: Path) -> bool:
-    """Return whether a manifest has no head poses."""
+    """Return whether a manifest lacks head poses."""
     return POSE[0] not in _read_table(path, most=2).cells
 
 
@@ -152,10 +152,10 @@ def open_manifest(path: Path, supplementary: Path | None) -> People:
 
 
 def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = True) -> list[Person]:
-    """Read the people of a manifest, sorted by name; their frames are in the order of `session` and `time_s`.
+    """Read the people in a manifest, sorted by name, with their frames sorted by `session` and `time_s`.
 
     Head poses come from the table or from `supplementary`, the HDF5 file that `faze landmarks` wrote for it. If `posed`
-    is False, missing poses are allowed, and become NaN. Raise a UserError if a fault affects the whole file.
+    is False, missing poses are allowed and become NaN. Raise a UserError if a fault affects the whole file.
     """
     table = _read_table(path)
     if posed and (POSE[0] in table.cells) == (supplementary is not None):
@@ -187,7 +187,7 @@ def _sort_lines(table: Table) -> None:
 
 
 def _read_frames(table: Table) -> Person:
-    """Read the frames of all people as one Person without a name and split; check the names and splits of people."""
+    """Read the frames of all people as one Person with no name or split, and check the people's names and splits."""
     names, splits = table.cells["person"], table.cells["split"]
     table.reject(names.str.contains(r"^$|^\.|[/\0]"), "person", "a name may not be empty, begin with . or contain /")
     table.reject(~splits.isin(SPLITS), "split", f"not one of {', '.join(SPLITS)}")
@@ -208,7 +208,7 @@ def _read_frames(table: Table) -> Person:
 
 
 def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
-    """Return the camera matrices (N, 3, 3) and distortions (N, 14) of all lines; OpenCV's longest model needs 14."""
+    """Return the camera matrices (N, 3, 3) and distortions (N, 14) for all lines; OpenCV's longest model needs 14."""
     matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), 14))
     if table.camera == "columns":
         matrices = camera_matrices(table.cells[INTRINSICS].to_numpy())
@@ -235,7 +235,7 @@ def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
-    """Return head poses (N, 6), NaN if the manifest has none; refuse degrees, and reject lines with wrong distances."""
+    """Return head poses (N, 6), NaN if there are none; refuse degrees, and reject lines with implausible distances."""
     if POSE[0] not in table.cells:
         return np.full((len(table.cells), 6), np.nan)
     poses = table.cells[POSE].to_numpy()
@@ -248,7 +248,7 @@ def _read_poses(table: Table) -> NDArray[np.float64]:
 
 
 def _read_targets(table: Table) -> tuple[NDArray, NDArray | None]:
-    """Return targets (N, 3) in mm or NaN, and gaze vectors (N, 3) or None."""
+    """Return targets (N, 3), in mm or NaN, and either gaze vectors (N, 3) or None."""
     values = table.cells[TARGETS[table.target]].to_numpy()
     if table.target == "mm":
         if 0 < np.nanmax(np.linalg.norm(values, axis=1), initial=0) < 30:
@@ -274,7 +274,7 @@ def _with_estimated_poses(person: Person, supplementary: Path) -> Person:
 
 
 def _check_labels(person: Person, lines: pd.Index) -> None:
-    """Compute the targets if the manifest has gaze angles instead, and reject frames with impossible labels."""
+    """Compute the targets if the manifest has only gaze angles, and reject frames with impossible labels."""
     pose = person.poses[:, :3], person.poses[:, 3:], person.corners_mm
     person.targets_mm = person.targets_from(gaze_origins_mm(*pose))
     _, faults = normalize_poses(*pose, person.targets_mm)

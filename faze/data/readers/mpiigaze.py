@@ -1,7 +1,7 @@
 """Read MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt).
 
-Both annotate the head pose and the gaze target in the camera frame, with the 6-point face model. pXX/Calibration
-contains the laptop's camera.
+Both annotate the head pose and the gaze target in the camera frame, using the 6-point face model.
+pXX/Calibration describes the laptop's camera.
 """
 
 import functools
@@ -60,7 +60,7 @@ def _read_person(folder: Path) -> Person:
 
 
 def _read_table(path: Path, count: int, numbers: range, skip_blank_lines: bool) -> pd.DataFrame:
-    """Read an annotation with `count` columns. Line n of MPIIGaze describes image n, so empty lines are not skipped."""
+    """Read an annotation with `count` columns. In MPIIGaze, line n describes image n, so empty lines count."""
     with reading(path, f"download it again; it must have {count} columns of numbers, separated by spaces"):
         table = pd.read_csv(path, sep=r"\s+", header=None, skip_blank_lines=skip_blank_lines)
         if table.shape[1] != count:

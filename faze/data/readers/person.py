@@ -1,6 +1,6 @@
-"""One person of a data set, as arrays with a row per annotated frame.
+"""One person in a data set, as arrays with one row per annotated frame.
 
-Coordinates are OpenCV's, in the camera frame: x right, y down, z away from the camera, in mm and px.
+Coordinates are in OpenCV's camera frame: x right, y down, z away from the camera, in mm and px.
 """
 
 import os
@@ -35,7 +35,7 @@ class Person:
     source: str = "annotated"  # of the labels: annotated | supplementary | estimated | assumed_camera
 
     def targets_from(self, origins_mm: NDArray) -> NDArray:
-        """Return targets (n, 3): the stated ones, or points 1 m from the gaze origins (n, 3) along the gaze."""
+        """Return targets (n, 3): the annotated ones, or points 1 m along the gaze from the gaze origins (n, 3)."""
         return self.targets_mm if self.gaze is None else origins_mm - 1000 * self.gaze
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> "Person":
@@ -53,7 +53,7 @@ People = Mapping[str, Callable[[], Person]]
 
 
 def unreadable(name: str, folder: Path, reason: object) -> Person:
-    """Return a person without readable frames: one row, with an empty file name and the reason."""
+    """Return a person without readable frames: a single row with an empty file name and the reason."""
     nothing = np.full((1, 6), np.nan)
     return Person(name, folder, [""], [str(reason)], np.full((1, 3, 3), np.nan), nothing, nothing, nothing[:, :3])
 

@@ -1,7 +1,7 @@
 """The screen of a manifest and its pose relative to the camera, used to convert targets from px to mm.
 
-The camera faces the user, who sees the x axis of the camera frame point to the left: on a screen without rotation, x_px
-grows along -x, and y_px along +y. See the drawing in docs/how-to/own-frames.md.
+The camera faces the user, so the camera frame's x axis points to the user's left: on an unrotated screen, x_px grows
+along -x, and y_px along +y. See the drawing in docs/how-to/own-frames.md.
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ class Screen:
     axes: NDArray  # (2, 3) directions in which x_px and y_px grow
 
     def to_mm(self, targets_px: NDArray) -> NDArray:
-        """Convert targets (n, 2), px from the top left corner, to points (n, 3), mm in the camera frame."""
+        """Convert targets (n, 2), in px from the top left corner, to points (n, 3), in mm in the camera frame."""
         across, down = (targets_px * self.pixel_mm).T[:, :, None]
         return self.top_left_mm + across * self.axes[0] + down * self.axes[1]
 
     def hit(self, origin_mm: NDArray, direction: NDArray) -> NDArray | None:
-        """Return the point (2,), px, at which a ray in the camera frame meets the screen's plane, or None."""
+        """Return the point (2,), px, where a ray in the camera frame meets the screen's plane, or None if it misses."""
         normal = np.cross(*self.axes)
         along = normal @ direction
         distance = normal @ (self.top_left_mm - origin_mm) / along if abs(along) > 1e-9 else -1.0
@@ -42,7 +42,7 @@ class Screen:
 
 
 def read_screen(path: Path) -> Screen:
-    """Read a screen.yaml, or raise a UserError; `rotation_deg` (about x, then y, then z) is optional."""
+    """Read a screen.yaml, in which `rotation_deg` (about x, then y, then z) is optional, or raise a UserError."""
     content = {"rotation_deg": [0, 0, 0]} | read_small_yaml(path)
     if set(content) != set(_KEYS):
         raise UserError(f"{path}: must have the keys {', '.join(_KEYS)}, but has {', '.join(map(str, content))}")

@@ -1,8 +1,8 @@
-"""FAZE's own annotation, the supplementary HDF5 file, whose head poses belong to a 14-point face model.
+"""FAZE's own annotation: a supplementary HDF5 file whose head poses refer to a 14-point face model.
 
-A group per person: file_name (N, bytes), camera_parameters (N, 4: fx fy cx cy, px), distortion_parameters (N, d),
+One group per person: file_name (N, bytes), camera_parameters (N, 4: fx fy cx cy, px), distortion_parameters (N, d),
 head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). `faze landmarks` adds the attribute
-label_source, and reason (N, bytes), which states why a frame has no label.
+label_source, and the array reason (N, bytes), which states why a frame has no label.
 """
 
 import functools
@@ -22,7 +22,7 @@ _REMEDY = "download it again, or create it with `faze landmarks`"
 
 
 def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person], supplementary: Path | None) -> People:
-    """Return the people in `raw`, as annotated in `supplementary` (FAZE's file) or, without it, as read by `read`."""
+    """Return the people in `raw`, as annotated in `supplementary` (FAZE's file) if given, or else as read by `read`."""
     if supplementary is not None:
         read = functools.partial(_read_both, read=read, supplementary=supplementary)
         with reading(supplementary, _REMEDY), h5py.File(supplementary) as file:
@@ -31,7 +31,7 @@ def open_people(raw: Path, names: Iterable[str], read: Callable[[Path], Person],
 
 
 def read_or_explain(read: Callable[[Path], Person], folder: Path) -> Person:
-    """Read a person's folder; a missing or damaged file becomes the reason in the person's only row."""
+    """Read a person's folder; if a file is missing or damaged, return a person whose only row states the reason."""
     try:
         return read(folder)
     except UserError as error:
@@ -68,7 +68,7 @@ def read_supplementary(path: Path, name: str, folder: Path) -> Person:
 
 
 def write_supplementary(path: Path, people: Iterable[Person]) -> None:
-    """Write the annotation of people to a supplementary file, one person after the other."""
+    """Write people's annotations to a supplementary file, one person after another."""
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         for person in people:

@@ -24,13 +24,13 @@ _BROW_FINENESS = 2  # mask samples per map sample
 
 
 def step(value: Image, width: float) -> Image:
-    """Compute a smooth step around 0: 0 below -width/2, 1 above width/2."""
+    """Compute a smooth step from 0 (below -width/2) to 1 (above width/2)."""
     share = np.clip(value / width + 0.5, 0, 1)
     return share * share * (3 - 2 * share)
 
 
 def bump(x: Image, y: Image, at: tuple[float, float], size: tuple[float, float]) -> Image:
-    """Compute a Gaussian bump of height 1, which falls to 1/e at a distance of `size`."""
+    """Compute a Gaussian bump of height 1 that falls to 1/e at a distance of `size`."""
     return np.exp(-(((x - at[0]) / size[0]) ** 2) - ((y - at[1]) / size[1]) ** 2)
 
 
@@ -42,13 +42,13 @@ def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], size: float) 
 
 
 def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int, thickness: int = 1) -> None:
-    """Draw an antialiased line between points (x, y) with sub-sample precision."""
+    """Draw an antialiased line between two points (x, y) with sub-sample precision."""
     a, b = np.round(np.array([start, end]) * 16).astype(int).tolist()
     cv2.line(mask, a, b, value, thickness, cv2.LINE_AA, 4)
 
 
 def _paint_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image) -> Image:
-    """Paint a face at the points x and y (h, w), mm, and return its colours (h, w, 3), RGB."""
+    """Paint a face at the points x and y, each (h, w) in mm, and return its RGB colours (h, w, 3)."""
     colour = _bare_skin(rng, person, x, y)
     colour = _mouth(person, x, y, colour)
     colour = _beard(rng, person, x, y, colour)
@@ -122,7 +122,7 @@ def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image
 
 
 def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, Map, Map]:
-    """Return a face's displacement (mm, positive into the head), normals (unit, out of the head) and colours (RGB)."""
+    """Return a face's displacement (mm, positive into the head), unit normals (out of the head) and RGB colours."""
     x, y = _points(_SHAPE_PER_MM)
     square = 1 - ((x - CENTRE_MM[0]) / AXES_MM[0]) ** 2 - ((y - CENTRE_MM[1]) / AXES_MM[1]) ** 2
     base = CENTRE_MM[2] - AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))  # the ellipsoid
@@ -143,7 +143,7 @@ def _points(per_mm: int) -> tuple[Image, Image]:
 
 
 def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
-    """Compute the displacement of the face without lids, in mm; where it is negative, the face protrudes."""
+    """Compute the displacement of the face without lids, in mm; negative values protrude."""
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
     mouth_y = person.mouth_mm[0, 1]
@@ -167,7 +167,7 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
 
 
 def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
-    """Raise the face over each eyeball as a sphere that continues as a cone where it would be too steep for a face."""
+    """Raise the face over each eyeball into a sphere, and continue it as a cone where a sphere would be too steep."""
     radius = person.eyeball_mm + _LID_MM
     edge = radius * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep as the cone
     for centre in person.eye_centres_mm:
@@ -225,7 +225,7 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
 
 
 def place_lids(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> dict[str, float]:
-    """Place the lids of eye 0 or 1, which partially follow the eye's optical axis (3,); an aperture of 1 is normal.
+    """Place the lids of eye 0 or 1, which partially follow its optical axis (3,); the normal aperture is 1.
 
     Heights are relative to the line between the corners; `per_mm` converts mm of x to fractions of the opening's width.
     """

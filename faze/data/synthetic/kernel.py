@@ -1,4 +1,4 @@
-"""The layers of a frame, which kernel.c paints: the head, and the band across the eyes with eyes and spectacles."""
+"""The layers of a frame, painted by kernel.c: the head, and the band across the eyes, including any spectacles."""
 
 import ctypes
 import itertools
@@ -36,7 +36,7 @@ class Light:
 
 @dataclass(frozen=True, eq=False)
 class Shot:
-    """One frame: camera, light and eyes."""
+    """The camera, head pose, light and eyes in one frame."""
 
     camera: Camera
     rotation: NDArray  # (3, 3) head -> camera
@@ -48,7 +48,7 @@ class Shot:
     pupil_mm: float  # radius
 
     def boxes(self, person: SyntheticPerson) -> tuple[Box, Box, NDArray[np.int32]]:
-        """Return the boxes around the head and the band across the eyes and, relative to the band, around each eye."""
+        """Return boxes around the head, around the band across the eyes and, relative to the band, around each eye."""
         around = [_EYE_MM + centre * [1, 1, 0] for centre in person.eye_centres_mm]
         corners = [list(itertools.product(*np.transpose(box))) for box in (_HEAD_MM, _BAND_MM, *around)]  # (4, 8, 3)
         pixels = self.camera.project(np.array(corners) @ self.rotation.T + self.origin_mm)
@@ -76,12 +76,12 @@ _MAP = np.dtype([("data", np.uintp), ("shape", np.int32, 2), ("place", np.float3
 
 
 def _floats(**fields: object) -> NDArray[np.float32]:
-    """Return a struct of kernel.c that contains only floats, with the fields in the given order."""
+    """Pack the fields, in the given order, as a struct of kernel.c that contains only floats."""
     return np.concatenate([np.ravel(values) for values in fields.values()]).astype(np.float32)
 
 
 class Painter:
-    """A painter of one person's face, eyes and spectacles, which computes their maps only once."""
+    """A painter of one person's face, eyes and spectacles that computes the person's maps only once."""
 
     def __init__(self, rng: np.random.Generator, person: SyntheticPerson) -> None:
         self._code, self._person = load_kernel(), person
@@ -145,7 +145,7 @@ class Painter:
 
 
 def blend(region: NDArray[np.uint8], levels: NDArray[np.uint8], opacity: Image, feathered: bool) -> None:
-    """Blend levels (h, w, 3) into a part (h, w, 3) of a frame; the opacity (h, w) is clipped to 0..1."""
+    """Blend levels (h, w, 3) into a region (h, w, 3) of a frame, clipping the opacity (h, w) to 0..1."""
     height, width = opacity.shape
     row_bytes = ctypes.c_int64(region.strides[0])
     load_kernel().blend(_pointer(region), row_bytes, _pointer(levels), _pointer(opacity), width, height, feathered)

@@ -53,14 +53,14 @@ def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
 
 
 def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
-    """Project points of the true head to pixels: (P, 3) in the head frame -> (N, P, 2)."""
+    """Project points on the true head to pixels: (P, 3) in the head frame -> (N, P, 2)."""
     scene = frames.scene
     points = points_mm @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]
     return np.stack([camera.project(p) for camera, p in zip(frames.cameras, points, strict=True)])
 
 
 def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
-    """Return FAZE's annotation of a person's frames, under its published names."""
+    """Return FAZE's annotation of a person's frames, using the published array names."""
     return {
         "file_name": np.array([name.encode() for name in frames.file_names]),
         "camera_parameters": np.stack([camera.parameters for camera in frames.cameras]),
@@ -71,9 +71,9 @@ def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Return the ground truth: a person's kappa and bias, and the scene in every frame without the bias.
+    """Return the ground truth: a person's kappa and bias, and the scene of each frame without the bias.
 
-    `labels` (N, 4) are gaze pitch, yaw, head pitch, yaw without the bias, in the annotated labels' normalised camera.
+    `labels` (N, 4) are gaze pitch, yaw, head pitch, yaw without the bias, in the normalised camera of the annotation.
     """
     scene, person = frames.scene, frames.person
     return {
@@ -99,7 +99,7 @@ def _true_labels(scene: Scene) -> NDArray:
 
 
 def write_arrays(path: Path, people: Mapping[str, Mapping[str, NDArray]]) -> None:
-    """Write arrays by person and name to an HDF5 file."""
+    """Write each person's named arrays to an HDF5 file."""
     content = io.BytesIO()  # HDF5 crashes when it closes a file on a full disk
     with h5py.File(content, "w") as file:
         for person, arrays in people.items():
@@ -115,7 +115,7 @@ _MAT_TEXT = b"MATLAB 5.0 MAT-file".ljust(116)
 
 
 def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) -> list[str]:
-    """Return the names of a person's frames; each room counts as one day."""
+    """Return the file names of a person's frames, treating each room as a different day."""
     days = np.sort(rng.choice(np.arange(1, 40), rooms.max() + 1, replace=False))
     numbers = [itertools.count(1) for _ in days]
     return [f"{person_id}/day{days[room]:02d}/{next(numbers[room]):04d}.jpg" for room in rooms.tolist()]
@@ -147,7 +147,7 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
 
 
 def write_gazecapture(root: Path, frames: PersonFrames) -> None:
-    """Write the arrays that faze reads to NNNNN/*.json."""
+    """Write NNNNN/*.json, with the arrays that faze reads."""
     folder = root / frames.role.person_id
     folder.mkdir(parents=True, exist_ok=True)
     detected = {"IsValid": [1] * len(frames.scene)}

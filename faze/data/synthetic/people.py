@@ -31,13 +31,13 @@ def cast(synthetic: Synthetic) -> list[Role]:
 
 
 def frames_of(role: Role, synthetic: Synthetic) -> int:
-    """Return a person's number of frames."""
+    """Return the number of frames to render for a person."""
     of_train = synthetic.phone_train_frames if role.split == "train" else None
     return of_train or synthetic.frames_per_person
 
 
 def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
-    """Draw a person and their frames."""
+    """Sample a person and their frames."""
     laptop, seed = role.layout == "mpiifacegaze", synthetic.seed
     person, rng = sample_person(role.random(seed, ANATOMY)), role.random(seed, SCENE)
     setting = sample_laptop(rng) if laptop else sample_device(rng)
@@ -58,14 +58,14 @@ def render_frames(frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]
 
 
 def jpeg(frames: PersonFrames, image: NDArray[np.uint8]) -> bytes:
-    """Encode an RGB frame (H, W, 3) as a JPEG with the quality of the person's camera."""
+    """Encode an RGB frame (H, W, 3) as a JPEG, at the quality of the person's camera."""
     quality = [cv2.IMWRITE_JPEG_QUALITY, frames.setting.jpeg_quality]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
     return data.tobytes()
 
 
 def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonFrames:
-    """Render a person's frames into a data set's folder, and write that data set's annotation there."""
+    """Render a person's frames into a data set's folder, and write the annotation there in the data set's format."""
     cv2.setNumThreads(1)
     frames = sample_frames(role, synthetic)
     for name, image in zip(frames.file_names, render_frames(frames, synthetic.seed), strict=True):

@@ -1,6 +1,6 @@
-"""A synthetic person: anatomy, colours, spectacles, kappa, fixation, and errors of the annotation.
+"""A synthetic person: anatomy, colours, spectacles, kappa, fixation, and annotation errors.
 
-docs/explanation/people.md contains the source of each number. No published measurements of colours, brows and lashes
+docs/explanation/people.md contains the source of each number. No published measurements of colours, brows or lashes
 were found.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
@@ -30,7 +30,7 @@ class Spectacles:
     reflectance: float  # of both surfaces together, 0..1
 
     def apparent_target(self, eye_centres_mm: NDArray, target_mm: NDArray) -> NDArray:
-        """Return the apparent positions (N, 2, 3) of targets (N, 3) that the eyes (2, 3) see through the lenses."""
+        """Return the positions (N, 2, 3) at which the eyes (2, 3) see targets (N, 3) through the lenses."""
         behind = eye_centres_mm[:, 2:] - self.plane_mm  # (2, 1)
         before = (self.plane_mm - target_mm[:, 2])[:, None, None]  # (N, 1, 1)
         bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1); slope per mm off the centre: Prentice's rule
@@ -67,7 +67,7 @@ class Role:
         return f"p{self.index:02d}" if self.layout == "mpiifacegaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
 
     def random(self, seed: int, stream: int, *more: int) -> np.random.Generator:
-        """Start one of this person's streams of random numbers."""
+        """Start one of this person's random number streams."""
         return np.random.default_rng([seed, _DOMAINS[f"{self.layout}_{self.split}"], self.index, stream, *more])
 
 
@@ -104,7 +104,7 @@ class SyntheticPerson:
 
     @property
     def corners_mm(self) -> NDArray:
-        """Return the eye corners (4, 3) from the image's left to right: outer, inner, inner, outer."""
+        """Return the eye corners (4, 3) from left to right in the image: outer, inner, inner, outer."""
         inner, outer = self.inner_half_mm, self.outer_half_mm
         rim = [outer, -self.tilt_mm, self.outer_depth_mm]
         return np.array([[-rim[0], *rim[1:]], [-inner, 0.0, 0.0], [inner, 0.0, 0.0], rim])
@@ -156,7 +156,7 @@ _RIMS = np.array([[0.05, 0.05, 0.06], [0.16, 0.10, 0.07], [0.45, 0.36, 0.24], [0
 
 
 def sample_person(rng: np.random.Generator) -> SyntheticPerson:
-    """Draw a person."""
+    """Sample a person."""
     rng.normal(size=3)  # unnamed draws are unused, but without them, a seed would give different people
     eye_depth, eye_height = rng.normal(7.6, 0.7), rng.normal(-0.6, 0.4)
     rng.normal(size=8)

@@ -29,7 +29,7 @@ class Room:
 
 
 def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room:
-    """Draw an out-of-focus room lit by a window or a lamp."""
+    """Sample an out-of-focus room lit by a window or a lamp."""
     warmth = rng.normal(0.0, 0.06)
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
@@ -91,7 +91,7 @@ def draw_body(image: NDArray[np.uint8], room: Room, person: SyntheticPerson, sho
 
 
 def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Draw sensor noise (h, w, 3), centred on 128, and larger than a frame so that each frame can use a random crop."""
+    """Sample sensor noise (h, w, 3) centred on 128, larger than a frame so that each frame can use a random crop."""
     shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
     grey = rng.standard_normal(shape, np.float32)
     coloured = rng.standard_normal((*shape, 3), np.float32)
@@ -102,7 +102,7 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
 
 
 def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
-    """Blur an image in place along a line of a few pixels, as the motion of a hand-held camera would."""
+    """Blur an image in place along a line of a few pixels, like the motion of a hand-held camera."""
     length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
     kernel = np.zeros((9, 9), np.uint8)
     half = 0.5 * length * np.array([np.cos(angle), np.sin(angle)])
@@ -111,7 +111,7 @@ def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
 
 
 class Renderer:
-    """A renderer of one person's frames, which computes only once everything that the frames share."""
+    """A renderer of one person's frames that computes their shared parts only once."""
 
     def __init__(self, frames: PersonFrames, seed: int) -> None:
         self._frames, self._seed = frames, seed
@@ -151,7 +151,7 @@ class Renderer:
 
 
 def _draw(image: NDArray[np.uint8], layer: Layer, softness_px: float, feathered: bool) -> NDArray[np.uint8]:
-    """Draw a layer inside the head's silhouette, outside of which it is undefined, and return the region drawn to."""
+    """Draw a layer inside the head's silhouette (it is undefined outside), and return the region drawn to."""
     (left, top, *size), levels, inside = layer
     cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
     region = image[top : top + size[1], left : left + size[0]]

@@ -1,7 +1,7 @@
 """One person's frames in three dimensions: head poses, targets, eye directions, and their annotation.
 
 The visual axes of both eyes meet at the true target; optical axes deviate from them by kappa, and spectacles deflect
-both. The annotation errs in the target, and in the position and rotation of the head.
+both. The annotation has errors in the target, and in the position and rotation of the head.
 
 Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a name indicates otherwise.
 """
@@ -41,7 +41,7 @@ class Scene:
 
 
 def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, count: int) -> Scene:
-    """Draw frames in random order; redraw frames in which the eyes are outside the image or turned too far."""
+    """Sample frames in random order, replacing any in which the eyes are outside the image or turned too far."""
     habits = _Habits(
         rng.normal(0.15, 0.15),
         rng.uniform(0.0, 0.5),
@@ -103,7 +103,7 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
 def _draw_rotation(
     rng: np.random.Generator, habits: _Habits, origin: NDArray, middle: NDArray, target: NDArray
 ) -> NDArray:
-    """Draw head -> camera rotations; the head's -z axis points in the direction of the nose."""
+    """Sample head -> camera rotations; the head's -z axis points in the direction of the nose."""
     neutral = pitchyaw_from_vector(origin - habits.toward_screen * middle)
     facing = neutral + habits.follow * (pitchyaw_from_vector(origin - target) - neutral)
     pitch, yaw, roll = (habits.neutral_rad + np.radians(rng.normal(0.0, [5.0, 6.5, 3.5], (len(origin), 3)))).T

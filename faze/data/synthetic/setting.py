@@ -1,7 +1,7 @@
 """Screens and their cameras: laptops with a webcam, and phones and tablets in different orientations.
 
 Pixels or points of a screen are counted from its top left corner as seen by the user. The camera faces the user, so the
-screen's right is the camera's -x. Cameras are pinholes with OpenCV's five distortion coefficients.
+screen's right is the camera's -x. Cameras are pinhole cameras with OpenCV's five distortion coefficients.
 """
 
 from dataclasses import dataclass
@@ -38,14 +38,14 @@ class Camera:
         return pixels.reshape(*points.shape[:-1], 2)
 
     def turned(self) -> "Camera":
-        """Return the camera with its image rotated clockwise by a quarter turn, as for a device held differently."""
+        """Return the camera with its image rotated clockwise by a quarter turn, as if the device were turned."""
         (fx, fy, cx, cy), (k1, k2, p1, p2, k3) = self.parameters, self.distortion
         parameters = np.array([fy, fx, self.height_px - 1 - cy, cx])
         return Camera(self.height_px, self.width_px, parameters, np.array([k1, k2, p2, -p1, k3]))
 
 
 def sample_camera(rng: np.random.Generator, width_px: int, height_px: int, focal_px: tuple[float, float]) -> Camera:
-    """Draw a camera: focal length within a range, off-centre principal point, mild distortion."""
+    """Sample a camera with a focal length in a given range, an off-centre principal point and mild distortion."""
     focal = rng.uniform(*focal_px)
     principal = np.array([(width_px - 1) / 2, (height_px - 1) / 2]) + rng.normal(0.0, 0.012 * width_px, 2)
     distortion = rng.normal([0.03, -0.06, 0.0, 0.0, 0.01], [0.04, 0.04, 0.0012, 0.0012, 0.01])
@@ -63,7 +63,7 @@ class Spread:
     most: float = np.inf
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Draw a value."""
+        """Sample a value."""
         normal = NormalDist(self.mean, self.deviation)
         return normal.inv_cdf(rng.uniform(normal.cdf(self.least), normal.cdf(self.most)))
 
@@ -85,7 +85,7 @@ PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300,
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """A screen in one position relative to its camera; a handheld device has several positions."""
+    """A screen in one position relative to its camera; a handheld device has several."""
 
     camera: Camera
     size_mm: tuple[float, float]  # of the screen: width, height
@@ -104,14 +104,14 @@ class Screen:
         return self.target_mm(np.array(self.size_units) / 2)
 
     def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
-        """Draw uniformly distributed targets away from the edges: (count, 2) whole pixels or points."""
+        """Sample targets uniformly, away from the edges: (count, 2) whole pixels or points."""
         low, high = np.multiply(0.03, self.size_units), np.multiply(0.97, self.size_units)
         return np.round(rng.uniform(low, high, (count, 2)))
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The device of one person: its screens, their distance, and the quality of its images."""
+    """One person's device: its screens, its typical distance from the eyes, and its image quality."""
 
     device: str
     screens: list[Screen]
@@ -122,7 +122,7 @@ class Setting:
 
 
 def sample_laptop(rng: np.random.Generator) -> Setting:
-    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam."""
+    """Sample a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam."""
     camera = sample_camera(rng, 1280, 720, (930.0, 1080.0))
     size_units = _LAPTOPS[rng.integers(len(_LAPTOPS))]
     diagonal_mm = rng.uniform(13.5, 17.3) * 25.4
@@ -134,7 +134,7 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
 
 
 def sample_device(rng: np.random.Generator) -> Setting:
-    """Draw a phone or tablet with a 640 x 480 front camera, used in portrait and in both landscape orientations."""
+    """Sample a phone or tablet with a 640 x 480 front camera, used in portrait and in both landscape orientations."""
     name = str(rng.choice(list(_DEVICES), p=_SHARES))
     (short, long), (short_units, long_units), (right, above) = _DEVICES[name]
     upright = sample_camera(rng, 480, 640, (545.0, 600.0))
@@ -151,7 +151,7 @@ def sample_device(rng: np.random.Generator) -> Setting:
 
 
 def _sample_quality(rng: np.random.Generator, finer: float) -> tuple[tuple[float, float], float, int]:
-    """Draw the blur, motion and JPEG quality of a camera with `finer` times the resolution of 640 x 480."""
+    """Sample the blur, motion and JPEG quality of a camera whose resolution is `finer` times 640 x 480."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
     return (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), min(int(rng.uniform(60, 96)), 92)
 
