@@ -1,14 +1,14 @@
-"""Measure the three examples for which the PyTorch tuning guide gives times, and bucketing by length.
+"""Time the three examples for which the PyTorch tuning guide reports times, and bucketing by length.
 
     python benchmarks/guide.py [--rounds 7] [--tiny]
 
-GELU         written out as point-wise operations, and fused by torch.compile; 1 million numbers
-convolution  64 filters of 3 x 3 on (32, 64, 64, 64), without and with cuDNN's autotuning; needs CUDA
+GELU         written out as point-wise operations, or fused by torch.compile; 1 million elements
+convolution  64 filters of 3 x 3 on (32, 64, 64, 64), with or without cuDNN's autotuning; needs CUDA
 bucketing    40 steps of examples/transformer.py on the same sequences, padded to the longest or batched by length
 loader       an epoch over 60,000 PNG images of 28 x 28 pixels, as in MNIST, each decoded and normalised
 
 Each round measures every setting once, in alternating order. A ratio is the first setting's time divided by another
-setting's in the same round. On a CPU, the epoch trains a small MLP, since the guide's network takes much longer there.
+setting's time in the same round. On a CPU, `loader` trains a small MLP, since the guide's network takes much longer.
 """
 
 import argparse
@@ -47,7 +47,7 @@ GUIDE = {
 
 
 def seconds(work: Callable[[], object], repeats: int = 50) -> float:
-    """Return the mean duration of a call, after one call that is not timed."""
+    """Return the mean duration of a call in seconds, after one untimed call."""
     for count in (1, repeats):
         began = time.perf_counter()
         for _ in range(count):
@@ -57,7 +57,7 @@ def seconds(work: Callable[[], object], repeats: int = 50) -> float:
 
 
 def compare(example: str, ways: Mapping[str, Callable[[], float]], rounds: int) -> None:
-    """Measure all settings in turn, and print a row for each. The first round is a warm-up."""
+    """Measure all settings in turn and print a row for each. The first round is a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name in list(ways)[:: 1 if number % 2 else -1]:
@@ -91,7 +91,7 @@ def convolve(autotuned: bool, backward: bool, tiny: bool) -> float:
 
 
 def autotuning(rounds: int, tiny: bool) -> None:
-    """Run each setting in its own process, since torch caches the algorithm for a shape, whichever setting chose it."""
+    """Run each setting in its own process, since torch caches one algorithm per shape for all settings."""
     pools = {on: ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) for on in (False, True)}
 
     def way(autotuned: bool, backward: bool) -> Callable[[], float]:
@@ -129,7 +129,7 @@ class Images(Dataset):
 
 
 def epoch(images: Images, workers: int) -> float:
-    """Return the seconds that an epoch takes, including the start of workers. On CUDA, workers imply pinned memory."""
+    """Return an epoch's duration in seconds, including worker start-up. On CUDA, workers imply pinned memory."""
     layers = [nn.Flatten(), nn.Linear(9216 if CUDA else 784, 128), nn.ReLU(), nn.Linear(128, 10)]
     if CUDA:
         layers = [nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), *layers]

@@ -2,9 +2,9 @@
 
     python benchmarks/live.py me.mp4 --landmarker face_landmarker.task [--frames 10000] [--model dted.pt]
 
-The video, whose frames must show a usable face, is repeated. The output contains the frames per second of the whole
-pipeline (from reading a frame to its gaze), the time that each part takes, and the median and 95th percentile of the
-latency of a frame. It also contains the process's resident memory after a tenth of the frames and at the end.
+The video is repeated as needed; its frames must show a usable face. The output contains the frame rate of the whole
+pipeline (from reading a frame to estimating its gaze), the time that each part takes, and the median and 95th
+percentile of the frame latency. It also contains the resident memory after a tenth of the frames and at the end.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def resident_mib() -> float:
 
 
 def time_parts(estimator: GazeEstimator, video: Path, lens: Lens, count: int) -> NDArray[np.float64]:
-    """Return the seconds (n, 5) that each part takes for each of the n frames with a face."""
+    """Return the time in seconds (n, 5) that each part takes on each of the n frames with a face."""
     rows, frames = [], repeated(video, count)
     while True:
         times = [time.perf_counter()]

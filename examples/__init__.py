@@ -1,1 +1,1 @@
-"""Case studies for the ablation of any network, and converters of data sets to a manifest."""
+"""Case studies for the ablation of any network, and scripts that describe data sets in manifests."""

@@ -1,4 +1,4 @@
-"""A conditional GAN that paints label maps with SPADE's generator and a patch discriminator: the talk's case study."""
+"""The talk's case study: a conditional GAN with SPADE's generator and a patch discriminator."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """A residual convolution whose normalised input is scaled and shifted depending on the labels."""
+    """A residual convolution whose normalised input is scaled and shifted according to the labels."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -30,13 +30,13 @@ class Block(nn.Module):
         self.modulation = nn.Conv2d(width, 2 * width, 3, padding=1)
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """Transform features (N, width, H, W) depending on labels (N, classes, H, W)."""
+        """Transform features (N, width, H, W), conditioned on labels (N, classes, H, W)."""
         scale, shift = self.modulation(F.relu(self.labels(labels))).chunk(2, 1)
         return x + self.conv(F.leaky_relu(self.norm(x) * (1 + scale) + shift, 0.2))
 
 
 class Generator(nn.Module):
-    """Blocks at resolutions that double from 4 pixels to the size of the image."""
+    """Blocks at resolutions that double from 4 pixels to the image size."""
 
     def __init__(self, size: int, width: int, noise: int):
         super().__init__()
@@ -65,7 +65,7 @@ class Discriminator(nn.Module):
         self.layers = nn.ModuleList(spectral_norm(layer) for layer in layers)
 
     def forward(self, labels: Tensor, images: Tensor) -> Tensor:
-        """Return a score for each patch (N, 1, rows, columns); it is positive if the patch seems real."""
+        """Return a score (N, 1, rows, columns) for each patch, which is positive if the patch seems real."""
         x = torch.cat([labels, images], 1)
         # Reading a weight runs the power iteration. In `call`, checkpointing would run it again and change the weight.
         with torch.autocast(x.device.type, enabled=False):
@@ -82,7 +82,7 @@ def moments(images: Tensor) -> Tensor:
 
 
 class CGAN(Workload):
-    """Painting of label maps with colours and stripes. The learning rate is for AdamW with `betas`; SGD needs 0.02.
+    """Generation of striped images from label maps. The learning rate is for AdamW with `betas`; SGD needs 0.02.
 
     The score compares patches' means and standard deviations, relative to the brightness range. It is about 5.3 %
     without the discriminator, and 0.9 % for real images whose stripes have different phases.
@@ -100,11 +100,11 @@ class CGAN(Workload):
         return nn.ModuleDict({"generator": generator, "discriminator": Discriminator(self.width, self.depth)})
 
     def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
-        """Return a group for each of the two optimisers."""
+        """Return one parameter group for each of the two optimisers."""
         return {n: [{"params": list(m.parameters()), "lr": self.lr, "betas": self.betas}] for n, m in model.items()}
 
     def rate(self, number: int) -> float:
-        """Return a factor that falls linearly in the second half of training."""
+        """Return a factor that falls linearly during the second half of training."""
         return min(1.0, 2 - 2 * number / self.steps)
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
@@ -112,7 +112,7 @@ class CGAN(Workload):
         return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # seed 0 is for validation
 
     def draw(self, count: int, seed: int) -> dict[str, Tensor]:
-        """Draw `count` samples of a disc and a square on a background, in the format of `batch`."""
+        """Draw `count` samples of a disc and a square on a background, in the same format as `batch`."""
         axis, random = torch.arange(0.5, self.size) / self.size, torch.Generator().manual_seed(seed)
         x, y, radius, phase = torch.rand(4, count, CLASSES, 1, 1, generator=random)
         x, y = axis - x, axis[:, None] - y
@@ -125,7 +125,7 @@ class CGAN(Workload):
         return {"labels": labels, "noise": torch.randn(count, self.noise, generator=random), "images": images}
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the hinge losses of both networks, and the L1 distance between the means of patches."""
+        """Return the hinge losses of both networks, and the L1 distance between patch means."""
         labels, images = batch["labels"], batch["images"]
         generated = model["generator"](labels, batch["noise"]).to(torch.get_default_dtype())
         judged = detached(model["discriminator"], labels, generated).to(torch.get_default_dtype())
@@ -137,7 +137,7 @@ class CGAN(Workload):
         return {"generator": {"hinge": -judged.mean(), "L1": self.l1 * distance}, "discriminator": discriminator}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the mean distance, in percent, between moments of generated and real images with the same labels."""
+        """Return the mean distance, in percent, between moments of generated and real images for the same labels."""
         data, device = self.draw(self.validation, 0), next(model.parameters()).device
         parts = zip(*(data[name].to(device).split(64) for name in ("labels", "noise")), strict=True)
         generated = torch.cat([model["generator"](*part).cpu() for part in parts])
@@ -145,6 +145,6 @@ class CGAN(Workload):
 
 
 class PaperCGAN(CGAN):
-    """The CGAN with sizes similar to SPADE's, for images of 256 x 256 pixels."""
+    """The CGAN at sizes similar to SPADE's, for images of 256 x 256 pixels."""
 
     batch_size, lr, size, width, depth, noise = 32, 2e-4, 256, 128, 4, 256

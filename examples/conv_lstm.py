@@ -13,7 +13,7 @@ from faze.training.workload import Workload, call_directly
 class Cell(nn.Module):
     """An LSTM cell whose gates depend on its last few outputs, through a chain of convolutions with few channels.
 
-    The chain is a tensor train. It has fewer weights than one convolution of all outputs but needs more kernels.
+    The chain is a tensor train. It has fewer weights than a single convolution over all outputs but needs more kernels.
     """
 
     def __init__(self, inputs: int, width: int, order: int, rank: int, kernel: int):
@@ -49,7 +49,7 @@ class Predictor(nn.Module):
         self.call = call_directly
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Predict the successor of each given frame, and `future - 1` more frames: (N, past, H, W) to (N, …, H, W)."""
+        """Predict the frame after each input frame, then `future - 1` more: (N, past, H, W) to (N, …, H, W)."""
         past, predictions = frames.shape[1], []
         # The memory is a sum over time steps, so it stays in float32 even if autocast computes the gates in 16 bits.
         zeros = frames.new_zeros(len(frames), self.channels, *frames.shape[2:], dtype=torch.get_default_dtype())
@@ -66,9 +66,9 @@ class Predictor(nn.Module):
 
 
 class ConvLSTM(Workload):
-    """Prediction of videos of bouncing balls. The learning rate is for AdamW.
+    """Prediction of bouncing-ball videos. The learning rate is for AdamW.
 
-    Repeating the last frame scores 100 % by definition, which is an L1 error of 0.095 for brightness from 0 to 1.
+    Repeating the last frame scores 100 % by definition: an L1 error of 0.095 for brightness from 0 to 1.
     """
 
     published_speed, published_memory = 5.5, 2.3
@@ -89,7 +89,7 @@ class ConvLSTM(Workload):
         return Predictor(self.layers, self.width, self.order, self.rank, self.kernel, self.future)
 
     def rate(self, number: int) -> float:
-        """Return a factor that falls along half a cosine."""
+        """Return a factor that decays along a half cosine."""
         return (1 + cos(pi * number / self.steps)) / 2
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
@@ -107,12 +107,12 @@ class ConvLSTM(Workload):
         return torch.einsum("nfby,nfbx->nfyx", y, x).clamp(max=1)
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the mean absolute and squared errors of all predictions, including those of given frames."""
+        """Return the mean absolute and squared errors of all predictions, including those of input frames."""
         predicted, frames = model(batch["frames"][:, : self.past]).to(torch.get_default_dtype()), batch["frames"][:, 1:]
         return {"network": {"L1": F.l1_loss(predicted, frames), "MSE": F.mse_loss(predicted, frames)}}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the mean absolute error of the future frames, in % of the error of repeating the last given frame."""
+        """Return the mean absolute error of future frames, as a percentage of the error of repeating the last input."""
         past, future = self.draw(self.validation, 0).split([self.past, self.future], 1)
         device = next(model.parameters()).device
         predicted = torch.cat([model(part.to(device))[:, -self.future :].cpu() for part in past.split(64)])

@@ -12,12 +12,12 @@ normalization_example.py in github.com/xucong-zhang/ETH-XGaze:
     data/train/subject0000/frame0000/cam00.JPG
     train_test_split.json                    optional: {"train": ["subject0000.h5", ...]}; all others are test people
 
-An annotation contains folder, image, gaze point on the screen (2), gaze point (3), head rotation vector (3), head
-translation (3) and 68 landmarks (x, y). Gaze point and head pose are in the frame of the image's own camera (x right,
+Each annotation lists the folder, image, gaze point on the screen (2), gaze point (3), head rotation vector (3), head
+translation (3) and 68 landmarks (x, y). The 3D gaze point and head pose are in the image's camera frame (x right,
 y down, z away from it), in mm and rad, and the pose refers to face_model.txt. The manifest contains the pose of faze's
-face model with the same rotation and the same midpoint of the inner eye corners. Annotation and calibration of cameras
-3, 6 and 13 refer to images rotated by 180 degrees. The manifest describes the stored images, so the frame of these
-cameras is rotated by 180 degrees about z.
+face model with the same rotation and the same midpoint of the inner eye corners. For cameras 3, 6 and 13, annotations
+and calibrations refer to images rotated by 180 degrees. The manifest describes the stored images, so the frames of
+these cameras are rotated by 180 degrees about z.
 
 The converter has been tested only on files that a test creates in this layout, never on the data set itself. It checks
 that head poses project the inner eye corners onto the landmarks. It cannot check how stored images are rotated.
@@ -69,7 +69,7 @@ def read_annotation(path: Path) -> Iterator[tuple[str, str, NDArray]]:
 
 
 def miss_of(numbers: NDArray, matrix: NDArray, corners: NDArray) -> float:
-    """Return the distance from the projected corners (2, 3) to their landmarks, relative to the corners' distance."""
+    """Return the mean distance from projected corners to landmarks, relative to the distance between corners (2, 3)."""
     points = corners @ cv2.Rodrigues(numbers[5:8])[0].T + numbers[8:11]
     projected = points @ matrix.T
     miss_px = np.linalg.norm(projected[:, :2] / projected[:, 2:] - numbers[11:].reshape(68, 2)[LANDMARKS], axis=1)
@@ -77,10 +77,10 @@ def miss_of(numbers: NDArray, matrix: NDArray, corners: NDArray) -> float:
 
 
 def describe(matrix: NDArray, lens: NDArray, numbers: NDArray, shift: NDArray, rotated_px: NDArray | None) -> list:
-    """Return camera (4) in px, distortion (5), target (3) in mm, head rotation (3) in rad, head position (3) in mm.
+    """Return the camera (4) in px, distortion (5), target (3) in mm, head rotation (3) in rad and position (3) in mm.
 
     `shift` (3,) is the vector from faze's gaze origin to the data set's, in the head frame, in mm. `rotated_px` (2,)
-    contains width and height of the stored image if it is rotated by 180 degrees; otherwise it is None.
+    is the width and height of the stored image if it is rotated by 180 degrees, otherwise None.
     """
     head, centre, turn = cv2.Rodrigues(numbers[5:8])[0], matrix[:2, 2], np.eye(3)
     if rotated_px is not None:  # as documented, about (width / 2, height / 2); the tangential coefficients change sign
@@ -90,7 +90,7 @@ def describe(matrix: NDArray, lens: NDArray, numbers: NDArray, shift: NDArray, r
 
 
 def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
-    """Yield person, image and numbers of each frame that has an image and whose number is a multiple of `every`."""
+    """Yield the person, image and numbers of each frame that has an image and whose number is a multiple of `every`."""
     try:
         corners = np.loadtxt(raw / "calibration/face_model.txt").reshape(50, 3)[CORNERS]
     except (OSError, ValueError):
@@ -115,7 +115,7 @@ def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
 
 
 def convert(raw: Path, out: Path, every: int, only: list[int]) -> None:
-    """Write the manifest of the frames in `raw` to `out`."""
+    """Write the manifest for the frames in `raw` to `out`."""
     splits, written = raw / "train_test_split.json", False
     try:
         names = json.loads(splits.read_bytes())["train"] if splits.exists() else []

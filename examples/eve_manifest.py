@@ -46,7 +46,7 @@ MOST_DEG = 3.0  # limit of the median angle between the direction to the gaze po
 
 
 def read_labels(path: Path, every: int, with_pose: bool) -> tuple[dict[str, NDArray], NDArray]:
-    """Return the datasets of every Nth valid frame by name, and the indices (m,) of these frames."""
+    """Return the datasets by name, for every Nth valid frame, and the indices (m,) of these frames."""
     labels, valid = {}, True
     try:
         with h5py.File(path) as file:
@@ -63,7 +63,7 @@ def read_labels(path: Path, every: int, with_pose: bool) -> tuple[dict[str, NDAr
 
 
 def describe(labels: dict[str, NDArray], with_pose: bool, path: Path) -> NDArray:
-    """Return the targets (m, 3) in mm, or (m, 9) with head rotation in rad and translation in mm."""
+    """Return targets (m, 3) in mm; `with_pose` appends head rotations in rad and translations in mm: (m, 9)."""
     points_mm = labels["face_PoG_tobii"] * labels["millimeters_per_pixel"]
     axes, origin = labels["camera_transformation"][:3, :2], labels["camera_transformation"][:3, 3]
     targets = points_mm @ axes.T + origin
@@ -99,7 +99,7 @@ def write_frames(video: Path, indices: Sequence[int], folder: Path) -> Iterator[
 
 
 def rows_of(video: Path, folder: Path, every: int, with_pose: bool) -> list[list[object]]:
-    """Return image, camera, target and head pose of every Nth valid frame of a video."""
+    """Return the image, camera, target and head pose for every Nth valid frame of a video."""
     labels, used = read_labels(path := video.with_suffix(".h5"), every, with_pose)
     if not len(used):
         return []
@@ -109,7 +109,7 @@ def rows_of(video: Path, folder: Path, every: int, with_pose: bool) -> list[list
 
 
 def convert(raw: Path, out: Path, every: int, cameras: Sequence[str], with_pose: bool) -> str:
-    """Write frames and manifest, and return a summary; print an error for each video that cannot be used."""
+    """Write the frames and the manifest, and return a summary; print an error for each video that cannot be used."""
     rows, unusable = [], 0
     for step in sorted(raw.glob("*[0-9][0-9]/step*")):
         person, split = step.parent.name, step.parent.name[:-2]

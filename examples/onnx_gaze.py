@@ -16,7 +16,7 @@ import onnxruntime
 
 
 def read_strip(path: str, width: int, height: int) -> np.ndarray:
-    """Return a strip (height, width, 3), uint8, RGB; a larger image is shrunk by averaging, without aliasing."""
+    """Return an RGB strip (height, width, 3), uint8; a larger image is downsampled by averaging, to avoid aliasing."""
     image = cv2.imread(path)
     if image is None:
         raise SystemExit(f"{path}: is not an image that OpenCV can read")
@@ -27,7 +27,7 @@ def read_strip(path: str, width: int, height: int) -> np.ndarray:
 
 
 def main(graph: str, paths: Sequence[str]) -> None:
-    """Print the gaze in every strip."""
+    """Print the gaze for every strip."""
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     _, height, width, _ = session.get_inputs()[0].shape
     [gaze] = session.run(["gaze"], {"strips": np.stack([read_strip(path, width, height) for path in paths])})

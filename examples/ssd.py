@@ -1,4 +1,4 @@
-"""Object detection with a single-shot detector, after the SSD in MXNet's guide to automatic mixed precision."""
+"""Object detection with a single-shot detector, modelled on the SSD in MXNet's guide to automatic mixed precision."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -80,7 +80,7 @@ class SSD(Workload):
         return Detector(self.stem, self.stages, len(self.scales), 1 + len(self.exponents) + 4)
 
     def rate(self, number: int) -> float:
-        """Return a factor that rises and falls linearly."""
+        """Return a factor that rises and then falls linearly."""
         return min((number + 1) / self.warmup, 1 - number / self.steps)
 
     def anchors(self) -> Tensor:
@@ -141,7 +141,7 @@ class SSD(Workload):
 
 
 class PaperSSD(SSD):
-    """An SSD like the guide's: 512 pixels, 8 images, roughly a ResNet-50. Two more stages detect large objects."""
+    """An SSD like the guide's: 512 pixels, batches of 8, roughly a ResNet-50. Two more stages detect large objects."""
 
     batch_size, size, stem, grain, maps = 8, 512, 64, 4, (64, 32, 16, 8, 4)
     stages = [(256, 64, 3), (512, 128, 4), (1024, 256, 6), (2048, 512, 3), (512, 256, 1), (512, 256, 1)]

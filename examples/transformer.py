@@ -57,10 +57,10 @@ class Encoder(nn.Module):
 
 
 class Transformer(Workload):
-    """Sorting of sequences: the class of position i is the i-th smallest token of its sequence.
+    """Sorting of sequences: the class at position i is the i-th smallest token of its sequence.
 
-    Each bucket of lengths contains the same number of sequences, so most are short. Every batch is padded to the
-    greatest length. The learning rate is for AdamW.
+    Each length bucket contains the same number of sequences, so most sequences are short. Every batch is padded to
+    the greatest length. The learning rate is for AdamW.
     """
 
     batch_size, steps = 32, 400
@@ -89,7 +89,7 @@ class Transformer(Workload):
         return self._batch(number, seed, bucketed=self.bucketed)
 
     def _batch(self, number: int, seed: int, *, bucketed: bool) -> dict[str, Tensor]:
-        """Return one bucket, or a random part, of the sequences for len(bucket_lengths) successive steps."""
+        """Draw the sequences for len(bucket_lengths) successive steps; return one bucket or a random part of them."""
         block, part = divmod(number, len(self.bucket_lengths))
         # Torch uses only 32 bits of the seed of a CPU generator.
         random = torch.Generator().manual_seed((seed * 1_000_003 + block) % 2**32)
@@ -108,13 +108,13 @@ class Transformer(Workload):
         return {"tokens": tokens, "labels": tokens.sort(1).values}  # padding, the greatest token, remains last
 
     def losses(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the cross-entropy: the mean over sequences of the mean over a sequence's tokens."""
+        """Return the cross-entropy, averaged over the tokens of each sequence and then over sequences."""
         logits, labels = model(batch["tokens"]).to(torch.get_default_dtype()), batch["labels"]
         each = F.cross_entropy(logits.transpose(1, 2), labels, ignore_index=self.symbols, reduction="none")
         return {"network": {"cross_entropy": (each.sum(1) / (labels != self.symbols).sum(1)).mean()}}
 
     def validate(self, model: nn.Module) -> float:
-        """Return the accuracy, in percent, over all tokens of batches with seed -1, which no training run uses."""
+        """Return the accuracy, in percent, over all tokens of the batches for seed -1, which no training run uses."""
         device, right, count = next(model.parameters()).device, 0, 0
         for number in range(self.validation_batches):
             tokens, labels = (x.to(device) for x in self._batch(number, -1, bucketed=True).values())
@@ -124,13 +124,13 @@ class Transformer(Workload):
 
 
 class BucketedTransformer(Transformer):
-    """`Transformer` on the same sequences, with each batch from one bucket and padded to that bucket's length."""
+    """`Transformer` on the same sequences, but each batch comes from one bucket and is padded to its length."""
 
     bucketed = True
 
 
 class PaperTransformer(Transformer):
-    """An encoder with half the layers of BERT large; the learning rate is for AdamW."""
+    """An encoder with half as many layers as BERT-large; the learning rate is for AdamW."""
 
     lr = 2e-4
     symbols = 1000

@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.body = nn.Sequential(*first, nn.LeakyReLU(), *second, nn.LeakyReLU())
 
     def forward(self, x: Tensor, skipped: Tensor | None = None) -> Tensor:
-        """Transform the features; in the decoder, first append the encoder's features, `skipped`."""
+        """Transform the features; in the decoder, append the encoder's features `skipped` first."""
         return self.body(x if skipped is None else torch.cat([x, skipped], 1))
 
 
@@ -48,7 +48,7 @@ class UNet(nn.Module):
 
 
 def dice(first: Tensor, second: Tensor) -> Tensor:
-    """Return the Dice coefficients (N, organs) of each sample and organ for two masks (N, organs, D, H, W)."""
+    """Return the Dice coefficients (N, organs) of two sets of masks (N, organs, D, H, W)."""
     first, second = first.flatten(2), second.flatten(2)
     return (2 * (first * second).sum(2) + 1) / (first.sum(2) + second.sum(2) + 1)  # 1 if both masks are empty
 
@@ -70,7 +70,7 @@ class UNet3D(Workload):
         return UNet([self.width << level for level in range(self.levels)], len(self.intensities))
 
     def rate(self, number: int) -> float:
-        """Return a factor that rises and falls linearly."""
+        """Return a factor that rises and then falls linearly."""
         return min((number + 1) / self.warmup, 1 - number / self.steps)
 
     def draw(self, count: int, seed: int) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ class UNet3D(Workload):
         return self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # seed 0 is for validation
 
     def masks(self, classes: Tensor) -> Tensor:
-        """Return the masks of the organs (N, organs, size, size, size) for classes (N, size, size, size)."""
+        """Return the organ masks (N, organs, size, size, size) for classes (N, size, size, size)."""
         organs = torch.arange(1, len(self.intensities), device=classes.device)  # without the background
         return classes[:, None] == organs[:, None, None, None]
 
@@ -120,6 +120,6 @@ class UNet3D(Workload):
 
 
 class PaperUNet3D(UNet3D):
-    """The U-Net with common sizes for medical images: 128 voxels, 32 channels, 4 levels, 2 volumes."""
+    """The U-Net at sizes common in medical imaging: 128 voxels, 32 channels, 4 levels, batches of 2."""
 
     batch_size, size, width, levels, grain, validation = 2, 128, 32, 4, 4, 8

@@ -103,7 +103,7 @@ def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: 
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:
-    """Return the type of a value, and whether several values are accepted: list[Path] | None -> Path, True."""
+    """Return an argument's type and whether it accepts several values: list[Path] | None -> Path, True."""
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(arg for arg in get_args(hint) if arg is not type(None))
     several = get_origin(hint) in (list, tuple)

@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The results of the stages after training, for one run."""
+    """One run's results from the stages after training."""
 
     results: Mapping[str, Any]  # the run's entry in summary.json
     report: str  # location of the report, for the description
@@ -80,7 +80,7 @@ def bare(text: str) -> str:
 
 @contextlib.contextmanager
 def explained(uri: str) -> Iterator[None]:
-    """Convert errors of the store into a UserError with a remedy."""
+    """Convert errors from the store into a UserError with a remedy."""
     try:
         yield
     except (MlflowException, SQLAlchemyError, ImportError, OSError) as error:
@@ -90,10 +90,10 @@ def explained(uri: str) -> Iterator[None]:
 
 
 class Store:
-    """An opened MLflow store and its experiment."""
+    """An open MLflow store and its experiment."""
 
     def __init__(self, tracking: Tracking, results: Path) -> None:
-        """Open the configured store, $MLFLOW_TRACKING_URI or results/mlflow.db; create whatever does not exist."""
+        """Open the configured store, else $MLFLOW_TRACKING_URI, else results/mlflow.db; create whatever is missing."""
         database = results.resolve() / "mlflow.db"
         self.uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{database}"
         if self.uri.startswith(SQLITE):
@@ -154,7 +154,7 @@ class Store:
         return run_id
 
     def _find_or_create_run(self, run: LoggedRun, place: Place, tags: Mapping[str, str], results: str | None) -> Run:
-        """Return the MLflow run of this training and result; tag other runs of the same tier and seed as superseded."""
+        """Return the MLflow run for a training run and result; tag others of the same tier and seed as superseded."""
         query = " and ".join(f"tags.{name} = '{tags[name]}'" for name in ("ablation", "tier", "seed"))
         current = self.client.search_runs([self.experiment_id], f"{query} and tags.superseded = 'false'")
         found = None

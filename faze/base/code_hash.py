@@ -33,7 +33,7 @@ def fingerprint(module: str) -> str:
 
 
 def sources(module: str, root: Path = ROOT) -> list[str]:
-    """Return a sorted list of `path@hash` for the files of a module and of the modules below `root` that it imports.
+    """Return `path@hash`, sorted, for each file of a module and of the modules below `root` that it imports.
 
     The packages that contain these modules are included, with their data files, since Python runs their __init__ first.
     For a user's class, `root` is the class's folder; faze's modules are then left out, as they are hashed separately.

@@ -9,4 +9,4 @@ class UserError(ValueError):
 
 
 class DamagedFile(UserError):
-    """An input file that cannot be read: it stops the stage, or excludes the one person or frame that it describes."""
+    """An unreadable input file, which stops the stage or excludes only the person or frame that the file describes."""

@@ -54,7 +54,7 @@ def _temporary(path: Path) -> Path:
 
 @contextlib.contextmanager
 def reading(path: Path | str, remedy: str = "recreate it or download it again") -> Iterator[None]:
-    """Convert any exception that a parser raises on an invalid file to a one-sentence DamagedFile error."""
+    """Convert any exception that a parser raises on an invalid file into a one-sentence DamagedFile error."""
     try:
         yield
     except (UserError, MemoryError):

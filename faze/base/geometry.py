@@ -19,21 +19,21 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def vector_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
-    """Return the unit vectors (..., 3) that have the given pitch and yaw (..., 2), in radians."""
+    """Return the unit vectors (..., 3) with the given pitch and yaw (..., 2) in radians."""
     sin, cos = xp.sin(pitchyaw), xp.cos(pitchyaw)
     cos_p = cos[..., 0]
     return xp.stack([cos_p * sin[..., 1], sin[..., 0], cos_p * cos[..., 1]], axis=-1)
 
 
 def pitchyaw_from_vector(vector: ArrayLike, xp: Any = np) -> Any:
-    """Return the pitch asin(y / |v|) and yaw atan2(x, z) of vectors v (..., 3), as an array (..., 2) in radians."""
+    """Return pitch and yaw (..., 2) of vectors v (..., 3), in radians: pitch = asin(y / |v|), yaw = atan2(x, z)."""
     x, y, z = xp.moveaxis(vector, -1, 0)
     # atan2 of the horizontal length equals asin(y / |v|) and stays exact near the poles.
     return xp.stack([xp.arctan2(y, xp.hypot(x, z)), xp.arctan2(x, z)], axis=-1)
 
 
 def rotation_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
-    """Return R_y(yaw) R_x(pitch), (..., 3, 3), which rotates a frontal code to a pitch and yaw (..., 2) in radians."""
+    """Return R_y(yaw) R_x(pitch), which rotates a frontal code to pitch and yaw: (..., 2) radians -> (..., 3, 3)."""
     (sin_p, sin_y), (cos_p, cos_y) = (xp.moveaxis(each, -1, 0) for each in (xp.sin(pitchyaw), xp.cos(pitchyaw)))
     zero = xp.zeros_like(sin_p)
     rows = [cos_y, sin_y * sin_p, sin_y * cos_p, zero, cos_p, -sin_p, -sin_y, cos_y * sin_p, cos_y * cos_p]
@@ -41,7 +41,7 @@ def rotation_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
 
 
 def angular_error(a: ArrayLike, b: ArrayLike) -> NDArray:
-    """Return the angles (...), in radians, between vectors (..., 3) of any length; accurate near 0 and pi."""
+    """Return the angles (...) between vectors (..., 3) of any length, in radians, accurate even near 0 and pi."""
     a, b = np.asarray(a), np.asarray(b)
     cross = np.linalg.norm(np.cross(a, b), axis=-1)
     return np.arctan2(cross, np.sum(a * b, axis=-1))

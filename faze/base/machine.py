@@ -75,7 +75,7 @@ def machine_lock(exclusive: bool) -> Iterator[None]:
 
 
 def check_environment() -> None:
-    """Raise a UserError if another launcher started this process as one of several; faze would wait for the others."""
+    """Raise a UserError if another launcher started this process as one of several: faze would wait for the rest."""
     stated = {name: os.environ.get(name) or single for name, single in SINGLE.items()}
     found = [f"{name}={value}" for name, value in stated.items() if value != SINGLE[name]]
     if found and LAUNCHER not in os.environ:

@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 
 class Progress:
-    """Progress display for `total` items, of which `done` were finished earlier."""
+    """A progress display for `total` items, `done` of which were finished earlier."""
 
     def __init__(self, what: str, total: int, unit: str, done: int = 0) -> None:
         self._about = {"total": total, "prefix": what, "unit": f" {unit}", "initial": done, "ncols": 100}

@@ -1,4 +1,4 @@
-"""The colour of each tier in figures, on the page and in MLflow: grey, then palettes by Okabe and Ito, and by Tol."""
+"""The colour of each tier in figures, on the page and in MLflow: grey, then Okabe and Ito's palette, then Tol's."""
 
 from collections.abc import Sequence
 from itertools import cycle

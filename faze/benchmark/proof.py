@@ -1,10 +1,10 @@
-"""The proof that a tier's training is the same experiment as the baseline's: a number, which must be at most 1.
+"""The proof that a tier's training is the same experiment as the baseline's: a number that must be at most 1.
 
 The first steps are taken in float64 and again in the tier's number format. The number is the distance between the
-changes of the weights in the tier and in the baseline, divided by the tolerance. The tolerance is OVER_NOISE times the
-distance that rounding alone causes. To measure this distance, the baseline's steps are repeated from weights perturbed
-by one rounding error. The largest number over all parts of the network and formats counts. If rounding errors grow so
-fast that no fault could be detected, fewer steps are compared.
+tier's weight changes and the baseline's, divided by the tolerance. The tolerance is OVER_NOISE times the distance that
+rounding alone causes. To measure this distance, the baseline's steps are repeated from weights perturbed by one
+rounding error. The result is the largest number over all parts of the network and all formats. If rounding errors grow
+so fast that no fault could be detected, fewer steps are compared.
 """
 
 import math
@@ -41,7 +41,7 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
     """Compare the first steps of a tier with those of the baseline. Every process of the tier must call this.
 
     Returns:
-        In the first process: `formats`, a row for each number format compared; `number`, the largest one in any row;
+        In the first process: `formats`, a row for each number format compared; `number`, the largest number in any row;
         `not_compared`, the reason why other formats are omitted, or ""; and if the proof failed, `failed`, the reason.
     """
     workload, engine = load_workload(config, data, world.processes_here), config.engine
@@ -73,7 +73,7 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
 def take_steps(
     workload: Workload, engine: Engine, world: World, settling: int, name: str, seed: int = 0
 ) -> dict[int, Change]:
-    """Take the first steps in a number format, from perturbed weights if seed > 0; return the changes after STEPS."""
+    """Take the first steps in a number format, from perturbed weights if seed > 0; return the changes by step count."""
     before = torch.get_default_dtype()
     if name == "float64":
         engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
@@ -101,7 +101,7 @@ def take_steps(
 
 @torch.no_grad()
 def nudge(weights: Iterable[Tensor], share: float, seed: int) -> None:
-    """Change each weight randomly by at most the given share of its value."""
+    """Change each weight randomly by at most the fraction `share` of its value."""
     generator = torch.Generator().manual_seed(seed)
     for weight in weights if share else ():
         random = torch.rand(weight.shape, generator=generator, dtype=weight.dtype)
@@ -109,7 +109,7 @@ def nudge(weights: Iterable[Tensor], share: float, seed: int) -> None:
 
 
 def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Change:
-    """Return the changes of the weights, grouped by the first part of their names without trailing digits."""
+    """Return the weight changes, grouped by the first part of the weights' names without trailing digits."""
     parts: dict[str, list[Tensor]] = {}
     for name, weight in named.items():
         part = name.split(".")[0]
@@ -119,7 +119,7 @@ def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Ch
 
 
 def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]], name: str) -> dict[str, Any] | None:
-    """Compare a tier's changes with the baseline's, `repeats[0]`; the other repeats start from perturbed weights.
+    """Compare a tier's changes with the baseline's, `repeats[0]`; all other repeats start from perturbed weights.
 
     Returns:
         `format`, the largest number of comparable `steps`, the worst `part`, its `distance` and `tolerance`, and
@@ -142,7 +142,7 @@ def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]]
 
 
 def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
-    """Return the distance between two changes relative to the length of the wanted change, by part and in total."""
+    """Return the distance between two changes, relative to the norm of `wanted`, by part and in total."""
     lengths = {part: float(change.norm()) for part, change in wanted.items()}
     gaps = {part: float((found[part] - change).norm()) for part, change in wanted.items()}
     whole = math.hypot(*lengths.values())

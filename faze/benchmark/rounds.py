@@ -1,7 +1,7 @@
 """Rounds of the benchmark: each starts fresh processes for every tier, in random order, and times them in turn.
 
 Processes that do the same work differ in memory layout, allocator state and memory peak. With fresh processes in each
-round, the measured variation includes these differences. Finished rounds are saved to a file, so that a killed
+round, the measured variation includes these differences. Finished rounds are saved to a file so that a killed
 benchmark resumes with the next round. See docs/explanation/measurement.md.
 """
 
@@ -32,7 +32,7 @@ STEADY_SHARE = 0.1  # share by which the slowest of three blocks may take longer
 
 
 class TierProcesses(contextlib.AbstractContextManager):
-    """The processes of a tier, controlled as one; leaving the context ends them."""
+    """The processes of a tier, controlled as one; exiting the context ends them."""
 
     def __init__(self, tier: str, engine: Engine, command: Sequence[str]) -> None:
         """Start `faze COMMAND --tier TIER`."""
@@ -56,14 +56,14 @@ class TierProcesses(contextlib.AbstractContextManager):
             process.wait()
 
     def ask(self, request: str, *arguments: object) -> list[Any]:
-        """Send all processes the same request; return their answers in the order of their ranks."""
+        """Send all processes the same request; return their answers in rank order."""
         for process in self._processes:
             process.stdin.write(json.dumps([request, *arguments]).encode() + b"\n")
             process.stdin.flush()
         return self.receive()
 
     def receive(self) -> list[Any]:
-        """Return the next answer of every process; raise UserError if one has exited instead."""
+        """Return the next answer from every process; raise a UserError if one has exited instead."""
         found: dict[Any, Any] = {}
         while waiting := [pipe for pipe in self._answers if pipe not in found]:
             for pipe in wait(waiting):  # detects an exit even while others wait for that process
@@ -78,8 +78,8 @@ def measure_rounds(
 ) -> Iterator[None]:
     """Measure every tier in each round; yield whenever results have been added to the file `kept`.
 
-    Results with another identity in that file are ignored. With `one_at_a_time`, a tier has the whole device memory.
-    If a tier cannot run, a UserError is raised after all others have been measured.
+    Results in that file with a different identity are ignored. With `one_at_a_time`, each tier has the device memory
+    to itself. If a tier cannot run, a UserError is raised after all other tiers have been measured.
     """
     random, tiers, failed = np.random.default_rng(0), list(config.engines), {}
     for number in range(config.benchmark.rounds):
@@ -136,7 +136,7 @@ def measure_group(names: Sequence[str], start: Callable[[str], TierProcesses], b
 
 
 def warm_up(tier: TierProcesses, about: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
-    """Run blocks, at most warmup_blocks, until the last three take about the same time; choose a block's length."""
+    """Run at most warmup_blocks blocks, until the last three take about the same time; choose the block length."""
     first, steps = about["settling_steps"] + benchmark.warmup_steps, benchmark.block_steps
     seconds, steady = [time_block(tier, first)["seconds"]], False
     while not steady and len(seconds) <= benchmark.warmup_blocks:
@@ -148,14 +148,14 @@ def warm_up(tier: TierProcesses, about: dict[str, Any], benchmark: Benchmark) ->
 
 
 def time_block(tier: TierProcesses, steps: int) -> dict[str, Any]:
-    """Time a block of steps; return the seconds of the slowest process and the joules of all processes."""
+    """Time a block of steps; return the slowest process's seconds and the total joules of all processes."""
     answers = tier.ask("block", steps)
     seconds, joules = ([each[name] for each in answers] for name in ("seconds", "joules"))
     return {"seconds": max(seconds), "joules": sum(joules)}
 
 
 def other_seconds() -> float:
-    """Return the busy seconds of all cores, including stolen time, excluding this process and its ended children."""
+    """Return the busy seconds of all cores, including stolen time but not this process and its ended children."""
     ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
     idle = ticks[3] + ticks[4]  # including time spent waiting for disks
     return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])

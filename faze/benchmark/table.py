@@ -33,7 +33,7 @@ def tabulate(rounds: Sequence[Mapping[str, Any]], engines: Mapping[str, Engine],
 
 
 def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any]:
-    """Return a tier's times, memory, and ratios to the baseline: above 1 if the tier is faster or needs less memory."""
+    """Return a tier's times, memory and ratios to the baseline; a ratio above 1 means faster or less memory."""
     blocks, their_blocks = ([row["blocks_ms"] for row in rows] for rows in (of_tier, of_baseline))
     peaks, their_peaks = ([row["peak_gib"] for row in rows] for rows in (of_tier, of_baseline))
     # Geometric means over rounds of the medians over blocks.
@@ -64,7 +64,7 @@ def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any
 
 
 def ratio(above: Sequence[Sequence[float]], below: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> dict:
-    """Return the geometric mean of the ratios of paired rounds, and its t interval on a log scale: ratio, low, high.
+    """Return the geometric mean of the paired rounds' ratios, and its t interval on a log scale: ratio, low, high.
 
     Each round contributes the ratio of its medians. With fewer than ENOUGH_ROUNDS rounds, the interval is over blocks
     and excludes differences between processes.
@@ -91,7 +91,7 @@ def why_same(engines: Mapping[str, Engine], tier: str, of_tier: Mapping, of_base
 
 
 def peak_shares(row: Mapping[str, Any], work: Mapping[str, int], roof: Mapping[str, Any]) -> dict[str, float]:
-    """Return the rates of a tier's step, and their shares of the roofline peaks of its devices."""
+    """Return the rates that a tier's step reaches, and their shares of its devices' roofline peaks."""
     tflops, gbytes_per_s = work["flop"] / row["step_ms"] / 1e9, work["bytes"] / row["step_ms"] / 1e6
     product, copy = roof["matmul_tflops"][number_format(row["switches"])]["median"], roof["copy_gbytes_per_s"]["median"]
     shares = {"share_of_matmul_roof": tflops / product, "share_of_copy_roof": gbytes_per_s / copy}

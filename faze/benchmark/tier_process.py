@@ -1,4 +1,4 @@
-"""A benchmark process, which times the steps of a tier on request or measures the roofline peaks of the device."""
+"""A benchmark process, which times a tier's steps on request or measures the device's roofline peaks."""
 
 import contextlib
 import ctypes
@@ -57,7 +57,7 @@ def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -
 
 
 def measure_roofline(config: Resolved, data: Path | None, threads: int, number_formats: Iterable[str]) -> None:
-    """Send the `work` of the baseline's step, and the `roof` of its device: the rates of copies and matrix products.
+    """Send the `work` of a baseline step and the `roof` of its device: the rates of copies and matrix products.
 
     The rates are measured in a new process after the rounds. Measuring them between rounds made steps up to 50 % longer
     in tiers that return memory to the system, probably because the arrays took a virtual machine's free pages.
@@ -76,7 +76,7 @@ def measure_roofline(config: Resolved, data: Path | None, threads: int, number_f
 
 
 class TierSteps:
-    """The steps of one tier on the first batches of its training, which are the same in every tier."""
+    """The steps of one tier on the first batches of its training, which are the same for every tier."""
 
     def __init__(self, training: Training, block_steps: int) -> None:
         self.training, self._read_ahead = training, 0
@@ -96,7 +96,7 @@ class TierSteps:
         return {"seconds": seconds, "joules": self.energy.joules() - joules}
 
     def phases(self, steps: int) -> dict[str, float]:
-        """Return each phase's ms per step; their sum exceeds the time of a step, since each phase is synchronised."""
+        """Return the ms per step of each phase; the sum exceeds a step's time, since each phase is synchronised."""
         training, total = self.training, defaultdict(float)
 
         @contextlib.contextmanager
@@ -125,9 +125,9 @@ class TierSteps:
 
 
 class MemoryPeak:
-    """Peak memory minus the memory in use at creation of this object, after imports and data but before the model.
+    """Peak memory minus the memory in use when this object is created, after imports and data but before the model.
 
-    On a GPU, it is the allocator's peak, summed over all devices that this process uses. On a CPU, it is the peak of
+    On a GPU, it is the allocator's peak, summed over all devices that this process uses. On a CPU, it is the peak
     resident memory since a reset, from /proc: getrusage would include the parent's peak, which survives fork and exec.
     """
 
@@ -138,7 +138,7 @@ class MemoryPeak:
         self._before = 0 if self._gpus else status_bytes("VmRSS")
 
     def settle(self) -> None:
-        """Reset the peak, since compilers and algorithm searches use memory during the warm-up that no step needs."""
+        """Reset the peak, to exclude memory that compilers and algorithm searches need only during warm-up."""
         for gpu in self._gpus:
             torch.cuda.reset_peak_memory_stats(gpu)
         if not self._gpus:
@@ -163,7 +163,7 @@ def status_bytes(field: str) -> int:
 
 
 class Energy:
-    """The energy counters of GPU boards, read with NVML and including idle power; nan if a board has no counter."""
+    """Energy counters of GPU boards, read through NVML; they include idle power and are nan if a board has none."""
 
     def __init__(self, device: torch.device, replicas: int) -> None:
         self._boards, self.least_s = [], 0.0
@@ -182,13 +182,13 @@ class Energy:
             self._boards = []
 
     def joules(self) -> float:
-        """Return the energy in joules that the boards have used since an arbitrary moment."""
+        """Return the energy in joules that the boards have used since an arbitrary point in time."""
         millijoules = [self._nvml.nvmlDeviceGetTotalEnergyConsumption(board) for board in self._boards]
         return sum(millijoules) / 1e3 if millijoules else math.nan
 
 
 class Traffic(TorchDispatchMode):
-    """The total size of all operations' inputs and outputs in bytes, an estimate of traffic that ignores caches."""
+    """The total size in bytes of all operations' inputs and outputs: a traffic estimate that ignores caches."""
 
     total = 0
 

@@ -1,4 +1,4 @@
-"""Types and bounds of faze's parameters, which config/config.yaml describes, and the sections that each stage reads."""
+"""Types and bounds of the parameters in config/config.yaml, and the sections that each stage reads."""
 
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 

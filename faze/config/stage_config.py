@@ -17,7 +17,7 @@ DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run o
 
 
 class Resolved:
-    """A stage's own configuration: stage, name, tier, seed, control, sections, and `flat`: all values by dotted key."""
+    """A stage's own configuration: stage, name, tier, seed, control, sections and `flat` (all values by dotted key)."""
 
     def __init__(self, flat: Mapping[str, Any]) -> None:
         self.flat = dict(flat)
@@ -30,7 +30,7 @@ class Resolved:
 def resolve(
     config: Config, stage: str, tier: str | None = None, seed: int | None = None, dataset: str = "", fold: int = 0
 ) -> dict[str, Any]:
-    """Return the values on which a stage depends, by dotted key; they are its input, provenance and MLflow params."""
+    """Return the values that a stage depends on, by dotted key; they are its input, provenance and MLflow params."""
     if tier == "seed":  # the noise control: a seed that the ablation does not use
         seed = next(other for other in range(config.run.seeds[0] + 1000, 2**63) if other not in config.run.seeds)
     control = tier if tier in CONTROLS else None
@@ -82,7 +82,7 @@ def trained_tiers(config: Config) -> list[str]:
 
 
 def controls(config: Config) -> list[str]:
-    """Return the noise controls, or none if only one tier is trained and there is nothing to compare with them."""
+    """Return the noise controls, or none if only one tier is trained, which leaves nothing to compare them with."""
     return list(config.run.controls) if len(trained_tiers(config)) > 1 else []
 
 
@@ -96,7 +96,7 @@ def base_of(config: Config, tier: str) -> str | None:
 
 
 def resolve_tier(config: Config, tier: str) -> Engine:
-    """Return all switches of a tier: its own, and those inherited from the tiers that it builds on."""
+    """Return all switches of a tier, including switches inherited from the tiers that it builds on."""
     switches, chain = {}, tier
     while chain is not None:
         switches = config.tiers[chain].model_dump(exclude={"on", "train"}, exclude_none=True) | switches
@@ -125,5 +125,5 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_lines(flat: Mapping[str, Any]) -> list[str]:
-    """Return a line `key: value` for each value, in a form that `read_yaml` can read."""
+    """Return a `key: value` line for each value, in a form that `read_yaml` can read."""
     return [f"{key}: {json.dumps(value)}" for key, value in flat.items()]

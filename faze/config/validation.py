@@ -92,7 +92,7 @@ def _tiers(config: Config) -> Iterator[Fault]:
 
 
 def _combinations(config: Config) -> Iterator[Fault]:
-    """Check for combinations of values that would fail late, or that would silently have another meaning."""
+    """Check for combinations of values that would fail late or silently mean something else."""
     batch, chunk, model = config.train.global_batch, config.loss.chunk_pairs, config.model
     for tier in listed(config) if config.workload == DTED else ():
         engine = resolve_tier(config, tier)
@@ -133,7 +133,7 @@ def _datasets(config: Config) -> Iterator[Fault]:
 
 
 def _missing(config: Config) -> Iterator[Fault]:
-    """Check that every file that the configuration names exists."""
+    """Check that every file and folder named in the configuration exists."""
     named = {"train.start": config.train.start}
     for number, data in enumerate(config.preprocess.datasets):
         splits = None if data.splits in SPLITS else data.splits
@@ -148,7 +148,7 @@ def _missing(config: Config) -> Iterator[Fault]:
 
 
 def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]:
-    """Yield the faults that pydantic found, and suggest the nearest known key or value."""
+    """Yield the faults that pydantic found, suggesting the nearest known key or value for each."""
     for fault in error.errors(include_url=False):
         key, kind, value = ".".join(map(str, fault["loc"])), fault["type"], fault["input"]
         if kind == "missing":
@@ -161,7 +161,7 @@ def faults_of(error: ValidationError, known: Collection[str]) -> Iterator[Fault]
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Suggest the known name that was probably meant; return "" if none is similar."""
+    """Suggest the known name that was probably meant, or return "" if none is similar."""
     match = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {match[0]}?" if match else ""
 
@@ -184,7 +184,7 @@ def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
 
 
 def _places(node: yaml.Node | None, path: Path | str, prefix: str = "") -> Iterator[Fault]:
-    """Yield each dotted key of a file, with its position as `file:line: `."""
+    """Yield each dotted key in a file with its position, `file:line: `."""
     named = isinstance(node, yaml.MappingNode)
     for number, item in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
         key, value = item if named else (item, item)

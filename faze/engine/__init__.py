@@ -51,7 +51,7 @@ def build(
         groups: returns the parameter groups by optimiser name; a group has `params` and `lr`. With several
             optimisers, the names of an optimiser's loss terms begin with its name and a slash.
         engine: the switches.
-        train: contains momentum, weight_decay and clip_norm for every optimiser, like the section `train`.
+        train: contains momentum, weight_decay and clip_norm for every optimiser, like the `train` section.
         world: this process's position among the processes that train together.
     """
     device = world.device

@@ -55,9 +55,9 @@ def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
 
 
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
-    """Make every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
+    """Make every part with a `fused_norm` attribute compute InstanceNorm and LeakyReLU in one operation.
 
-    Call it after `set_recompute`, since recompute parts do their own normalisation.
+    Call this after `set_recompute`, since parts that recompute do their own normalisation.
     """
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
     triton = device.type == "cuda" and _has_triton(device)
@@ -124,7 +124,7 @@ def _has_triton(device: torch.device) -> bool:
 
 
 def _missing_compiler(device: torch.device) -> str:
-    """Return a requirement of torch.compile that this machine does not meet; "" if it meets all of them."""
+    """Return a requirement of torch.compile that this machine does not meet, or "" if it meets all of them."""
     cuda = device.type == "cuda"
     if cuda and not _has_triton(device):
         return "Triton is missing, or the GPU is older than compute capability 7.0"
@@ -139,7 +139,7 @@ def _missing_compiler(device: torch.device) -> str:
 
 
 def set_recompute(module: nn.Module, wanted: bool) -> Switch:
-    """Make every part with the attribute `recompute` use its low-memory implementation."""
+    """Make every part with a `recompute` attribute use its low-memory implementation."""
     parts = [part for part in module.modules() if hasattr(part, "recompute")]
     for part in parts:
         part.recompute = wanted
@@ -147,7 +147,7 @@ def set_recompute(module: nn.Module, wanted: bool) -> Switch:
 
 
 def set_checkpointing(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
-    """Recompute activations during the backward pass in the parts that networks call through their attribute `call`."""
+    """Recompute activations during the backward pass in the parts that networks call through their `call` attribute."""
     parts = [part for part in module.modules() if hasattr(part, "call")]
     reason = "" if parts else "no part of the model can be recomputed"
     reason = "the recompute layers already recompute inner activations" if recompute else reason
@@ -185,7 +185,7 @@ def _batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
 
 
 def allocator_switch(wanted: str) -> Switch:
-    """Return the report on `allocator`, which takes effect when a process starts (see faze.native)."""
+    """Return the report on the switch `allocator`, which takes effect when a process starts (see faze.native)."""
     acted = "keep" if keeps_memory() else "default"
     reason = "this process was started without glibc's settings, or uses another allocator"
     if acted == "keep":

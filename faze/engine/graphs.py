@@ -26,7 +26,7 @@ WARM_UP, WARM_UP_DDP = 2, 11
 
 @dataclass(frozen=True)
 class Launching:
-    """The way in which the kernels of a step are launched."""
+    """How the kernels of a step are launched."""
 
     launch: Launch
     stream: Callable[[], contextlib.AbstractContextManager]  # DistributedDataParallel must be built inside it
@@ -76,7 +76,7 @@ class Graph:
         _graphs.add(self)
 
     def drop(self) -> None:
-        """Wait for the device and destroy the graph; the next step would capture it again."""
+        """Wait for the device and destroy the graph; a later step would capture a new one."""
         if self._graph is not None:
             self._stream.synchronize()
             self._graph.reset()
@@ -120,7 +120,7 @@ def _shapes(batch: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 
 @contextlib.contextmanager
 def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Launch kernels on a stream, after all earlier and before all later work on the surrounding stream."""
+    """Launch kernels on a stream, after all earlier work and before all later work on the current stream."""
     surrounding = torch.cuda.current_stream(stream.device)
     stream.wait_stream(surrounding)
     with torch.cuda.stream(stream):

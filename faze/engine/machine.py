@@ -16,7 +16,7 @@ PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Return processor, GPUs, operating system, environment variables, versions, commit, usable cores and memory."""
+    """Return the processor, GPUs, system, environment variables, versions, commit, usable cores and memory."""
     cores, allowed = usable_cores(), len(os.sched_getaffinity(0))
     facts = {
         "processor": _processor(),
@@ -48,7 +48,7 @@ def check_torch() -> None:
 
 
 def commit() -> str:
-    """Return the git commit of faze's checkout, with `+` for uncommitted changes; "unknown" if there is none."""
+    """Return the git commit of faze's checkout, with `+` for uncommitted changes, or "unknown" if there is none."""
     git = ["git", "--no-optional-locks", "-C", str(ROOT)]
     try:
         found = subprocess.check_output([*git, "rev-parse", "--short=12", "HEAD"], stderr=subprocess.DEVNULL, text=True)

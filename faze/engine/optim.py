@@ -47,7 +47,7 @@ def build_optimizer(
 ) -> tuple[torch.optim.Optimizer, Switch]:
     """Build the optimiser `name` for parameter groups, each with `params` and `lr`.
 
-    `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, but with different numbers of kernels.
+    `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, but launch different numbers of kernels.
     The other optimisers compute different updates. If the package that provides one of them is not installed, the tier
     is trained with SGD and the switch is inactive.
     """
@@ -111,7 +111,7 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
 
 
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
-    """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
+    """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019) if installed, else None.
 
     Apex's versions differ in details, so a tier that used them would be a different experiment on other machines.
     """

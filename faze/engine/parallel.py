@@ -52,7 +52,7 @@ class World:
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the device of this process; raise UserError if `device` is cuda and torch finds none."""
+    """Return the device of this process; raise UserError if `device` is cuda but torch finds no GPU."""
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -73,7 +73,7 @@ def count_processes(engine: Engine) -> int:
 
 
 def share(threads: int, engine: Engine) -> int:
-    """Return the number of CPU threads per process if the processes of a tier share `threads`."""
+    """Return the number of CPU threads per process when the processes of a tier share `threads` threads."""
     return max(threads // count_processes(engine), 1)
 
 
@@ -90,7 +90,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
-    """Return the variables that torchrun would set for each process of a tier, to start processes without torchrun."""
+    """Return the environment variables that torchrun would set for each process of a tier, to start them without it."""
     if engine.parallel != "ddp":
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -126,7 +126,7 @@ def end_with_parent() -> None:
 
 
 def build_wrapper(engine: Engine, world: World) -> tuple[Callable[[nn.Module], nn.Module], int, tuple[Switch, ...]]:
-    """Choose the wrapper that makes the model's gradient the mean over the whole global batch.
+    """Choose the wrapper that averages the model's gradient over the whole global batch.
 
     Returns:
         A function that wraps the model if needed, the number of replicas in this process, and the switches' reports.

@@ -1,6 +1,6 @@
 """Number formats: autocast, dynamic loss scaling and TF32.
 
-O1 in NVIDIA's talk is fp16 autocast with dynamic loss scaling. `apex.amp` was removed from apex in 2025; torch.amp is
+NVIDIA's talk calls fp16 autocast with dynamic loss scaling O1. `apex.amp` was removed from apex in 2025; torch.amp is
 its successor.
 """
 
@@ -40,7 +40,7 @@ class Scaler(torch.amp.GradScaler):
         return float(self._skipped)
 
     def state_dict(self) -> dict[str, float]:
-        """Return the state for a checkpoint; {} if the scaler is off."""
+        """Return the state for a checkpoint, or {} if the scaler is off."""
         return super().state_dict() | ({"skipped": int(self._skipped)} if self.is_enabled() else {})
 
     def load_state_dict(self, state: dict[str, float]) -> None:
@@ -51,7 +51,7 @@ class Scaler(torch.amp.GradScaler):
 
 @dataclass(frozen=True)
 class Precision:
-    """The precision of a step; a disabled context does nothing, and a disabled scaler does not scale."""
+    """The precision of a step; if disabled, the autocast context does nothing and the scaler does not scale."""
 
     autocast: Context
     scaler: Scaler
@@ -62,7 +62,7 @@ class Precision:
 def exact(module: nn.Module) -> Iterator[None]:
     """Compute in true fp32, whatever precision a tier trains with, so that errors are comparable between tiers.
 
-    TF32, which cuDNN uses by default, is off, and every part with the attribute `autocast` computes without autocast.
+    TF32, which cuDNN uses by default, is off, and every part with an `autocast` attribute computes without autocast.
     """
     settings = [(flags, "allow_tf32", False) for flags in (torch.backends.cuda.matmul, torch.backends.cudnn)]
     parts = [part for part in module.modules() if hasattr(part, "autocast")]
@@ -94,7 +94,7 @@ def build_precision(engine: Engine, device: torch.device) -> Precision:
 
 
 def _missing_kernels(precision: str, device: torch.device) -> str:
-    """Return the reason why low precision would be slow on a device; "" if the device has the kernels."""
+    """Return why low precision would be slow on a device, or "" if the device has the kernels."""
     if device.type == "cuda":
         supported = precision == "fp16" or torch.cuda.is_bf16_supported(including_emulation=False)
     else:

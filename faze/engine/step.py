@@ -1,7 +1,7 @@
 """One optimisation step. It does not branch on switches, which are resolved when the step is built.
 
-It never waits for the device: numbers that change between steps are written to the device, and none is read back. There
-is one exception, in torch: with an optimiser that is not fused, the loss scaler reads back whether to skip the step.
+It never waits for the device: numbers that change between steps are written to the device, and none is read back. The
+one exception is in torch: if the optimiser is not fused, the loss scaler reads back whether to skip the step.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class DeviceNumbers:
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set the numbers without waiting for the device; return scalar tensors, reused if the names are the same."""
+        """Set the numbers without waiting for the device; return scalar tensors, reused if the names are unchanged."""
         if list(self._views) != list(values):
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
@@ -143,7 +143,7 @@ class Step:
 
     @property
     def group_names(self) -> list[str]:
-        """The names of the groups: the optimiser's name, if there are several, and the group's own name or number."""
+        """The groups' names or numbers, each preceded by its optimiser's name if there are several optimisers."""
         names = []
         for update in self.updates:
             groups = update.optimizer.param_groups
@@ -153,7 +153,7 @@ class Step:
         return names
 
     def counts(self) -> dict[str, float]:
-        """Return the number of skipped steps for the run log; {} without loss scaling. This waits for the device."""
+        """Return the number of skipped steps for the run log, or {} without loss scaling. This waits for the device."""
         enabled = [scaler.skipped() for scaler in self.scalers if scaler.is_enabled()]
         return {"train/skipped_steps": sum(enabled)} if enabled else {}
 

@@ -11,12 +11,12 @@ from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 
 Tensors = dict[str, Tensor]  # a batch by name; the engine does not know what the names mean
-RESIDENT_SHARE = 0.5  # share of the device's free memory that stored samples may use; the step needs the rest
+RESIDENT_SHARE = 0.5  # fraction of the device's free memory that stored samples may use; the step needs the rest
 
 
 @dataclass(frozen=True)
 class Feed:
-    """The training batches on the device of this process."""
+    """The training batches on this process's device."""
 
     source: Dataset  # item `step` is that step's batch on the host
     to_device: Callable[[Tensors], Tensors]  # copies a batch to the device asynchronously, and prepares it there
@@ -25,7 +25,7 @@ class Feed:
 
     @property
     def ahead(self) -> int:
-        """Number of batches that may be prefetched: torch lets each process prefetch two."""
+        """Number of batches that may be prefetched: torch lets each loader process prefetch two."""
         return 2 * self.workers
 
     def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Tensors]:

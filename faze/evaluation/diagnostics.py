@@ -20,12 +20,12 @@ NUMBERS = (*ERRORS, *GAINS, *SIMILARITIES)
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Average each person's measurements by variant of the strips; return dataset, person, variant and NUMBERS.
+    """Average each person's measurements by strip variant; return dataset, person, variant and NUMBERS.
 
     `error_deg` is the mean angle between the estimated and the requested direction, the label (ST-ED, section 4.2).
     `gain` is the slope of a least-squares fit with a bias per axis. Its x is the difference between the labels of
     strips a and b. Its y is the difference between the estimates for strip a, decoded without turning, and for the
-    redirected strip. Real strips have the gain of the estimator. Unturned or equally turned strips have no gain.
+    redirected strip. For real strips, it is the estimator's gain. Unturned or equally turned strips have none.
     """
     found = []
     for (dataset, person), rows in pairs.groupby(["dataset", "person"], sort=False):
@@ -57,7 +57,7 @@ def pixel_checks(paths: ResultPaths, config: Resolved, persons: pd.DataFrame) ->
 
 
 def blind_errors(codes: Mapping[str, NDArray], query_entries: int) -> dict[str, float]:
-    """Compute the errors, in degrees, of predictors that do not use the pixels of a person's last entries.
+    """Compute the errors, in degrees, of predictors that ignore the pixels of a person's last entries.
 
     `pixel_blind` is a regression of gaze on head pose, fitted to the other entries. `permuted` is the mean error over
     all permutations of the network's estimates.

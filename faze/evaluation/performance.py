@@ -15,7 +15,7 @@ MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pair
 
 
 def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
-    """Tabulate the speed and memory of each measured tier, the baseline first.
+    """Tabulate the speed and memory of each measured tier, starting with the baseline.
 
     A ratio above 1 is an improvement. The `_of_all` interval also holds for the best of all tiers. `memory_differs` is
     true if the ranges of the peaks do not overlap and there are enough rounds for a speed interval over rounds.

@@ -20,7 +20,7 @@ PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 
 
 def list_runs(run: Run) -> list[tuple[str, int]]:
-    """Return every pair of tier and seed, then every noise control (in place of a tier) with the first seed."""
+    """Return every combination of tier and seed, then every noise control (in place of a tier) with the first seed."""
     return [*itertools.product(run.tiers, run.seeds), *((control, run.seeds[0]) for control in run.controls)]
 
 

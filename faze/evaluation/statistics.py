@@ -10,7 +10,7 @@ Noise = tuple[NDArray, int]  # mean squares of seeds, people and their interacti
 
 
 def bootstrap(errors: NDArray, confidence: float, resamples: int) -> tuple[float, float, float]:
-    """Return the mean error and the ends of its interval, which are nan for a single person.
+    """Return the mean error and the bounds of its interval, which are nan for a single person.
 
     People and, independently, whole seeds are resampled. The percentiles are widened to match a t interval over people
     (Hesterberg 2015, section 3.3), since plain percentile intervals are too narrow for 15 people.
@@ -33,10 +33,10 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
     With fewer seeds, differences are averaged over seeds, and the result describes only the tested checkpoints.
 
     Args:
-        differences: (S, P) or (P,), error minus the baseline's error for the same person and seed, degrees.
-        margin: largest absolute change that counts as equivalent, degrees; fixed in advance.
-        alpha: level of each test; the interval has the level 1 - 2 alpha.
-        noise: output of `pool_noise`; None: estimate the noise from `differences`.
+        differences: (S, P) or (P,), error minus the baseline's error for the same person and seed, in degrees.
+        margin: largest absolute change that counts as equivalent, in degrees; fixed in advance.
+        alpha: significance level of each test; the interval's level is 1 - 2 alpha.
+        noise: output of `pool_noise`, or None to estimate the noise from `differences`.
     """
     differences = np.atleast_2d(np.asarray(differences, np.float64))
     seeds, people = differences.shape
@@ -60,8 +60,8 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
 def pool_noise(errors: NDArray) -> Noise | None:
     """Pool the noise of differences over all distinct tiers in errors (T, S, P), since two tiers have too few seeds.
 
-    The mean squares are those of the interactions of tiers with seeds, people and both (Searle, Casella and McCulloch
-    1992, section 4.3), doubled since a difference involves two tiers. None: too few seeds, people or distinct tiers.
+    The mean squares of the interactions of tiers with seeds, people and both (Searle, Casella and McCulloch 1992,
+    section 4.3) are doubled, as a difference involves two tiers. None: too few seeds, people or distinct tiers.
     """
     distinct = np.unique(errors, axis=0)
     others, seeds, people = len(distinct) - 1, *errors.shape[1:]

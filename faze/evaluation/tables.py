@@ -18,7 +18,7 @@ Matrices = Mapping[tuple[str, str, str, int], pd.DataFrame]  # CELL -> errors (s
 
 
 def error_matrices(persons: pd.DataFrame) -> Matrices:
-    """Arrange the errors (`runs.read_errors`) of each cell as a matrix, with a row per seed and a column per person."""
+    """Arrange each cell's errors (`runs.read_errors`) as a matrix, with one row per seed and one column per person."""
     cells = persons.groupby(CELL, sort=False)
     return {cell: rows.pivot(index="seed", columns="person", values="error_deg") for cell, rows in cells}
 
@@ -34,7 +34,7 @@ def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
 
 
 def changes(matrices: Matrices, tiers: Sequence[str], decide: Sequence[tuple], evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier and noise control with the baseline, and judge the changes of each (learner, k) in `decide`.
+    """Compare each tier and noise control with the baseline, and judge the changes for each (learner, k) in `decide`.
 
     P-values of differences are adjusted over all deciding changes (Holm). Equivalence needs no adjustment: all changes
     of a tier must be equivalent. With fewer than SEEDS_FOR_A_TIER seeds, p-values ignore the variation between runs.
@@ -80,7 +80,7 @@ def _select(words: Mapping[str, pd.Series]) -> pd.Categorical:
 
 
 def redirected(people: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Average each number from `diagnostics.by_variant` over seeds and over the people for whom it is defined."""
+    """Average each number from `diagnostics.by_variant` over seeds and the people for whom it is defined."""
     found, keys = [], ["tier", "dataset", "variant"]
     for key, rows in people.groupby(keys, sort=False):
         for number in NUMBERS:

@@ -1,4 +1,4 @@
-"""Learners that fine-tune a gaze network by gradient steps, from meta-trained weights or from the trained gaze head.
+"""Learners that fine-tune a gaze network by gradient steps from meta-trained weights or from the trained gaze head.
 
 Paper section 3.2. MAML adjusts initial weights w so that one small step on a person's support reduces the query loss:
 
@@ -8,7 +8,7 @@ For each task, the gradient is v - inner_lr * H v, where v is the query gradient
 the support loss before the step. `maml` uses this gradient, `fomaml` omits H, and `reference` uses the gradient of the
 released code.
 
-Shapes: K values of k; T tasks per outer step; S parameters. Network i * T + t has the i-th value of k and task t.
+Shapes: K values of k; T tasks per outer step; S parameters. Network i * T + t uses the i-th value of k and task t.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class FineTuned(Learner):
         self.name, self.learns_from_tasks = rule, rule != "none"
 
     def initial(self, training: MetaTraining) -> Learned:
-        """Return the learner before training, with the same network for every k: random, or the trained gaze head."""
+        """Return the untrained learner, with the same network for every k: either random or the trained gaze head."""
         settings = training.settings
         if self.learns_from_tasks and settings.init == "random":
             inputs, activation = training.train[0].code.shape[1], "selu"
@@ -89,7 +89,7 @@ class FineTuned(Learner):
         return Errors(adapted_deg, start_deg)
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train a network for each k; keep the one that is best on val people, or the last one if there are none."""
+        """Train a network for each k; keep its best weights on val people, or its last weights without val people."""
         settings, val, learned = training.settings, training.val, self.initial(training)
         if not self.learns_from_tasks:
             return learned
@@ -116,7 +116,7 @@ class FineTuned(Learner):
         return dataclasses.replace(learned, state=mlp.unpack(kept.cpu(), inputs), history=history, outer_steps=steps)
 
     def outer_steps(self, networks: Tensor, activation: Activation, training: MetaTraining) -> Iterator[Tensor]:
-        """Update the networks (K, S) in place by outer steps on train people's tasks; yield each step's loss (K,)."""
+        """Update the networks (K, S) in place with outer steps on train people's tasks; yield each step's loss (K,)."""
         settings, rng = training.settings, np.random.default_rng(training.seed)
         progress = Progress(f"meta_train {self.name}", settings.outer_steps, "steps")
         mean, square = torch.zeros_like(networks), torch.zeros_like(networks)
@@ -145,7 +145,7 @@ def outer_gradient(
     """Return the gradient (K, S) and the value (K,) of the query loss after the inner step, averaged over tasks.
 
     The arguments are the networks w (K, S), the inner learning rate per degree, and the samples of K * T networks.
-    `reference` sums over tasks, and uses only the last task's query. Let g and H be the gradient and the Hessian of
+    `reference` sums over tasks and uses only the last task's query. Let g and H be the gradient and the Hessian of
     each task's support loss at w, and let q be the last task's query loss. The gradient for `reference` is
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (w - inner_lr * sum of g).
     """

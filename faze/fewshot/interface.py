@@ -45,7 +45,7 @@ class Learned:
 
 
 class MetaTraining(NamedTuple):
-    """The people on whom a learner is trained, and the settings of the training."""
+    """The people on whom a learner is trained, and the training settings."""
 
     train: Sequence[PersonCodes]
     val: Sequence[PersonCodes]  # may be empty

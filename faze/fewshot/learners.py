@@ -1,4 +1,4 @@
-"""All few-shot learners, the personal gaze estimators that they produce, and the files of both."""
+"""All few-shot learners, the personal gaze estimators that they produce, and the file formats of both."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def calibrate(
 
 
 def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
-    """Read a file of `faze calibrate`; raise a UserError if it was made with a network other than `checkpoint`."""
+    """Read a file from `faze calibrate`; raise a UserError if it was made with a network other than `checkpoint`."""
     found = load_fields(PersonalEstimator, path, "a person's calibration", "run faze calibrate again")
     if found.checkpoint != checkpoint:
         raise UserError(f"{path}: was made with another network: run faze calibrate again with this one")
@@ -77,7 +77,7 @@ def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
 
 
 def load_learned(path: Path | str) -> Learned:
-    """Read a learner's file; raise a UserError if it is invalid, because compiled code does not check shapes."""
+    """Read a learner's file; raise a UserError if it is invalid, since compiled code does not check shapes."""
     learned = load_fields(Learned, path, "a learner file", "run meta_train again")
     if isinstance(LEARNERS[learned.learner], FineTuned):
         shapes = {name: tuple(part.shape) for name, part in learned.state.items()}
@@ -89,7 +89,7 @@ def load_learned(path: Path | str) -> Learned:
 
 
 def load_fields(kind: type, path: Path | str, what: str, remedy: str) -> Any:
-    """Read a file that `save_fields` wrote; raise a UserError if a field is invalid or the learner is unknown."""
+    """Read a file written by `save_fields`; raise a UserError if a field is invalid or the learner is unknown."""
     try:
         found = TypeAdapter(kind).validate_python(dict(read_mapping(path)))
     except ValidationError as error:

@@ -49,7 +49,7 @@ def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
 
 
 def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
-    """Draw the parts of one network (M = 1): normal weights of variance 1 / fan-in and zero biases, as SELU requires.
+    """Draw the parts of one network (M = 1): normal weights with variance 1 / fan-in and zero biases, as SELU requires.
 
     With torch's default, the output would be 0.4 times as long, so the paper's rates would have six times the effect.
     """
@@ -59,7 +59,7 @@ def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
 
 
 def gaze_head_network(arrays: Mapping[str, NDArray]) -> dict[str, Tensor]:
-    """Build the parts of the trained gaze head (M = 1) from the arrays of its linear layers in a store of codes."""
+    """Build the parts of the trained gaze head (M = 1) from its linear layers' arrays in a code store."""
     first, bias, second, last = (torch.from_numpy(arrays[name]).float()[None] for name in GAZE_HEAD)
     return dict(zip(PARTS, (first.mT, bias[None], second.mT, last[None]), strict=True))
 
@@ -99,7 +99,7 @@ def gradient(
 
 
 def sgd(networks: Tensor, samples: Samples, activation: Activation, steps: int, rate: float) -> Tensor:
-    """Take full-batch steps of SGD on each mean angle; `rate` is per degree."""
+    """Take full-batch SGD steps on each mean angle; `rate` is per degree."""
     if is_compiled(networks):
         networks = networks.clone()
         _call("sgd", samples, activation, networks, ctypes.c_float(rate), ctypes.c_int64(steps))
@@ -110,7 +110,7 @@ def sgd(networks: Tensor, samples: Samples, activation: Activation, steps: int, 
 
 
 def is_compiled(networks: Tensor) -> bool:
-    """Return whether kernel.c processes these networks."""
+    """Return whether kernel.c handles these networks."""
     return KERNEL is not None and networks.dtype == torch.float32 and networks.device.type == "cpu"
 
 

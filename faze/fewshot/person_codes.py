@@ -45,7 +45,7 @@ class PersonCodes:
 
 
 def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tuple[list[PersonCodes], list[str]]:
-    """Read the people of a split with at least `needed` entries, as `reason` requires; describe the others."""
+    """Read a split's people with at least `needed` entries, as `reason` requires; describe the people left out."""
     everyone = [read_person(codes, name) for name in codes.persons(split)]
     few = [person for person in everyone if len(person.code) < needed]
     why = f"entries, fewer than the {needed} required by {reason}"
@@ -73,7 +73,7 @@ def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The samples of one person, to which a learner is adapted."""
+    """One person's samples, to which a learner is adapted."""
 
     person: PersonCodes
     repeat: int
@@ -81,7 +81,7 @@ class Calibration:
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
-    """Draw `repeats` calibrations for every k and person, sorted by k: distinct entries that are not in the query."""
+    """Draw `repeats` calibrations for every k and person, sorted by k: distinct entries outside the query."""
     drawn = []
     for k, person, repeat in itertools.product(settings.shots, people, range(repeats)):
         key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()

@@ -56,7 +56,7 @@ class Bayes(Learner):
     around_identity = False  # whether the weights have mean 0 over people and are independent
 
     def features(self, seen: Seen) -> Array:
-        """Compute the features (2, n, d), here the same for both axes; the first one is the constant 1."""
+        """Compute the features (2, n, d), here the same for both axes; the first feature is the constant 1."""
         angles = np.column_stack([pitchyaw_from_vector(seen.gaze_hat), seen.head])  # (n, 4) rad
         first, second = np.triu_indices(4)
         products = angles[:, first] * angles[:, second]
@@ -98,7 +98,7 @@ class Bayes(Learner):
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + residual)
 
     def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
-        """Return the features (P, 2, n, d) of evenly spaced entries, and residuals minus the prior's mean (P, 2, n)."""
+        """Return features (P, 2, n, d) of evenly spaced entries, and residuals (P, 2, n) minus the prior's mean."""
         count, designs, residuals = min(60, *(len(person.code) for person in people)), [], []
         for person in people:
             entries = np.linspace(0, len(person.code) - 1, count).astype(int)
@@ -114,7 +114,7 @@ class Affine(Bayes):
     around_identity = True
 
     def features(self, seen: Seen) -> Array:
-        """Return the constant 1 and the angle of each axis, in degrees: (2, n, 2)."""
+        """Return features (2, n, 2): the constant 1 and the axis's angle in degrees."""
         hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat)).T
         return np.stack([np.ones_like(hat), hat], axis=-1)
 
@@ -124,7 +124,7 @@ def learn_weights(
 ) -> tuple[Array, Array, float]:
     """Estimate the mean (d,) and covariance (d, d) of one axis's weights over people, and the noise variance.
 
-    A person has features (n, d) and residuals (n,). `around_identity` keeps the mean zero and the covariance diagonal.
+    Each person has features (n, d) and residuals (n,). `around_identity` keeps the mean 0 and the covariance diagonal.
     """
     gram = np.stack([x.T @ x for x in designs])  # (P, d, d)
     moment = np.stack([x.T @ r for x, r in zip(designs, residuals, strict=True)])  # (P, d)
@@ -163,7 +163,7 @@ def covariance_of(prior: Prior, design: Array) -> Array:
 
 
 def likely_factors(prior: Prior, design: Array, surprise: Array) -> Array:
-    """Find the most probable factors for `stretch`; the prior of their logarithms is normal with mean 0 and std 2."""
+    """Find the most probable factors for `stretch`; the prior on their logarithms is normal with mean 0 and std 2."""
     eye = LEAST * np.eye(surprise.shape[2])
 
     def unlikelihood(logs: Array) -> float:
@@ -176,7 +176,7 @@ def likely_factors(prior: Prior, design: Array, surprise: Array) -> Array:
 
 
 def left_out_residuals(prior: Prior, design: Array, surprise: Array) -> Array:
-    """Standardise residuals by leave-one-out predictions (Rasmussen and Williams, section 5.4.2); return (P * n, 2)."""
+    """Standardise residuals by leave-one-out prediction (Rasmussen and Williams, section 5.4.2); return (P * n, 2)."""
     precision = np.linalg.inv(covariance_of(prior, design))
     found = np.matvec(precision, surprise) / np.sqrt(np.diagonal(precision, axis1=-2, axis2=-1))
     standard = found.swapaxes(1, 2).reshape(-1, 2)
@@ -193,8 +193,8 @@ def likely_dof(standard: Array) -> float:
 def posterior(prior: Prior, design: Array, residual: Array) -> Array:
     """Compute the posterior mean of the weights (2, d) from features (2, k, d) and residuals (2, k).
 
-    A t distribution is a mixture of normals. A sample that the others do not explain has its variance multiplied by a
-    factor that both axes share (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
+    A t distribution is a mixture of normals. For a sample that the others do not explain, both axes' variances are
+    multiplied by one factor (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
     """
     noise, dof = prior["noise"][:, None], prior["dof"][0]
     factor = np.ones(design.shape[1])

@@ -3,9 +3,9 @@
 Each block has four layers and growth g, without compression or dropout. The paper's network has four blocks. The
 decoder mirrors the encoder with transposed convolutions.
 
-The encoder and the decoder call their parts through their attribute `call`, so that `faze.engine.execution` can use
-checkpointing. Modules with the attribute `recompute` can compute the same result while storing fewer activations
-(`faze.model.low_memory`). Modules with the attribute `fused_norm` can normalise and activate in one operation
+The encoder and the decoder call their parts through their `call` attribute, so that `faze.engine.execution` can use
+checkpointing. Modules with a `recompute` attribute can compute the same result while storing fewer activations
+(`faze.model.low_memory`). Modules with a `fused_norm` attribute can normalise and activate in one operation
 (`faze.model.norm_act`).
 
 Shapes: B images; C channels; H x W pixels; g growth; b blocks; downsampling factor s = 2^(b + 1).
@@ -106,7 +106,7 @@ def transition_up(channels: int) -> Composite:
 
 
 class Last(nn.Module):
-    """Two convolutions that each double height and width, and a convolution to an image, without output activation."""
+    """Two convolutions that each double height and width, then one to an image, without a final activation."""
 
     recompute = False
     fused_norm = False
@@ -129,7 +129,7 @@ class Last(nn.Module):
 
 
 def call(part: nn.Module, x: Tensor) -> Tensor:
-    """Apply a part of the network, storing everything that its backward pass needs."""
+    """Apply a part of the network, and store everything that its backward pass needs."""
     return part(x)
 
 

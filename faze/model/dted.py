@@ -30,7 +30,7 @@ class Codes(NamedTuple):
     head: Tensor  # (B, D, 3)
 
     def turn(self, gaze_rotation: Tensor, head_rotation: Tensor) -> "Codes":
-        """Right-multiply the rows by rotations, (B, 3, 3) or (3, 3); the appearance code is unchanged."""
+        """Right-multiply the rows by rotations (B, 3, 3) or (3, 3); leave the appearance code unchanged."""
         return Codes(self.app, self.gaze @ gaze_rotation, self.head @ head_rotation)
 
     def halves(self) -> tuple["Codes", "Codes"]:
@@ -80,12 +80,12 @@ class DTED(nn.Module):
     def forward(
         self, image: Tensor, from_rotations: tuple[Tensor, Tensor], to_rotations: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """Redirect strips: show the same person with another gaze and head pose.
+        """Redirect strips: show the same person with a different gaze and head pose.
 
         Args:
             image: (B, 3, H, W) in [-1, 1].
             from_rotations: gaze and head pose in the strips, (B, 3, 3) each.
-            to_rotations: requested gaze and head pose, (B, 3, 3) each.
+            to_rotations: desired gaze and head pose, (B, 3, 3) each.
 
         Returns:
             (B, 3, H, W), with values roughly in [-1, 1].
@@ -123,7 +123,7 @@ class DTED(nn.Module):
         return self.fc_enc.weight.dtype
 
     def _normalize(self, code: Tensor) -> Tensor:
-        """Normalise a code (B, F, 3) along axis 1 (features, as published), 2 (rows), both (if 3) or neither (if 0)."""
+        """Normalise (B, F, 3) along `normalize_axis`: 1 (features, as published), 2 (rows), 3 (both) or 0 (none)."""
         axis = (1, 2) if self.model.normalize_axis == 3 else self.model.normalize_axis
         return F.normalize(code, dim=axis) if axis else code
 
@@ -139,7 +139,7 @@ def part_of(parameter: str) -> str:
 
 
 def block_of(parameter: str, blocks: int) -> str:
-    """Return a parameter's dense block (with adjacent layers), such as encoder.block1; "" if it belongs to none."""
+    """Return a parameter's dense block (with adjacent layers), such as encoder.block1, or "" if it is in none."""
     module = ".".join(parameter.split(".")[:2]).replace("trans", "block")
     return _BLOCKS.get(module, module if ".block" in module else "").format(blocks=blocks)
 

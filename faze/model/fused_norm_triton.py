@@ -23,7 +23,7 @@ WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
 def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    """Normalise and activate x (B, C, N); also return 1 / standard deviation (B, C, 1) in dtype `sum_dtype(x)`."""
+    """Normalise and activate x (B, C, N); also return 1 / standard deviation (B, C, 1) with dtype `sum_dtype(x)`."""
     y = torch.empty_like(x)
     scale = x.new_empty((*x.shape[:2], 1), dtype=sum_dtype(x))
     grid, tile = _tiles(x)
@@ -34,7 +34,7 @@ def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
 
 
 def backward(grad: Tensor, y: Tensor, scale: Tensor, slope: float) -> Tensor:
-    """Return the gradient with respect to x, given the one with respect to y. All tensors but scale are (B, C, N)."""
+    """Return the gradient for x, given the gradient `grad` for y. All tensors except scale are (B, C, N)."""
     by_x = torch.empty_like(y)
     grid, tile = _tiles(y)
     strides = *grad.stride(), *y.stride(), *by_x.stride()

@@ -1,4 +1,4 @@
-"""Loss terms of DT-ED (paper section 3.1.2), and additional ones from the released training code.
+"""The loss terms of DT-ED (paper section 3.1.2), and additional terms from the released training code.
 
 Shapes: ... groups whose samples are compared with each other; N codes in a group; F 3-D vectors (rows) in a code.
 A *code distance* is the mean, over rows, of the angle (degrees) or the euclidean distance between corresponding rows.
@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 
 def angle_deg(a: Tensor, b: Tensor) -> Tensor:
-    """Compute the angle between vectors; its first and second derivatives are finite everywhere, and 0 at angle 0.
+    """Compute the angle between vectors, with first and second derivatives that are finite everywhere and 0 at angle 0.
 
-    The released code limits the cosine to 1 - 1e-6 instead, which makes 0.081 degrees the smallest angle.
+    The released code caps the cosine at 1 - 1e-6 instead, which makes 0.081 degrees the smallest angle.
 
     Args:
         a: (..., 3) of any length.
@@ -72,7 +72,7 @@ CodeDistance = CodeAngle | CodeEuclidean
 
 
 def farthest_same(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Find the farthest code of the same person for each code.
+    """Find, for each code, the same person's farthest code.
 
     Args:
         codes: (..., N, F, 3).
@@ -86,12 +86,12 @@ def farthest_same(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tens
 
 
 def nearest_other(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Find the nearest code of another person for each code (..., N, F, 3), or any code if there is only one person."""
+    """Find, for each code (..., N, F, 3), another person's nearest code, or any code if there is only one person."""
     return _take(codes, distance.grid(codes).masked_fill(_same_person(person), torch.inf).argmin(-1))
 
 
 def embedding_consistency(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Compute the mean distance from frontalised codes to the same person's farthest code (paper equation 4)."""
+    """Compute the mean distance from each frontalised code to the same person's farthest code (paper equation 4)."""
     return distance(codes, farthest_same(codes, person, distance)).mean()
 
 
@@ -108,12 +108,12 @@ def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float
 
 
 def all_equal(codes: Tensor, distance: CodeDistance) -> Tensor:
-    """Compute the sample standard deviation of the distances to the mean code of a group, averaged over groups."""
+    """Compute the sample standard deviation of the distances to a group's mean code, averaged over groups."""
     return distance(codes, codes.mean(-3, keepdim=True)).std(-1).mean()
 
 
 def _same_person(person: Tensor) -> Tensor:
-    """Return whether the codes of each pair belong to the same person: (..., N) integers -> (..., N, N) bool."""
+    """Return, for each pair of codes, whether both belong to the same person: (..., N) integers -> (..., N, N) bool."""
     return person.unsqueeze(-1) == person.unsqueeze(-2)
 
 

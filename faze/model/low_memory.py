@@ -10,7 +10,7 @@ They compute the same results as the stock layers of `faze.model.densenet`. They
    These maps are also recomputed, from maps of half the size or less, which are stored instead.
 4. No layer mixes images. Both passes process the batch in slices of a few images, so temporary tensors never exist for
    the whole batch. The gradients of the convolution kernels are summed over slices.
-5. Average pooling and a 1 x 1 convolution commute. With pooling first, the convolution has a quarter as many pixels.
+5. Average pooling and a 1 x 1 convolution commute. Pooling first leaves the convolution a quarter of the pixels.
 
 Shapes: B images; C channels; g growth; H x W pixels.
 """
@@ -32,7 +32,7 @@ SLICE_BYTES = {"cpu": 8 * 2**20, "cuda": 64 * 2**20}
 
 
 class Layer(NamedTuple):
-    """A convolution and the operations before it."""
+    """A convolution and the operations that precede it."""
 
     stride: int = 1  # a transposed convolution of stride 2 doubles height and width
     transposed: bool = False
@@ -46,7 +46,7 @@ def chain(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> Tens
 
 
 def dense_block(x: Tensor, weights: Sequence[Tensor], *, transposed: bool) -> Tensor:
-    """Apply a dense block with L kernels of 3 x 3, and store only its output: (B, C, H, W) -> (B, C + L g, H, W)."""
+    """Apply a dense block with L kernels (3 x 3), and store only its output: (B, C, H, W) -> (B, C + L g, H, W)."""
     return _DenseBlock.apply(x, Layer(transposed=transposed), *weights)
 
 
@@ -209,7 +209,7 @@ def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_wei
 
 
 def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> int:
-    """Return the number of elements per image of the largest map in a chain."""
+    """Return the size of the largest map in a chain, in elements per image."""
     pixels, widest = math.prod(x.shape[2:]), x[0].numel()
     for layer, weight in zip(layers, weights, strict=True):
         scale = layer.stride**2

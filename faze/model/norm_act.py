@@ -1,7 +1,7 @@
-"""InstanceNorm -> LeakyReLU, stock or fused, used before every convolution of DT-ED but conv1 of `Initial` and `Last`.
+"""InstanceNorm -> LeakyReLU, stock or fused, used before all DT-ED convolutions except conv1 of `Initial` and `Last`.
 
 The stock pair stores both its input and its result for the backward pass. The fused operation stores only the result,
-which the convolution after it stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
+which the next convolution stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
 needs only the normalised values and one standard deviation per plane. (In-Place Activated BatchNorm: Rota Bulo et al.
 2018, arXiv 1712.02616.) The fused operation also works on channels-last tensors, which the stock InstanceNorm copies to
 a different layout.
@@ -108,9 +108,9 @@ def _slices(x: Tensor) -> list[slice]:
 
 
 def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Normalise and activate x (B, C, N); also return 1 / standard deviation (B, C, 1) in dtype `sum_dtype(x)`.
+    """Normalise and activate x (B, C, N); also return 1 / standard deviation (B, C, 1) with dtype `sum_dtype(x)`.
 
-    The results must not be aliases or written in place, because torch.compile 2.11 would lose their gradients.
+    The results must be neither aliases nor written in place, because torch.compile 2.11 would lose their gradients.
     """
     wide = x.to(sum_dtype(x))
     centred = wide - wide.mean(2, keepdim=True)
@@ -120,7 +120,7 @@ def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _backward(grad: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-    """Return the gradient with respect to x, given the one with respect to y. All tensors but scale are (B, C, N)."""
+    """Return the gradient for x, given the gradient `grad` for y. All tensors except scale are (B, C, N)."""
     wide = y.to(scale.dtype)
     normal = F.leaky_relu(wide, 1 / SLOPE)
     by_normal = torch.ops.aten.leaky_relu_backward(grad.to(scale.dtype), wide, SLOPE, True)

@@ -1,6 +1,6 @@
 """The training objective: DT-ED on pairs (a, b) of one person's strips, and its loss terms (paper section 3.1.2).
 
-Model and losses form one module, so that each replica or process computes the losses of its own pairs.
+The model and its losses form one module, so that each replica or process computes the losses of its own pairs.
 
 Shapes: B pairs; P pairs per chunk.
 """

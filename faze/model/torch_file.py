@@ -12,7 +12,7 @@ from faze.base.files import reading, whole_file
 
 
 def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
-    """Write a mapping atomically, after serialising it in memory: torch.save raises a RuntimeError on a full disk."""
+    """Write a mapping atomically; serialise it in memory first, since torch.save raises RuntimeError on a full disk."""
     memory = io.BytesIO()
     torch.save(content, memory)
     with whole_file(path) as temporary:

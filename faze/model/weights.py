@@ -116,7 +116,7 @@ def description(dted: DTED) -> dict[str, dict[str, object]]:
 
 
 def differences(section: str, found: Model | NormalizedCamera, wanted: Model | NormalizedCamera) -> list[str]:
-    """Describe each value in a checkpoint that differs from the value in a section of the configuration."""
+    """Describe each value in a checkpoint that differs from its counterpart in a section of the configuration."""
     theirs = found.model_dump()
     return [
         f"{section}.{key} is {theirs[key]} in the checkpoint, not {value}"

@@ -1,1 +1,1 @@
-"""Settings of the C library, and a loader for faze's own C code."""
+"""Settings for the C library, and a loader for faze's own C code."""

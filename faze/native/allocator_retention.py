@@ -19,7 +19,7 @@ SETTINGS = {
 
 
 def with_allocator_retention(given: str) -> str:
-    """Add the settings to a value of GLIBC_TUNABLES; settings that it already contains are kept."""
+    """Add the settings to a value of GLIBC_TUNABLES, without overriding any that it already contains."""
     theirs = dict(setting.partition("=")[::2] for setting in given.split(":") if setting)
     return ":".join(f"{name}={value}" for name, value in (SETTINGS | theirs).items())
 
@@ -32,7 +32,7 @@ def keeps_memory() -> bool:
 
 
 def keep_memory() -> None:
-    """Restart this process with the settings, unless it has them or its C library is not glibc."""
+    """Restart this process with the settings, unless it already has them or its C library is not glibc."""
     given = os.environ.get(VARIABLE, "")
     if (wanted := with_allocator_retention(given)) != given and platform.libc_ver()[0] == "glibc":
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {VARIABLE: wanted})

@@ -27,7 +27,7 @@ if platform.machine() == "x86_64":
 
 
 def library_name(kernel: str, level: int) -> str:
-    """Return the name, without suffix, of the library for one of `KERNELS` at one of `LEVELS`."""
+    """Return the name, without its suffix, of the library for one of `KERNELS` at one of `LEVELS`."""
     identity = repr((KERNELS[kernel], LEVELS[level])).encode() + (PACKAGE / kernel).read_bytes()
     return f"_{Path(kernel).stem}_v{level}_{hashlib.sha256(identity).hexdigest()[:12]}"
 

@@ -1,1 +1,1 @@
-"""Training, from pairs in memory to a checkpoint: feed, augmentation, training loop and resumption."""
+"""Training, from pairs in memory to a checkpoint: data feed, augmentation, training loop and resumption."""

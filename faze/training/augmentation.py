@@ -1,7 +1,7 @@
 """Random augmentation of training pairs, applied to whole batches; labels change with the images.
 
-The draws depend only on seed and step. Shapes: B pairs of strips (B, H, W, 3), uint8, of the network's input size;
-angles (B, 2), pitch and yaw in rad.
+The draws depend only on the seed and the step. Shapes: B pairs of strips (B, H, W, 3), uint8, of the network's input
+size; angles (B, 2), pitch and yaw in rad.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Augmentation:
     people: int
 
     def draw(self, step: int, seed: int, pairs: int) -> Batch:
-        """Draw `flip` (B,) bool and `color` (B, 3) float32, which both members of a pair share.
+        """Draw `flip` (B,) bool and `color` (B, 3) float32, which both strips of a pair share.
 
         They share colours because b is decoded from the codes of a.
         """

@@ -55,7 +55,7 @@ def check(workload: Workload, name: str) -> None:
 
 
 def faults(workload: Workload) -> Iterator[str]:
-    """Yield the faults of batches, parameter groups, losses and validation; later checks rely on earlier ones."""
+    """Yield faults in batches, parameter groups, losses and validation; later checks rely on earlier ones."""
     batch, again = workload.batch(0, 0), workload.batch(0, 0)
     if not isinstance(batch, Mapping):
         yield f"batch() returned {type(batch).__name__}, not a mapping from names to tensors"
@@ -92,7 +92,7 @@ def faults(workload: Workload) -> Iterator[str]:
 def gradient_faults(
     optimizer: str, terms: Mapping[str, Tensor], owners: Mapping[Tensor, str], model: nn.Module
 ) -> Iterator[str]:
-    """Yield the optimiser's parameters that its losses do not reach, and other parameters that its losses reach."""
+    """Yield a fault for each parameter of the optimiser that its losses miss, and each other one that they reach."""
     names = {p: key for key, p in model.named_parameters()}
     total = torch.stack(list(terms.values())).sum()
     found = torch.autograd.grad(total, list(owners), allow_unused=True, retain_graph=True)

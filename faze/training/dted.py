@@ -1,4 +1,4 @@
-"""The training of DT-ED as a workload: pairs of strips, the schedules of the paper's section 3.1, and validation.
+"""DT-ED training as a workload: pairs of strips, the schedules from section 3.1 of the paper, and validation.
 
 A sample is a pair of one person's strips. Schedules are measured in pairs, so they are the same for every tier and any
 number of processes.
@@ -36,7 +36,7 @@ REDIRECTED = 16  # strips of each person: a few suffice to judge image quality, 
 
 
 class DTEDTraining(Workload):
-    """The training of DT-ED on a store of strips or, to time steps without one, on noise in place of four people."""
+    """DT-ED training on a store of strips or, to time steps without a store, on noise in place of four people."""
 
     score, higher_is_better = "gaze error, deg", False
     unit, images = "images", 2
@@ -151,7 +151,7 @@ class DTEDTraining(Workload):
 
 
 def make_noise(size: tuple[int, int]) -> People:
-    """Return four people with eight strips of noise each."""
+    """Return four people with eight noise strips each."""
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (32, *size, 3), dtype=np.uint8)
     labels = random.normal(0, 0.2, (4, 8, 4)).astype(np.float32)
@@ -180,7 +180,7 @@ def part_rates(pairs: int, train: Train) -> dict[str, float]:
 
 
 def decay(pairs: int, total_pairs: int, share: float) -> float:
-    """Return the factor for the learning rates, a half cosine from 1 to 0 over the last `share` of training."""
+    """Return the learning-rate factor: a half cosine from 1 to 0 over the last fraction `share` of training."""
     if not share:
         return 1.0
     fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)

@@ -1,7 +1,7 @@
-"""The training of any workload. `train` performs one run: it calls `build`, then `fit`, which contains the loop.
+"""Training of any workload. `train` performs one run: it calls `build`, then `fit`, which contains the loop.
 
 A killed run resumes from its last checkpoint, in `NAME.work` next to the output, and ends with the same weights. With
-three or more ddp processes, weights agree up to rounding, as the first step after a start uses other gradient buckets.
+three or more ddp processes, weights agree up to rounding: each start's first step uses different gradient buckets.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def load_workload(config: Resolved, data: Path | None = None, processes: int = 1
 
 
 class Losses(nn.Module):
-    """The objective, which maps a batch to the workload's loss terms in the precision of a tier."""
+    """The objective, which maps a batch to the workload's loss terms in a tier's precision."""
 
     def __init__(self, workload: Workload, model: nn.Module, autocast: Context) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Losses(nn.Module):
 
 @dataclass(frozen=True)
 class Batches(Dataset):
-    """The batches on the host; item `number` is this process's slice of the batch of step `number`."""
+    """The batches on the host; item `number` is this process's slice of the batch for step `number`."""
 
     workload: Workload
     seed: int

@@ -79,16 +79,16 @@ class Workload(ABC):
 
     @property
     def samples(self) -> int:
-        """The number of samples of a training run."""
+        """The number of samples in a training run."""
         return self.steps * self.batch_size
 
     @property
     def every(self) -> tuple[int, int, int]:
-        """The intervals, in samples, between log lines, between validations and between checkpoints."""
+        """The intervals, in samples, between log lines, validations and checkpoints, respectively."""
         return max(1, self.samples // 50), max(1, self.samples // 10), max(1, self.samples // 10)
 
     def read(self, batch: Batch) -> Batch:
-        """Read a process's slice of a batch, on the host, perhaps in a loader process."""
+        """Read a process's slice of a batch on the host, possibly in a loader process."""
         return batch
 
     def prepare(self, batch: Batch) -> Batch:
@@ -96,7 +96,7 @@ class Workload(ABC):
         return batch
 
     def keep_resident(self, wanted: bool, device: torch.device) -> Switch:
-        """Keep all stored samples on the device if `wanted` and possible; return the report on the switch."""
+        """Keep all stored samples on the device if `wanted` and possible; return the resulting `Switch`."""
         return Switch.of("resident", wanted, "the workload generates its batches")
 
     def rates(self, seen: int, first: Sequence[float]) -> list[float]:
