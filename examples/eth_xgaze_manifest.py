@@ -53,7 +53,7 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray]:
         matrix, lens = (file.getNode(name).mat() for name in ("Camera_Matrix", "Distortion_Coefficients"))
         return np.array(matrix, np.float64).reshape(3, 3), np.array(lens, np.float64).reshape(5)
     except (cv2.error, SystemError, TypeError, ValueError):
-        raise UserError(f"{path}: has no Camera_Matrix (3, 3) or Distortion_Coefficients (5): download it") from None
+        raise UserError(f"{path}: has no Camera_Matrix (3, 3) or Distortion_Coefficients: download it again") from None
 
 
 def read_annotation(path: Path) -> Iterator[tuple[str, str, NDArray]]:

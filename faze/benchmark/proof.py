@@ -109,7 +109,7 @@ def nudge(weights: Iterable[Tensor], share: float, seed: int) -> None:
 
 
 def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Change:
-    """Return the weight changes, grouped by the first part of the weights' names without trailing digits."""
+    """Return the weight changes, grouped by the first component of each name, stripped of trailing digits."""
     parts: dict[str, list[Tensor]] = {}
     for name, weight in named.items():
         part = name.split(".")[0]

@@ -111,7 +111,7 @@ class GazeEstimator:
             yield frame, found
 
     def faces(self, image: NDArray[np.uint8], camera: Camera) -> list[FaceGaze | str]:
-        """Return the gaze of each face in an upright BGR frame (H, W, 3), or why it has none, largest face first."""
+        """Return, for each face in an upright BGR frame (H, W, 3), largest first, its gaze or why it has none."""
         found: list[FaceGaze | str] = []
         for landmarks in self.detect(image):
             try:

@@ -110,7 +110,7 @@ def _slices(x: Tensor) -> list[slice]:
 def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
     """Normalise and activate x (B, C, N); also return 1 / standard deviation (B, C, 1) with dtype `sum_dtype(x)`.
 
-    The results must be neither aliases nor written in place, because torch.compile 2.11 would lose their gradients.
+    The results must not be aliases or be modified in place, because torch.compile 2.11 would lose their gradients.
     """
     wide = x.to(sum_dtype(x))
     centred = wide - wide.mean(2, keepdim=True)

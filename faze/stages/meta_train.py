@@ -31,7 +31,7 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
         train, few_train = read_people(store, "train", needed=needed, reason=reason + "meta_query")
         if len(train) < settings.tasks:
             raise UserError(
-                f"{codes}: only {len(train)} train people have {needed} entries: lower fewshot.tasks or meta_query"
+                f"{codes}: only {len(train)} training people have {needed} entries: lower fewshot.tasks or meta_query"
             )
     for sentence in few_train + few:
         print(f"warning: {sentence}", file=sys.stderr)

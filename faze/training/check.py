@@ -92,7 +92,7 @@ def faults(workload: Workload) -> Iterator[str]:
 def gradient_faults(
     optimizer: str, terms: Mapping[str, Tensor], owners: Mapping[Tensor, str], model: nn.Module
 ) -> Iterator[str]:
-    """Yield a fault for each parameter of the optimiser that its losses miss, and each other one that they reach."""
+    """Yield a fault for each parameter of the optimiser that its losses miss, and each other parameter they reach."""
     names = {p: key for key, p in model.named_parameters()}
     total = torch.stack(list(terms.values())).sum()
     found = torch.autograd.grad(total, list(owners), allow_unused=True, retain_graph=True)

@@ -210,9 +210,9 @@ def spoil_codes(file: h5py.File) -> None:
 
 
 REFUSED = [  # stage, learner, damage to the store, changes to the section, words
-    ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: only 0 train people have"),
+    ("meta_train", "maml", lose_everyone, {}, "gazecapture.h5: only 0 training people have"),
     ("meta_train", "maml", spoil_codes, {}, "person 00006 of gazecapture: z_gaze is not finite"),
-    ("meta_train", "maml", None, {"tasks": 6}, "5 train people have .* lower fewshot.tasks"),
+    ("meta_train", "maml", None, {"tasks": 6}, "5 training people have .* lower fewshot.tasks"),
     ("meta_train", "maml", None, {"outer_lr": 1e30}, "diverged before outer step 25: lower fewshot.outer_lr"),
     ("adapt", "maml", move_everyone, {}, "gazecapture.h5: no person in the test split"),
     ("adapt", "maml", None, {"query_entries": 18}, "mpiigaze.h5: .* test split .* 22 entries"),

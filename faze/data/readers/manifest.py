@@ -105,7 +105,7 @@ def _read_csv(path: Path, most: int | None) -> pd.DataFrame:
 
 
 def _check_header(header: list[str], where: str) -> tuple[str, str]:
-    """Check lower-case column names; return the keys of the groups in CAMERAS and TARGETS that the table uses.
+    """Check column names given in lower case; return the keys of the groups in CAMERAS and TARGETS that the table uses.
 
     Raise a UserError if a column is missing, unknown or listed twice.
     """
