@@ -73,6 +73,7 @@ def test_draws_depend_on_seed_and_step_alone():
     assert all(torch.equal(first[name], value) for name, value in ALL.draw(5, 1, 8).items())
     assert not torch.equal(first["color"], ALL.draw(6, 1, 8)["color"])
     assert not torch.equal(first["color"], ALL.draw(5, 2, 8)["color"])
+    assert not torch.equal(ALL.draw(5, 2, 8)["color"], ALL.draw(6, 1, 8)["color"])
     far = ALL.draw(0, 1, 4000)
     assert far["flip"].float().mean() == pytest.approx(0.5, abs=0.05)
     assert [float(end) for end in far["color"].aminmax()] == pytest.approx([0.5, 1.5], abs=0.01)
