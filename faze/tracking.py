@@ -1,7 +1,7 @@
 """Mirror an ablation's files in MLflow: one flat run per tier and seed. The files contain every value.
 
 MLflow cannot change a logged value, so a changed training run or result becomes a new run, and the old one is tagged
-`superseded`. Mirroring the same files again changes nothing. The tags `faze.*` record what faze wrote, so that it does
+`superseded`. Mirroring the same files again changes nothing. The `faze.*` tags record what faze wrote, so that it does
 not overwrite names and descriptions that people edited in MLflow.
 """
 # ruff: noqa: E402
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 def places(tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[str] = ()) -> list[Place]:
-    """List every run of an ablation in the order of its tiers, followed by its noise controls."""
+    """List every run of an ablation in tier order, followed by the noise controls."""
     digits = len(str(len(tiers) - 1))
     found = [
         Place(tier, seed, f"{number:0{digits}}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""), color)
@@ -100,7 +100,7 @@ class Store:
             database = Path(self.uri.removeprefix(SQLITE)).resolve()
             self.uri = f"{SQLITE}{database}"
         self.is_server = self.uri.startswith("http")
-        # Without a lock, processes that open an empty database together would corrupt it, and create runs twice.
+        # Without a lock, processes that open an empty database at once would corrupt it and create runs twice.
         database.parent.mkdir(parents=True, exist_ok=True)
         self.lock = FileLock(database.with_name(f".{database.name}.lock"))
         with self.lock, explained(self.uri):
@@ -145,7 +145,7 @@ class Store:
             for first in range(0, len(metrics), 1000):  # a request must not contain more
                 self.client.log_batch(run_id, metrics[first : first + 1000])
             self.client.log_batch(run_id, (), [Param(*p) for p in params.items()], [RunTag(*t) for t in tags.items()])
-            if outcome:  # files come last: if their disk is full, no value is missing
+            if outcome:  # files come last: if their disk is full, no value is lost
                 self.client.log_inputs(run_id, list(outcome.data_sets))
                 for name, file in outcome.files.items():
                     self.client.log_artifact(run_id, str(file), os.path.dirname(name))
@@ -174,7 +174,7 @@ class Store:
         return found
 
     def _find_or_create_model(self, run_id: str, name: str, tags: Mapping, params: Mapping) -> LoggedModel:
-        """Return a run's logged model: its results and the path of its checkpoint, but no weights."""
+        """Return a run's logged model, which holds its results and checkpoint path, but no weights."""
         found = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run_id}'")
         if found and found[0].status == "READY":
             return found[0]
@@ -201,7 +201,7 @@ class Store:
 
 
 def _results(run: LoggedRun, found: Mapping[str, Any]) -> list[LoggedValue]:
-    """Return scalar results at step 0 and curves with k as the step, all with the time of the last training value."""
+    """Return scalar results at step 0 and curves with k as the step, all timestamped like the last training value."""
     time = max((value.time for value in run.values), default=run.start["time"])  # the same whenever they are sent
     series = {name: [[0, value]] for name, value in found["metrics"].items()}
     series |= {f"curve/{name}_deg": points for name, points in found["curves"].items()}
@@ -209,7 +209,7 @@ def _results(run: LoggedRun, found: Mapping[str, Any]) -> list[LoggedValue]:
 
 
 def _metric(value: LoggedValue, model: LoggedModel | None = None, data_sets: Sequence[DatasetInput] = ()) -> Metric:
-    """Convert a value to a metric; link a scalar result to its model and the data set in its name (error/NAME_deg)."""
+    """Convert a value to a metric; link a scalar result to its model and to the data set it names (error/NAME_deg)."""
     links = {}
     if model and not value.metric.startswith("curve/"):
         links["model_id"] = model.model_id

@@ -1,6 +1,6 @@
-"""The whole ablation of your own training: proofs, training runs, benchmark, page and MLflow.
+"""A complete ablation of your own training code: proofs, training runs, benchmark, page and MLflow.
 
-Writes NAME.yaml, where you can edit tiers and seeds, to the working directory, and runs or resumes the ablation.
+Writes NAME.yaml (edit it to change tiers and seeds) to the working directory, and runs or resumes the ablation.
 """
 
 import subprocess

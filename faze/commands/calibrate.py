@@ -1,13 +1,13 @@
-r"""`faze calibrate`: codes or frames of a person -> a calibrated gaze estimator, and its error on other samples.
+r"""`faze calibrate`: a person's codes or frames -> a calibrated gaze estimator, and its error on other samples.
 
     faze calibrate --manifest me/frames.csv --out me.pt
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-With a manifest, a third of the targets are held out for measurement. One frame of each other target, or k frames spread
-over the other targets, are used for calibration. If the error on held-out targets does not decrease, no file is saved.
-With codes, the first k entries are used for calibration, and all others for measurement. See docs/how-to/gaze.md.
-The output, a dict of the fields of `PersonalEstimator` (faze.fewshot), can be read by torch.load(weights_only=True).
+With a manifest, a third of the targets are held out for measurement. Calibration uses one frame of each remaining
+target, or k frames spread over them. If the error on held-out targets does not decrease, no file is saved.
+With codes, calibration uses the first k entries, and measurement uses the rest. See docs/how-to/gaze.md.
+The output is a dict of the fields of `PersonalEstimator` (faze.fewshot); read it with torch.load(weights_only=True).
 """
 
 import dataclasses
@@ -44,13 +44,13 @@ def main(
     """Calibrate on codes or frames, measure the error, and write the calibration.
 
     Args:
-        codes: store of codes (from the stage encode) that contains the person
+        codes: code store (from the encode stage) that contains the person
         manifest: table of the person's frames, instead of --codes
-        model: checkpoint of DT-ED that encodes the frames of --manifest (default: shipped, the network in the package)
+        model: DT-ED checkpoint that encodes the frames of --manifest (default: shipped, the network in the package)
         landmarker: MediaPipe Face Landmarker file, for frames without a head pose (default: face_landmarker.task)
         person: name of the person; not needed if there is only one
         shots: k, the number of calibration entries; required with --codes
-        learner_file: output of meta_train for this network (default: offset; for frames and the shipped network, bayes)
+        learner_file: output of meta_train for this network (default: offset; bayes for frames and the shipped network)
     """
     if (codes is None) == (manifest is None) or (codes and shots is None):
         raise UserError("pass either --manifest, or --codes and --shots (the number of calibration entries)")
@@ -84,7 +84,7 @@ def main(
 
 
 def choose(names: Sequence[str], path: Path, name: str | None) -> str:
-    """Return the named person of a file, or its only person; raise a UserError if there is no such person."""
+    """Return the named person in a file, or its only person; raise a UserError if there is no such person."""
     if name is None and len(names) == 1:
         return names[0]
     if name not in names:
@@ -93,7 +93,7 @@ def choose(names: Sequence[str], path: Path, name: str | None) -> str:
 
 
 def record(path: Path, model: Path, landmarker: Path, name: str | None) -> tuple[Recording, str]:
-    """Read a person's frames from a manifest; return the recording and the hash of the network."""
+    """Read a person's frames from a manifest; return the recording and the network's hash."""
     posed = not needs_landmarks(path)
     people = {person.name: person for person in read_manifest(path, posed=posed)}
     person = people[choose(list(people), path, name)]

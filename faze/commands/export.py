@@ -1,4 +1,4 @@
-"""`faze export`: the gaze estimation of a trained network as an ONNX graph, for programs that do not use faze.
+"""`faze export`: a trained network's gaze estimation as an ONNX graph, for programs that do not use faze.
 
     faze export --onnx gaze --checkpoint shipped --out gaze.onnx
 
@@ -34,7 +34,7 @@ LARGEST_DIFFERENCE = 1e-4  # absolute, in any output
 
 
 class Gaze(nn.Module):
-    """Equalisation, encoder and gaze head of a trained network."""
+    """The equalisation, encoder and gaze head of a trained network."""
 
     outputs = ("gaze", "app", "gaze_code", "head_code")
 
@@ -43,7 +43,7 @@ class Gaze(nn.Module):
         self.dted = dted
 
     def forward(self, strips: Tensor) -> tuple[Tensor, ...]:
-        """Return the gaze (B, 3) and the codes of strips (B, H, W, 3)."""
+        """Return the gaze (B, 3) and codes for strips (B, H, W, 3)."""
         codes = self.dted.encode(to_network_torch(strips))
         return self.dted.gaze_vector(codes.gaze), *codes
 
@@ -66,7 +66,7 @@ def main(*, onnx: Literal["gaze"], checkpoint: Path, out: Path) -> None:
 
 
 def write_graph(gaze: Gaze, strips: Tensor, path: Path) -> None:
-    """Write the graph as one ONNX file, without torch's warnings about packages that this export does not use."""
+    """Write the graph as one ONNX file, hiding torch's warnings about packages that this export does not use."""
     import onnx
     from onnx.helper import find_min_ir_version_for
 

@@ -3,9 +3,9 @@
     faze gaze me.mp4 --hfov-deg 70 --table gaze.csv --overlay gaze.mp4
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
-Each frame is processed like a frame of a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
-Without --lens or --hfov-deg, a field of view is assumed. A manifest's own lenses are used instead, as are its head
-poses, if it contains any; its labels are ignored.
+Each frame is processed like a frame in a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
+If neither --lens nor --hfov-deg is given, a field of view is assumed. A manifest's own lenses are used instead, as are
+its head poses, if any. Its labels are ignored.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
@@ -60,12 +60,12 @@ def main(
     Args:
         inputs: images, videos, folders of these, or manifests
         camera_index: index of a camera on this machine (from 0), instead of inputs
-        model: checkpoint of DT-ED (default: shipped, the network in the package)
-        person: file that `faze calibrate` wrote with this network
-        lens: camera calibration: a YAML file from OpenCV or ROS, or a .mat file
+        model: DT-ED checkpoint (default: shipped, the network in the package)
+        person: file that `faze calibrate` wrote for this network
+        lens: camera calibration, as a YAML file from OpenCV or ROS, or a .mat file
         hfov_deg: horizontal field of view of the upright frame, instead of --lens
         landmarker: MediaPipe Face Landmarker file (default: face_landmarker.task)
-        faces: largest number of faces in a frame
+        faces: maximum number of faces per frame
         screen: screen.yaml, to compute the point on the screen that a face looks at
         table: CSV file to write
         overlay: mp4 file to write, for a single video or camera

@@ -1,4 +1,4 @@
-"""Convert a published DT-ED state dictionary into a checkpoint for encode and walk.
+"""Convert a published DT-ED state dictionary into a checkpoint for the stages encode and walk.
 
 faze import-checkpoint published.pth.tar --configfile config/sizes/one_gpu.yaml --out results/published/checkpoint.pt
 """
@@ -13,7 +13,7 @@ def main(published: Path, *, configfile: list[Path] = (), out: Path) -> None:
     """Check the name and shape of each tensor, and write the checkpoint.
 
     Args:
-        configfile: files that override the defaults; their sections `model` and `preprocess` describe the weights
+        configfile: files that override the defaults; their `model` and `preprocess` sections describe the weights
     """
     config = read_config(configfile)
     dted = import_published(published, config.model)

@@ -1,4 +1,4 @@
-"""`faze largest-batch`: the largest micro-batch of a tier that fits into the memory of one device.
+"""`faze largest-batch`: the largest micro-batch of a tier that fits into one device's memory.
 
     faze largest-batch --tier recompute --memory-gib 4
     faze largest-batch --tier recompute --configfile config/sizes/width.yaml    (on a GPU, whose memory is the limit)
@@ -29,7 +29,7 @@ MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations f
 
 
 def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = None, threads: int) -> None:
-    """Search for the largest micro-batch of a tier.
+    """Search for a tier's largest micro-batch.
 
     Args:
         memory_gib: memory that the batch must fit into; required on a CPU
@@ -48,7 +48,7 @@ def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = N
 
 
 def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int) -> bool:
-    """Return whether a size fits, by trying it in a fresh process, which the kernel may kill for lack of memory."""
+    """Try a size in a fresh process, which the kernel may kill for lack of memory; return whether the size fits."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), end_with_parent) as process:
         try:
             peak_gib = process.submit(measure_peak, tier, files, memory_gib, threads, samples).result()
@@ -62,7 +62,7 @@ def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: in
 def measure_peak(
     tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int
 ) -> float | None:
-    """Return the peak memory of the first steps in GiB, or None if they ran out of memory."""
+    """Return the first steps' peak memory in GiB, or None if they ran out of memory."""
     sizes = {"train": {"global_batch": samples}, "loss": {"chunk_pairs": samples}}
     config, engine = tier_config(files, tier, sizes)
     engine = engine.model_copy(update={"parallel": "single", "accumulate": 1})

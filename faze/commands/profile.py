@@ -50,7 +50,7 @@ def main(*, tier: str, configfile: list[Path] = (), threads: int) -> None:
 
 
 def tier_config(files: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> tuple[Resolved, Engine]:
-    """Read the benchmark's configuration (defaults, override files, then changes) and the switches of a tier."""
+    """Read the benchmark's configuration (defaults, then override files, then `changes`) and a tier's switches."""
     config = read_config(files, changes)
     if tier not in config.tiers:
         raise UserError(f"{tier} is not defined under tiers{nearest(tier, config.tiers)}")

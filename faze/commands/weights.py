@@ -2,7 +2,7 @@
 
     faze weights --results results/default --tier recompute --seed 0 --learners bayes --out recompute_weights
 
-`dted.pt` contains only the weights; the learners' files are copied. `errors.csv` contains each test person's errors.
+`dted.pt` contains only the weights. The learners' files are copied. `errors.csv` contains each test person's errors.
 """
 
 import shutil

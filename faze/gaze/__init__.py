@@ -1,1 +1,1 @@
-"""Gaze estimation in the frames of any camera."""
+"""Gaze estimation in frames from any camera."""

@@ -1,4 +1,4 @@
-"""Gaze estimation in camera frames, with the same steps as for the frames of a manifest.
+"""Gaze estimation in camera frames, with the same steps as for frames in a manifest.
 
 frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camera's frame -> gaze in the camera frame
 """
@@ -45,13 +45,13 @@ class FaceGaze:
 
     @property
     def pitchyaw(self) -> NDArray[np.float64]:
-        """Pitch (up) and yaw (to the left in the frame), rad; both are 0 for a gaze opposite to the camera's axis."""
+        """Pitch (up) and yaw (to the left in the frame), rad; both are 0 for a gaze opposite the camera's axis."""
         return pitchyaw_from_vector(-self.direction)
 
 
 @dataclass(frozen=True)
 class GazeEstimator:
-    """A trained network with the virtual camera of its strips, a face detector and, if given, a calibration and a lens.
+    """A trained network, the virtual camera for its strips, a face detector and, if given, a calibration and a lens.
 
     docs/how-to/gaze.md contains an example.
     """
@@ -76,14 +76,14 @@ class GazeEstimator:
         """Load a checkpoint and open MediaPipe, which is closed at the end of the `with` block.
 
         Args:
-            model: checkpoint of DT-ED; default: the shipped network.
+            model: DT-ED checkpoint; default: the shipped network.
             landmarker: MediaPipe Face Landmarker file.
-            person: file that `faze calibrate` wrote with this network.
-            lens: lens of all frames that have no camera of their own; None: an assumed lens.
-            faces: largest number of faces in a frame; 0 to use only `at_pose`, without MediaPipe.
+            person: file that `faze calibrate` wrote for this network.
+            lens: lens for all frames that have no camera of their own; if None, a lens is assumed.
+            faces: maximum number of faces per frame; 0 to use only `at_pose`, without MediaPipe.
 
         Raises:
-            UserError: a file is unusable, the person's file was written with another network, or MediaPipe is missing.
+            UserError: a file is unusable, the person's file was written for another network, or MediaPipe is missing.
         """
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted)) if person else None
@@ -96,7 +96,7 @@ class GazeEstimator:
         return self.frames(frames_of(sources_of([Path(path)])))
 
     def frames(self, frames: Iterable[SourceFrame]) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
-        """Yield each frame and a non-empty list: the gaze of each face, or the reason why there is none."""
+        """Yield each frame and a non-empty list: each face's gaze, or the reason why there is none."""
         for frame in frames:
             found: list[FaceGaze | str] = [frame.reason]
             if frame.image is not None:
@@ -131,8 +131,8 @@ class GazeEstimator:
     ) -> FaceGaze:
         """Estimate the gaze of a face whose head pose is known; raise UnusableFrame if the face is not in the frame.
 
-        `pose` contains a rotation vector (rad) and a translation (mm), head -> camera: (6,). `corners_mm` are the inner
-        eye corners in the head frame, (2, 3).
+        `pose` (6,) is a rotation vector (rad) and a translation (mm) from head to camera. `corners_mm` (2, 3) are the
+        inner eye corners in the head frame.
         """
         any_target = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on it
         poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm, any_target)

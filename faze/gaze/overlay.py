@@ -1,4 +1,4 @@
-"""Overlays of the gaze on video frames: an arrow, the strip and the angles, or the reason why there is no gaze."""
+"""Gaze overlays for video frames: an arrow, the strip and the angles, or the reason why there is no gaze."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ TICKS_PER_S = 90_000  # unit of timestamps
 
 
 def draw(image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str]) -> NDArray[np.uint8]:
-    """Return a copy of a BGR frame (H, W, 3) with the gaze of each face, and the strip and angles of the first face."""
+    """Return a copy of a BGR frame (H, W, 3) that shows each face's gaze, and the first face's strip and angles."""
     picture = image.copy()
     faces = [face for face in found if not isinstance(face, str)]
     if not faces:
@@ -58,7 +58,7 @@ def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -
 
 @contextlib.contextmanager
 def open_overlay(path: Path) -> Iterator[Callable[[NDArray[np.uint8], float], None]]:
-    """Open an H.264 mp4; yield a function that adds a BGR frame (H, W, 3), shown from the given time in s."""
+    """Open an H.264 mp4; yield a function that adds a BGR frame (H, W, 3) to be shown from the given time, in s."""
     with av.open(str(path.absolute()), "w", format="mp4") as file:
         coding = {"preset": "ultrafast", "crf": "20"}
         stream = file.add_stream("libx264", options=coding, thread_count=1, pix_fmt="yuv420p")

@@ -1,7 +1,7 @@
-"""Convert a person's labelled frames from a manifest to codes for a calibration.
+"""Convert a person's labelled frames from a manifest into codes for calibration.
 
-The error is measured on held-out targets. Frames of one target resemble each other, so the error on a target that was
-used for calibration would be too small.
+The error is measured on held-out targets. Frames of the same target resemble each other, so the error on a target that
+was used for calibration would be too small.
 """
 
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class Recording:
 
     @property
     def held_out(self) -> NDArray[np.int64]:
-        """Indices of the frames of held-out targets, a third of all targets."""
+        """Indices of the frames of held-out targets, which are a third of all targets."""
         return np.flatnonzero(self.target % EVERY == np.array(POSITIONS)[self.target // EVERY % EVERY])
 
     def support(self, shots: int | None) -> list[int]:
-        """Choose frames for calibration: the first of each target that is not held out, then the second, and so on.
+        """Choose frames for calibration: the first for each target that is not held out, then the second, and so on.
 
-        `shots` is the number of frames; None: one per target. Raise a UserError if there are too few targets or frames.
+        `shots` is the number of frames; None: one per target. Raise UserError if there are too few targets or frames.
         """
         if self.target.max() + 1 < EVERY:
             first = f"; the first rejected frame is {self.rejects[0]}" if self.rejects else ""
@@ -57,7 +57,7 @@ class Recording:
 
 
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
-    """Estimate the gaze in a person's frames from the manifest `path`; estimate NaN head poses from landmarks."""
+    """Estimate the gaze in a person's frames from the manifest `path`; use landmarks to estimate NaN head poses."""
     faces, used, rejects = [], [], []
     for row, (_, [face, *_]) in enumerate(estimator.frames(frames_of_person(person))):
         if isinstance(face, str):
@@ -83,7 +83,7 @@ def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Reco
 
 
 def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bool, list[str]]:
-    """Return whether the mean error on held-out targets decreases, and a report of frames, samples and errors."""
+    """Return whether the mean error on held-out targets decreases, and a report on frames, samples and errors."""
     held_out, person, count = recording.held_out, recording.person, len(recording.files)
     before = angular_error(person.gaze_hat[held_out], person.gaze[held_out])
     after = angular_error(found.gaze(person.seen(held_out)), person.gaze[held_out])

@@ -1,4 +1,4 @@
-"""The frames of images, folders, videos, manifests and cameras, and the lenses through which they were taken."""
+"""Frames from images, folders, videos, manifests and cameras, and the lenses that captured them."""
 
 import itertools
 import time
@@ -64,7 +64,7 @@ class Lens:
 
 
 def read_lens(path: Path | None, hfov_deg: float | None) -> Lens:
-    """Return the lens that an argument describes, or an assumed lens; raise UserError if the argument is invalid."""
+    """Return the lens given by --lens or --hfov-deg, or an assumed lens; raise UserError if an option is invalid."""
     if path and hfov_deg is not None:
         raise UserError("pass only one of --lens and --hfov-deg")
     least, most = FIELD_OF_VIEW_DEG
@@ -116,7 +116,7 @@ def frames_of(sources: Iterable[Source]) -> Iterator[SourceFrame]:
 
 
 def frames_of_person(person: Person) -> Iterator[SourceFrame]:
-    """Yield the frames of a person in a manifest."""
+    """Yield a person's frames from a manifest."""
     for row, file in enumerate(person.files):
         camera, pose = (person.cameras[row], person.distortions[row]), person.poses[row]
         head = (pose, person.corners_mm[row]) if np.isfinite(pose).all() else None
@@ -132,7 +132,7 @@ def _read_image(path: Path, reason: str = "", *stated: object) -> SourceFrame:
 
 
 def camera_frames(index: int) -> Iterator[SourceFrame]:
-    """Yield the frames of a camera attached to this machine, until it stops."""
+    """Yield frames from a camera attached to this machine until it stops."""
     camera = cv2.VideoCapture(index)
     if not camera.isOpened():
         raise UserError(f"camera {index} cannot be opened: check that it exists and that no other program uses it")

@@ -1,4 +1,4 @@
-"""Read videos as players show them: cropped, with square pixels, rotated and mirrored."""
+"""Read videos as players show them: cropped, rotated and mirrored, with square pixels."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ DAMAGED = "the frame is damaged"
 
 
 def check_video(path: Path) -> None:
-    """Raise a UserError if no frame can be decoded, and report what a player would show differently."""
+    """Raise a UserError if no frame can be decoded, and report anything that a player would show differently."""
     try:
         with av.open(str(path.absolute())) as container:  # otherwise, "a:b.mp4" would mean a protocol "a"
             stream = container.streams.best("video")
@@ -45,7 +45,7 @@ def check_video(path: Path) -> None:
 
 
 def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
-    """Yield each frame's time in s, from 0, and its BGR picture (H, W, 3), or None if the frame is damaged."""
+    """Yield each frame's time in s, from 0, and its BGR picture (H, W, 3), which is None if the frame is damaged."""
     with av.open(str(path.absolute())) as container:
         stream = container.streams.best("video")
         left, right, top, bottom = _describe(container, stream)[1]
@@ -66,7 +66,7 @@ def read_video(path: Path) -> Iterator[tuple[float, NDArray[np.uint8] | None]]:
 
 
 def _describe(container: InputContainer, stream: VideoStream) -> tuple[str, list[int]]:
-    """Return the codec, and the px to crop on the left, right, top and bottom, as ffmpeg describes the stream."""
+    """Return the codec and the pixels to crop on the left, right, top and bottom, from ffmpeg's stream description."""
     # Never call this while threads decode: if messages go to Python, closing the file could wait for them forever.
     av.logging.set_level(av.logging.INFO)
     text = container.dumps_format().split(f"Stream #0:{stream.index}")[1].split("Stream #")[0]
@@ -76,7 +76,7 @@ def _describe(container: InputContainer, stream: VideoStream) -> tuple[str, list
 
 
 def _decode(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame | None]:
-    """Yield all decoded frames; None stands for a frame that is damaged or depends on a damaged one."""
+    """Yield all decoded frames, with None in place of frames that are damaged or depend on a damaged one."""
     stream.thread_type = "AUTO"
     packets, damaged = container.demux(stream), False
     while True:
@@ -94,7 +94,7 @@ def _decode(container: InputContainer, stream: VideoStream) -> Iterator[VideoFra
 
 
 def _turn(image: NDArray[np.uint8], matrix: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Rotate and mirror a picture by a display matrix (9,), to the nearest multiple of 90 degrees."""
+    """Rotate and mirror a picture as its display matrix (9,) specifies, to the nearest multiple of 90 degrees."""
     x_to_x, x_to_y, _, y_to_x, y_to_y = matrix[:5].tolist()
     if abs(x_to_x) < abs(x_to_y):
         image, x_to_x, y_to_y = cv2.transpose(image), y_to_x, x_to_y

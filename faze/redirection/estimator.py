@@ -1,8 +1,8 @@
-"""An independent estimator of gaze and head pose that measures redirected strips: a small residual network.
+"""A small residual network that estimates gaze and head pose independently of DT-ED, to evaluate redirected strips.
 
-Its architecture (He et al. 2016) differs from that of DT-ED, and it is trained only on original strips of train people.
-ST-ED (Zheng et al., NeurIPS 2020, section 4.2) is evaluated in this way. Decoded strips are blurrier than original
-ones, so half of the training strips are blurred. A separate random half is mirrored, and all strips are recoloured.
+Its architecture (He et al. 2016) differs from DT-ED's, and it is trained only on original strips of train people.
+ST-ED (Zheng et al., NeurIPS 2020, section 4.2) is evaluated in the same way. Since decoded strips are blurrier than
+originals, half of the training strips are blurred. Independently, half are mirrored, and all are recoloured.
 """
 
 import math
@@ -25,7 +25,7 @@ from faze.data.strips import StripStore
 from faze.model.losses import angle_deg
 from faze.model.torch_file import read_mapping, write_mapping
 
-WARMUP = 0.05  # share of the training during which the learning rate rises; then it falls along half a cosine
+WARMUP = 0.05  # fraction of the training during which the learning rate rises; then it falls along half a cosine
 COLOR_SCALE = 0.2  # largest relative change of a colour
 BLUR_PX = 2.0  # largest standard deviation of the blur
 WEIGHT_DECAY = 0.05
@@ -49,10 +49,10 @@ class ResidualBlock(nn.Module):
 
 
 class GazeHeadEstimator(nn.Module):
-    """A network from strips (B, 3, H, W) in [-1, 1] to gaze pitch, gaze yaw, head pitch and head yaw in radians (B, 4).
+    """A network that maps strips (B, 3, H, W) in [-1, 1] to gaze pitch, gaze yaw, head pitch and head yaw (B, 4), rad.
 
     Args:
-        channels: C in the first block; each of the next three blocks doubles C and halves height and width.
+        channels: number of channels in the first block; each of the next three doubles it and halves height and width.
         size: height and width of the strips, px.
     """
 
@@ -89,12 +89,12 @@ def load_estimator(path: Path, device: torch.device | str = "cpu") -> GazeHeadEs
 
 @torch.inference_mode()
 def estimate(network: nn.Module, images: Tensor) -> NDArray[np.float64]:
-    """Estimate the angles of gaze and head (N, 4), in radians, from strips (N, 3, H, W) in [-1, 1]."""
+    """Estimate gaze and head angles (N, 4), in radians, from strips (N, 3, H, W) in [-1, 1]."""
     return torch.cat([network(some).double().cpu() for some in images.split(BATCH)]).numpy()
 
 
 def train_estimator(people: People, settings: Estimator, device: torch.device | str) -> GazeHeadEstimator:
-    """Train an estimator on people whose strips are cached in memory; raise UserError if the training diverges."""
+    """Train an estimator on people whose strips are cached in memory; raise UserError if training diverges."""
     torch.manual_seed(SEED)
     network = GazeHeadEstimator(settings.channels, people.size).to(device)
     optimizer = torch.optim.AdamW(network.parameters(), settings.lr, weight_decay=WEIGHT_DECAY)
@@ -120,13 +120,13 @@ def train_estimator(people: People, settings: Estimator, device: torch.device | 
 
 
 def _errors_deg(estimated: Tensor, labels: Tensor) -> Iterator[Tensor]:
-    """Yield the mean angular errors of gaze and of head pose, in degrees, for angles (B, 4) in radians."""
+    """Yield the mean angular errors of gaze and head pose, in degrees, given angles (B, 4) in radians."""
     for a, b in zip(estimated.split(2, 1), labels.split(2, 1), strict=True):
         yield angle_deg(vector_from_pitchyaw(a, torch), vector_from_pitchyaw(b, torch)).mean()
 
 
 def vary(image: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
-    """Randomly mirror, recolour and blur strips (B, 3, H, W) in [-1, 1] with labels (B, 4); `step` seeds the draws."""
+    """Randomly mirror, recolour and blur strips (B, 3, H, W) in [-1, 1] with labels (B, 4), seeded by `step`."""
     draw = torch.Generator().manual_seed(int(np.random.SeedSequence([SEED, step]).generate_state(1)[0]))
     each = (len(image), 1, 1, 1)
     mirrored = torch.rand(each, generator=draw).to(image.device) < 0.5
@@ -140,7 +140,7 @@ def vary(image: Tensor, labels: Tensor, step: int) -> tuple[Tensor, Tensor]:
 
 
 def blur(image: Tensor, sigma_px: float) -> Tensor:
-    """Blur images (B, 3, H, W) with a Gaussian of standard deviation `sigma_px`, truncated at twice this value."""
+    """Blur images (B, 3, H, W) with a Gaussian of standard deviation `sigma_px`, truncated at 2 `sigma_px`."""
     reach = math.ceil(2 * sigma_px)
     weights = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / max(sigma_px, 1e-3)) ** 2)
     kernel = (weights / weights.sum()).to(image).expand(3, 1, 1, -1)
@@ -149,7 +149,7 @@ def blur(image: Tensor, sigma_px: float) -> Tensor:
 
 
 def measure_errors(network: GazeHeadEstimator, store: StripStore) -> Iterator[dict[str, str | int | float]]:
-    """Yield the errors of the splits val and test, averaged over people; skip a split without people."""
+    """Yield the errors on the val and test splits, averaged over people; skip splits without people."""
     for split in ("val", "test"):
         if store.of_split(split):
             people, errors = open_people(store, network.size, split=split), []

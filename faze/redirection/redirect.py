@@ -1,6 +1,6 @@
-"""Redirect each test person's strips to the gaze and head pose of the person's other strips, and measure the results.
+"""Redirect each test person's strips to the gaze and head pose of their other strips, and measure the results.
 
-Each strip a of a person is redirected to the angles of another strip, b. The table has a row per pair and variant:
+Each strip a is redirected to the angles of another strip b of that person. The table has a row per pair and variant:
 
 | variant | image |
 |---|---|
@@ -42,14 +42,14 @@ from faze.redirection.estimator import GazeHeadEstimator, estimate, load_estimat
 
 ANGLES = ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")
 COLUMNS = [f"{kind}_{angle}" for kind in ("own", "wanted", "seen") for angle in ANGLES]
-# The first three of MS-SSIM's five weights (Wang et al. 2003), scaled to sum to 1: strips are too low for five scales.
+# The first three of MS-SSIM's five weights (Wang et al. 2003), scaled to sum to 1: strips lack the height for five.
 BETAS = tuple(beta / (0.0448 + 0.2856 + 0.3001) for beta in (0.0448, 0.2856, 0.3001))
 # Minimum H -> standard deviation and side (px) of a Gaussian window that fits into a quarter of H.
 WINDOWS = {44: (1.5, 11), 28: (0.8, 7), 20: (0.5, 5), 12: (0.3, 3)}
 
 
 def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEstimator]:
-    """Load DT-ED and an estimator, onto a GPU if there is one; raise a UserError if their strips differ in size."""
+    """Load DT-ED and an estimator, onto a GPU if available; raise a UserError if they expect different strip sizes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dted, network = load_model(checkpoint, device), load_estimator(estimator, device)
     if network.size != (dted.model.image_height_px, dted.model.image_width_px):
@@ -59,14 +59,14 @@ def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEsti
 
 
 def draw_targets(strips: int) -> NDArray[np.int64]:
-    """Draw b != a for each of N >= 2 strips a; return b's indices (N,). Each depends only on N and a's index."""
+    """Draw another strip for each of N >= 2; return indices (N,). Each depends only on N and the strip's index."""
     draws = np.array([np.random.default_rng([0, index]).random() for index in range(strips)])
     targets = np.floor(draws * (strips - 1)).astype(np.int64)
     return targets + (targets >= np.arange(strips))
 
 
 def redirect_store(dted: DTED, estimator: GazeHeadEstimator, store: StripStore, settings: Redirect) -> pd.DataFrame:
-    """Redirect and measure strips of each test person (or everybody, without test people) with at least two strips."""
+    """Redirect and measure strips of test people (of everyone, if there are none) who have at least two strips."""
     people = open_people(store, estimator.size, split="test" if store.of_split("test") else None, min_entries=2)
     device, tables = dted.fc_enc.weight.device, []
     progress = Progress("redirect", len(people.persons), "people")
@@ -86,7 +86,7 @@ def redirect_store(dted: DTED, estimator: GazeHeadEstimator, store: StripStore, 
 
 @torch.inference_mode()
 def redirect(dted: DTED, image: Tensor, labels: Tensor, targets: NDArray[np.int64]) -> dict[str, Tensor]:
-    """Redirect a person's strips (N, 3, H, W) with labels (N, 4) to targets (N,); return the images of each variant."""
+    """Redirect a person's strips (N, 3, H, W) with labels (N, 4) to targets (N,); return each variant's images."""
     codes = dted.encode(image)
     gaze, head = (rotation_from_pitchyaw(angles, torch) for angles in labels.split(2, dim=1))
     turned = codes.turn(gaze, head).turn(gaze[targets].mT, head[targets].mT)
@@ -97,7 +97,7 @@ def redirect(dted: DTED, image: Tensor, labels: Tensor, targets: NDArray[np.int6
 def measure_person(
     estimator: nn.Module, images: Mapping[str, Tensor], labels: Tensor, targets: NDArray[np.int64]
 ) -> pd.DataFrame:
-    """Measure a person's images of each variant (N, 3, H, W), given the strips' labels (N, 4) and targets (N,)."""
+    """Measure a person's images (N, 3, H, W) in each variant, given the strips' labels (N, 4) and targets (N,)."""
     own, tables = labels.double().cpu().numpy(), []
     for variant, image in images.items():
         table = pd.DataFrame({"pair": np.arange(len(own)), "variant": variant})
@@ -111,9 +111,9 @@ def measure_person(
 
 @torch.inference_mode()
 def similarity(images: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """Compare images with real ones, both (N, 3, H, W) with H >= 12; return the values (N,) of each metric.
+    """Compare images with real ones, both (N, 3, H, W) with H >= 12; return each metric's values (N,).
 
-    L1 is on the scale of the images, [-1, 1]. For the other metrics, the images are clipped and rescaled to [0, 1].
+    L1 is computed in the images' range, [-1, 1]. For the other metrics, the images are clipped and rescaled to [0, 1].
     """
     a, b = ((part.clamp(-1, 1) + 1) / 2 for part in (images, real))
     squares = (a - b).square().mean((1, 2, 3))

@@ -1,4 +1,4 @@
-"""Latent walks (paper figure 5): one strip, decoded at gaze directions and head poses that were never recorded.
+"""Latent walks (figure 5 of the paper): one strip, decoded at gaze directions and head poses that were never recorded.
 
 The strip is encoded once, and its codes are rotated to frontal. Then the gaze code is rotated from -range to +range
 while the head code stays frontal, and vice versa. Walks are drawn as videos and as contact sheets.
@@ -44,7 +44,7 @@ def choose_people(pairs: Path, count: int) -> dict[str, list[str]]:
 
 
 def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.float64], torch.Tensor]:
-    """Return angles (S,) in degrees from -range to +range and rotations (S, 3, 3) in pitch (axis 0) or yaw (axis 1)."""
+    """Return angles (S,) from -range to +range in degrees and rotations (S, 3, 3) in pitch (axis 0) or yaw (axis 1)."""
     angles_deg = np.linspace(-range_deg, range_deg, steps)
     pitchyaw = np.zeros((steps, 2))
     pitchyaw[:, axis] = np.radians(angles_deg)
@@ -55,11 +55,11 @@ def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.
 def walk_person(
     dted: DTED, estimator: GazeHeadEstimator, store: StripStore, person: str, walk: Walk
 ) -> tuple[dict[str, Picture], pd.DataFrame]:
-    """Decode the walks of a person's first strip.
+    """Decode walks from a person's first strip.
 
     Returns:
-        The strip and its reconstruction, by caption; and a table with a row per walk and step: dataset, person, walk,
-        the requested and the estimated angle (asked_deg, seen_deg), and the picture.
+        The strip and its reconstruction, keyed by caption, and a table with a row per walk and step: dataset, person,
+        walk, the requested and estimated angles (asked_deg, seen_deg), and the picture.
     """
     people = open_people(store, estimator.size)
     names = [each.name for each in people.persons]
@@ -80,7 +80,7 @@ def walk_person(
 
 
 def draw_frames(strips: dict[str, Picture], walks: pd.DataFrame) -> list[Picture]:
-    """Draw the frames of a video that loops forward and back, from the output of `walk_person`."""
+    """Draw the output of `walk_person` as the frames of a video that loops forward and back."""
     top, frames = np.hstack([_panel(*strip, VIDEO_PX) for strip in strips.items()]), []
     for _, step in walks.groupby(level=0):
         panels = _step_panels(step, VIDEO_PX)
@@ -89,7 +89,7 @@ def draw_frames(strips: dict[str, Picture], walks: pd.DataFrame) -> list[Picture
 
 
 def draw_sheet(strips: dict[str, Picture], walks: pd.DataFrame) -> Picture:
-    """Draw a person's part of the contact sheet, a row per walk, from the output of `walk_person`."""
+    """Draw the output of `walk_person` as the person's part of the contact sheet, one row per walk."""
     left, rows = [_panel(*strip, SHEET_PX) for strip in strips.items()], []
     left += [np.full_like(left[0], 255)] * 2
     for first, (_, steps) in zip(left, walks.groupby("walk", sort=False), strict=True):

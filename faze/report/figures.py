@@ -1,4 +1,4 @@
-"""The figures of the page."""
+"""The figures of the report page."""
 
 import functools
 import itertools
@@ -44,7 +44,7 @@ def panels(height: float, rows: int, columns: int, **settings: object) -> tuple[
 
 
 def by_dataset(results: Results, height: float, xlabel: str, ylabel: str = "", **settings) -> tuple[Figure, dict]:
-    """Create a figure with a titled panel for each data set; return the figure and the axes by data set."""
+    """Create a figure with a titled panel for each data set; return the figure and its axes, keyed by data set."""
     figure, row = panels(height, 1, len(results.datasets), **settings)
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.set(title=title_of(dataset), xlabel=xlabel)
@@ -54,14 +54,14 @@ def by_dataset(results: Results, height: float, xlabel: str, ylabel: str = "", *
 
 
 def with_legend(figure: Figure, axes: Axes) -> Figure:
-    """Add the axes' legend below the figure."""
+    """Add a legend for the axes below the figure."""
     handles, _ = axes.get_legend_handles_labels()
     figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
     return figure
 
 
 def draw_tiers(results: Results) -> Figure:
-    """Plot the step time, peak memory, and error or score of every tier, next to published ratios."""
+    """Plot every tier's step time, peak memory, and error or score, next to published ratios."""
     rows, published = pd.DataFrame(results.rows), results.published if len(results.rows) > 1 else {}
     names = [*rows["tier"], *([published["name"]] if published else [])]
     figure, row = panels(1.3 + 0.36 * len(names), 1, 2 + bool(results.tables))
@@ -83,7 +83,7 @@ def draw_tiers(results: Results) -> Figure:
 
 
 def _draw_bars(axes: Axes, results: Results, table: pd.DataFrame, labels: list, ratio: float | None, word: str) -> None:
-    """Draw each tier's value and range, and the published ratio; hatch the bars of tiers that are other experiments."""
+    """Draw each tier's value and range, and the published ratio; hatch tiers that are not the same experiment."""
     bars, styles, labels = list(table.to_numpy()), [], list(labels)
     for row in results.rows:
         color = results.colors[row["tier"]]
@@ -102,7 +102,7 @@ def _draw_bars(axes: Axes, results: Results, table: pd.DataFrame, labels: list, 
 
 
 def _draw_errors(axes: Axes, results: Results, tiers: pd.Series, published: float | None) -> None:
-    """Draw bars for the errors after adaptation, and pale bars for the unadapted errors."""
+    """Draw solid bars for errors after adaptation, and pale bars for unadapted errors."""
     tested, (learner, k) = results.datasets[0], results.decisive[1]
     before, after = (results.cell("tiers", tested, *cell)["mean_deg"].reindex(tiers) for cell in results.decisive)
     labels = [f"{a:.2f} → {b:.2f}" if a == a else "not trained" for a, b in zip(before, after, strict=True)]
@@ -171,7 +171,7 @@ def draw_changes(results: Results) -> Figure:
 
 
 def draw_people(results: Results) -> Figure:
-    """Plot each test person's error in the first tier before and after adaptation, sorted by unadapted error."""
+    """Plot each test person's error before and after adaptation in the first tier, sorted by unadapted error."""
     persons, (learner, k) = results.tables["persons"], results.decisive[1]
     of_first = persons[persons["tier"] == results.tiers[0]].groupby(["dataset", "learner", "k", "person"])
     errors, counts = of_first["error_deg"].mean(), persons.groupby("dataset")["person"].nunique()
@@ -190,7 +190,7 @@ def draw_people(results: Results) -> Figure:
 
 
 def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
-    """Plot every learner's error against k, in a panel per data set and tier; the baseline's errors are dashed."""
+    """Plot every learner's error against k, in one panel per data set and tier; dashed lines show the baseline."""
     several, wanted = len(tiers) > 1, list(itertools.product(results.datasets, tiers))
     columns = min(4, len(tiers)) if several else len(wanted)
     rows = math.ceil(len(wanted) / columns)
@@ -207,7 +207,7 @@ def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
 
 
 def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float) -> None:
-    """Plot the curve and interval of every learner; the y axis begins at 0."""
+    """Plot every learner's curve with its interval; the y axis starts at 0."""
     for learner, color, marker in zip(results.summary["learners"], LEARNERS, MARKERS, strict=False):
         curve, baseline = (results.curve(each, dataset, learner) for each in (tier, results.tiers[0]))
         shots, style = curve["k"], {"linewidth": 1.9 * size, "markersize": 5 * size}
@@ -248,7 +248,7 @@ def draw_learners(results: Results) -> Figure:
 
 
 def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
-    """Plot estimated against requested angles (`angles.csv`) for some tiers: thin lines are people, bold ones means."""
+    """Plot estimated against requested angles (`angles.csv`) per tier: thin lines for people, bold lines for means."""
     walks = list(next(iter(angles.values()))["walk"].unique())
     figure, row = panels(3.4, 1, len(walks))
     for axes, walk in zip(row, walks, strict=True):

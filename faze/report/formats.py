@@ -1,4 +1,4 @@
-"""Number formats of the page. A missing, nan or infinite number becomes a dash."""
+"""Number formats for the report page. Missing, nan and infinite numbers become dashes."""
 
 import math
 import re
@@ -12,7 +12,7 @@ DASH = "–"
 
 
 def or_dash(form: Callable[..., str]) -> Callable[..., str]:
-    """Return a format that shows a dash if any number is missing, nan or infinite."""
+    """Extend a format so that it returns a dash if any number is missing, nan or infinite."""
     return lambda *numbers: DASH if any(n is None or not math.isfinite(n) for n in numbers) else form(*numbers)
 
 
@@ -37,7 +37,7 @@ def p_value(p: float) -> str:
 
 @or_dash
 def milliseconds(value: float) -> str:
-    """Format milliseconds, such as 412 ms or 1.52 s."""
+    """Format a duration given in milliseconds, for example as 412 ms or 1.52 s."""
     if value >= 1000:
         return f"{value / 1000:.2f} s"
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
@@ -45,7 +45,7 @@ def milliseconds(value: float) -> str:
 
 @or_dash
 def elapsed(seconds: float) -> str:
-    """Format seconds, such as 8.4 s, 412 s or 2 h 05 min."""
+    """Format a duration given in seconds, for example as 8.4 s, 412 s or 2 h 05 min."""
     if seconds >= 3600:
         hours, minutes = divmod(round(seconds / 60), 60)
         return f"{hours} h {minutes:02d} min"
@@ -53,12 +53,12 @@ def elapsed(seconds: float) -> str:
 
 
 def marked(text: str) -> Markup:
-    """Convert a text to HTML, marking up words in backticks as code."""
+    """Convert text to HTML, marking up anything in backticks as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def machine(described: Mapping[str, str]) -> str:
-    """Return the name of a machine: its GPUs, or its processor and cores."""
+    """Return a machine's name: its GPUs or, if it has none, its processor and cores."""
     cores = described.get("cores")
     processor = described.get("processor") or "an unknown processor"
     return described.get("gpus") or processor + (f", {wording.counted(int(cores), 'core')}" if cores else "")

@@ -1,4 +1,4 @@
-"""The page: a template filled with tables, figures, pictures and videos. The first line of a cell is its value."""
+"""The report page: a template filled with tables, figures, pictures and videos. A cell's first line is its value."""
 
 import base64
 import datetime
@@ -23,7 +23,7 @@ from faze.report import figures
 from faze.report import formats as f
 from faze.report.results import Results, read_csv
 
-WALK_VIDEOS = 8  # embedded per page; the others remain in their folder
+WALK_VIDEOS = 8  # embedded per page; the rest remain in their folder
 PICTURE_PX = 2400  # largest width of a picture: twice the page's width, for high-resolution screens
 MOST_REASONS = 10  # shown for rejected frames
 Cells = dict[tuple[str, str], str]  # by (group, title) of the column
@@ -50,7 +50,7 @@ def render(results: Results, paths: ResultPaths, title: str, note: str, drawn: M
 
 
 def tier_table(results: Results) -> list[Cells]:
-    """Tabulate each tier's changes, proof, speed and memory; after training, add errors or scores, and verdicts."""
+    """Tabulate each tier's changes, proof, speed and memory; if any was trained, add errors or scores, and verdicts."""
     found, verdicts = [], results.summary.get("tier_verdicts", {})
     for row in results.rows:
         added = ", ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"] if not s["reason"])
@@ -89,7 +89,7 @@ def describe_proof(proof: Mapping[str, Any]) -> list[str]:
 
 
 def error_cells(results: Results, tier: str) -> Cells:
-    """Return a tier's errors, with their intervals or with the changes from the baseline."""
+    """Return a tier's errors, with their intervals or their changes from the baseline."""
     found = {}
     for dataset in results.datasets:
         for learner, k in results.decisive:
@@ -103,7 +103,7 @@ def error_cells(results: Results, tier: str) -> Cells:
 
 
 def with_change(mean: Sequence[float], change: pd.Series | None) -> str:
-    """Format an error (mean, low, high) with its interval or, if given, with its change from the baseline."""
+    """Format an error (mean, low, high) with its change from the baseline, if given, or else with its interval."""
     detail = f.interval(*mean[1:])
     if change is not None:
         interval = f.signed_interval(change["low_deg"], change["high_deg"])
@@ -122,7 +122,7 @@ def score_cells(results: Results, tier: str) -> Cells:
 
 
 def tiers_in_full(results: Results) -> pd.DataFrame:
-    """Return the table of tiers as plain numbers, for other programs (see docs/reference/formats.md)."""
+    """Return the tier table as plain numbers for other programs (see docs/reference/formats.md)."""
     table = pd.DataFrame(results.rows).rename(columns={"same_step": "idle"}).set_index("tier")
     table = table.rename(columns={f"speed_{end}": f"speedup_{end}" for end in ("ratio", "low", "high")})
     table["changed"] = ["; ".join(f"{s['switch']} {s['wanted']}" for s in changed) for changed in table["changed"]]
@@ -131,14 +131,14 @@ def tiers_in_full(results: Results) -> pd.DataFrame:
 
 
 def count_people(store: StripStore) -> pd.DataFrame:
-    """Count the people and strips in each split of a store; return dataset, split, people and strips."""
+    """Count the people and strips in each split of a store; the columns are dataset, split, people and strips."""
     rows = [(store.dataset, person.split, len(person.labels)) for person in store.people]
     groups = pd.DataFrame(rows, columns=["dataset", "split", "strips"]).groupby(["dataset", "split"], sort=False)
     return groups["strips"].agg(people="size", strips="sum").reset_index()
 
 
 def data_table(results: Results, paths: ResultPaths) -> list[dict[str, Any]]:
-    """Tabulate the people and strips of every split, and the rejected frames with the most frequent reasons."""
+    """Tabulate the people and strips in every split, and the rejected frames with their most frequent reasons."""
     rows = []
     for dataset in results.datasets:
         rejects = read_csv(paths.root / f"data/{dataset}_rejects.csv").dropna(subset="file_name")  # frames only
@@ -151,7 +151,7 @@ def data_table(results: Results, paths: ResultPaths) -> list[dict[str, Any]]:
 
 
 def save_figures(drawn: Mapping[str, Figure], folder: Path) -> dict[str, str]:
-    """Save every figure as SVG; return the data URI of each."""
+    """Save every figure as an SVG file; return each figure's data URI."""
     folder.mkdir()
     with figures.drawing():
         for name, figure in drawn.items():
@@ -160,12 +160,12 @@ def save_figures(drawn: Mapping[str, Figure], folder: Path) -> dict[str, str]:
 
 
 def embed(content: bytes, kind: str) -> str:
-    """Return the content of a file of the given MIME type as a data URI."""
+    """Return a file's content as a data URI with the given MIME type."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def embed_picture(path: Path) -> str:
-    """Return a picture as a JPEG in a data URI."""
+    """Return a picture as the data URI of a JPEG."""
     buffer = io.BytesIO()
     with Image.open(path) as image:
         image.thumbnail((PICTURE_PX, image.height), Image.Resampling.LANCZOS)

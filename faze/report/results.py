@@ -1,4 +1,4 @@
-"""The results that a page shows: benchmark, proofs and, if anything was trained, the tables of the evaluation."""
+"""The results on the report page: benchmark, proofs and, if anything was trained, the tables of the evaluation."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that a page shows; there are no tables if nothing was trained."""
+    """Everything that the report page shows; `tables` is empty if nothing was trained."""
 
     rows: Rows  # one per measured tier, the baseline first (`tier_rows`)
     benchmark: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Results:
 
     @property
     def decisive(self) -> Sequence[tuple[str, int]]:
-        """The pairs (learner, k) whose errors decide the verdict: unadapted, and the first learner at the largest k."""
+        """The (learner, k) pairs whose errors decide the verdict: unadapted, and the first learner at the largest k."""
         return (UNADAPTED, 0), (self.summary["learners"][0], self.summary["largest_k"])
 
     @property
@@ -64,7 +64,7 @@ class Results:
 
 
 def tier_rows(benchmark: Mapping[str, Any], proofs: Mapping[str, Any]) -> Rows:
-    """Return each measured tier's speed and memory, its changes from the tier `before`, and its proof ({} if none)."""
+    """Return each measured tier's speed, memory, changes from the tier named in `before`, and proof ({} if none)."""
     changes = tier_changes({tier: row["switches"] for tier, row in benchmark["tiers"].items()})
     rows = []
     for speed in performance(benchmark).to_dict("records"):
@@ -74,7 +74,7 @@ def tier_rows(benchmark: Mapping[str, Any], proofs: Mapping[str, Any]) -> Rows:
 
 
 def cards(rows: Rows) -> list[dict[str, str]]:
-    """Return the cards that need no training: proofs, and speed and memory of tiers that are the same experiment."""
+    """Return the cards that need no training: proofs, plus speed and memory of tiers that are the same experiment."""
     found = speed_and_memory(pd.DataFrame([row for row in rows if row["same"]]))
     proved = [row for row in rows[1:] if row["proof"]]
     failed = [row["tier"] for row in proved if not row["same"]]
@@ -85,7 +85,7 @@ def cards(rows: Rows) -> list[dict[str, str]]:
 
 
 def read_evaluation(paths: ResultPaths, rows: Rows) -> tuple[Mapping[str, Any], dict[str, pd.DataFrame]]:
-    """Read the summary and the tables of an evaluation of DT-ED; without one, return cards and no tables."""
+    """Read the summary and tables of a DT-ED evaluation; if there is none, return cards but no tables."""
     if not (path := paths.evaluation / "summary.json").exists():
         return NOT_TRAINED | {"cards": cards(rows)}, {}
     summary = json.loads(path.read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ def read_evaluation(paths: ResultPaths, rows: Rows) -> tuple[Mapping[str, Any], 
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read a table that a stage wrote. Only empty cells are missing values, since a person may be called NA."""
+    """Read a table that a stage wrote. Only empty cells count as missing, since a person may be called NA."""
     return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
 
 
@@ -115,7 +115,7 @@ def read_trainings(paths: ResultPaths, config: Resolved, rows: Rows) -> tuple[di
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Describe a user's class, MODULE:CLASS, by its attributes ABOUT and the first sentence of its docstring."""
+    """Describe a user's class (MODULE:CLASS) by the attributes in ABOUT and the first sentence of its docstring."""
     from faze.training.check import load_class  # imports torch, which the page of DT-ED does not need
 
     workload = load_class(name)
@@ -124,7 +124,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
-    """Return each tier's mean score and mean change from the first tier, paired by seed, and t intervals over seeds."""
+    """Return each tier's mean score and mean change from the first tier (paired by seed) and t intervals over seeds."""
     first = final.index[0][0]
     values = pd.DataFrame({"score": final, "change": final.sub(final[first], level="seed")})
     values.loc[[first], "change"] = np.nan
@@ -144,7 +144,7 @@ def score_card(scores: pd.DataFrame, about: Mapping[str, Any], controls: Sequenc
 
 
 def metrics(final: pd.Series, rows: Rows) -> list[dict[str, Any]]:
-    """Return the metrics of each run for MLflow; noise controls have no benchmark."""
+    """Return each run's metrics for MLflow; noise controls have no benchmark results."""
     measured, runs = {row["tier"]: row for row in rows}, []
     for (tier, seed), score in final.items():
         found = {"score/final": score}

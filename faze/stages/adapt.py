@@ -1,6 +1,6 @@
 """Adapt few-shot learners to test people, and measure the errors on their query entries. Paper section 4.
 
-The outputs are in the order of the learners. All learners use the same calibrations. The rows for k = 0
+The outputs are in the same order as the learners. All learners use the same calibrations. The rows for k = 0
 contain the errors of the trained gaze head and are the same for all learners. See docs/reference/formats.md.
 """
 

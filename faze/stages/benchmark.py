@@ -1,4 +1,4 @@
-"""Measure the speed and memory of every tier, in rounds of fresh processes, on the first batches of its training.
+"""Measure every tier's speed and memory on the first batches of its training run, in rounds of fresh processes.
 
 During the benchmark, no training run or other benchmark, from any checkout, can run on the same machine.
 """
@@ -32,11 +32,11 @@ def main(
     tier: str | None = None,
     roofline: list[str] = (),
 ) -> None:
-    """Combine the proofs in proofs.json, and run the benchmark; a killed benchmark resumes with the next round.
+    """Combine the proofs into proofs.json, and run the benchmark; a killed benchmark resumes with the next round.
 
     Args:
         data: store of normalised strips, for DT-ED
-        proofs: TIER.json of each tier, from the stage prove
+        proofs: TIER.json of each tier, from the prove stage
         tier, roofline: measure only this tier, or the roofline in these number formats, as a process of a benchmark
     """
     machine.check_torch()
@@ -82,7 +82,7 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
 
 
 def write(path: Path, result: dict) -> None:
-    """Write a result as JSON, and print the tiers of a benchmark."""
+    """Write a result as JSON, and print its tiers, if any."""
     with whole_file(path) as temporary:
         temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
     for tier, row in result.get("tiers", {}).items():

@@ -1,4 +1,4 @@
-"""Encode the strips of each store, and write their codes, the trained gaze head and its estimates."""
+"""Encode the strips in each store, and write their codes, the trained gaze head and its estimates."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def main(*, config: Resolved, checkpoint: Path, data: list[Path], threads: int, 
 
 
 def encode_people(dted: DTED, people: People, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
-    """Encode every person; yield each person's name, split and arrays, keyed by their names in the store of codes."""
+    """Encode every person; yield the person's name, split and a dict of arrays, named as in the code store."""
     progress, done = Progress("encode", sum(people.counts), "strips"), 0
     for person, indices in zip(people.persons, people.person_indices(), strict=True):
         parts = [encode_strips(dted, people.gather(some)) for some in indices.split(batch)]
@@ -47,7 +47,7 @@ def encode_people(dted: DTED, people: People, batch: int) -> Iterator[tuple[str,
 
 @torch.inference_mode()
 def encode_strips(dted: DTED, strips: torch.Tensor) -> dict[str, NDArray[np.float32]]:
-    """Encode strips: (B, H, W, 3) -> z_app (B, A), z_gaze (B, G, 3), z_head (B, D, 3), gaze_hat (B, 3) unit vectors."""
+    """Encode strips (B, H, W, 3) as z_app (B, A), z_gaze (B, G, 3), z_head (B, D, 3) and unit-norm gaze_hat (B, 3)."""
     codes = dted.encode(to_network(strips.to(dted.fc_enc.weight.device)))
     arrays = {"z_app": codes.app, "z_gaze": codes.gaze, "z_head": codes.head, "gaze_hat": dted.gaze_vector(codes.gaze)}
     return {name: array.cpu().numpy() for name, array in arrays.items()}

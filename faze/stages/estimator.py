@@ -1,4 +1,4 @@
-"""Rule `estimator`: normalised strips -> an estimator of gaze and head pose that evaluates redirected strips.
+"""Rule `estimator`: normalised strips -> a gaze and head pose estimator for evaluating redirected strips.
 
 It is trained on train people, and its errors are measured on the val and test people of every store.
 """

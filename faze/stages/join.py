@@ -1,7 +1,7 @@
-"""Rule `join`: the folds of leave-one-person-out -> one run, which contains the test people of all folds.
+"""Rule `join`: the leave-one-person-out folds -> one run, which contains the test people of all folds.
 
 Each person's codes and errors come from a network and learners that were not trained on that person. The checkpoint and
-the run log are those of the first fold.
+the run log come from the first fold.
 """
 
 import shutil
@@ -37,7 +37,7 @@ def join_codes(parts: Sequence[Path], out: Path) -> None:
 
 
 def join_tables(parts: Sequence[Path], out: Path) -> None:
-    """Concatenate tables of errors; combine the reasons, average the errors of val people, and sum the durations."""
+    """Concatenate error tables; combine the reasons for leaving people out, average val errors, and sum durations."""
     about = pd.DataFrame([read_metadata(path) for path in parts])
     found = {key.decode(): about[key].sum() for key in LEFT_OUT}
     found |= {"val_deg": pd.DataFrame(list(about[VAL])).mean().to_dict()}

@@ -1,6 +1,6 @@
 """Rule `landmarks`: raw GazeCapture or a manifest -> a supplementary annotation with estimated head poses.
 
-For GazeCapture, the camera is estimated too. Each finished person is stored in a folder next to the output, so that a
+For GazeCapture, the camera is estimated too. Each person's result is stored in a folder next to the output, so that a
 killed run can resume.
 """
 
@@ -45,7 +45,7 @@ def main(*, raw: Path, model: Path, threads: int, out: Path) -> None:
 
 
 def annotate_person(person: Person, model: Path) -> Person:
-    """Estimate the head pose in each frame of a person."""
+    """Estimate the head pose in each of a person's frames."""
     cv2.setNumThreads(1)
     with open_faces(model, 1) as detect:
         return annotate(person, detect)

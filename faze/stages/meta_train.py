@@ -1,6 +1,6 @@
 """Meta-train few-shot learners on the gaze codes of the training people. Paper section 3.2.
 
-The outputs are in the order of the learners.
+The outputs are in the same order as the learners.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
-    """Return the mean error (degrees) of val people, calibrated like test people, for each k; "0": not calibrated."""
+    """Return val people's mean error in degrees for each k, calibrated like test people; key "0": uncalibrated."""
     if not training.val:
         return {}
     settings = training.settings

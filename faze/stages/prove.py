@@ -1,4 +1,4 @@
-"""Prove that a tier's training is the same experiment as the baseline's, before it is trained or timed."""
+"""Prove that a tier's training is the same experiment as the baseline's, before the tier is trained or timed."""
 
 import json
 import os

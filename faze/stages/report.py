@@ -1,6 +1,6 @@
 """Rule `report`: proofs, benchmark and training results, if any -> one self-contained page and a table.
 
-For a workload other than DT-ED, it also writes a summary for the rule `track` to the folder `evaluation`.
+For workloads other than DT-ED, it also writes a summary for the rule `track` to the folder `evaluation`.
 """
 
 import json

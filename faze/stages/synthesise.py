@@ -1,6 +1,6 @@
 """Rule `synthesise`: synthetic people -> raw camera frames in the layouts of public data sets, and their ground truth.
 
-A data set is rendered only if its folder is given; its frames do not depend on the other data set.
+A data set is rendered only if its folder is given. Its frames do not depend on the other data set.
 """
 
 import contextlib

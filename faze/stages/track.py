@@ -40,7 +40,7 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
 
 
 def read_data_set(name: str, path: Path) -> Any:
-    """Describe a data set from its store of strips; the digest covers people, splits and labels."""
+    """Describe a data set, given its strip store; the digest covers people, splits and labels."""
     store = read_store(path)
     members = {"": store.people} | {f"{split}_": store.of_split(split) for split in SPLITS}
     counts = {}

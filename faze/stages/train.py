@@ -1,6 +1,6 @@
 """Rule `train`: train one tier with one seed -> checkpoint and run log.
 
-DT-ED is trained on normalised strips; a user's class generates its own batches. With `parallel: ddp`, torchrun
+DT-ED is trained on normalised strips, whereas a user's class generates its own batches. With `parallel: ddp`, torchrun
 starts one process per device. A killed run resumes from its last checkpoint.
 """
 
