@@ -68,7 +68,7 @@ class Predictor(nn.Module):
 class ConvLSTM(Workload):
     """Prediction of bouncing-ball videos. The learning rate is for AdamW.
 
-    Repeating the last frame scores 100 % by definition: an L1 error of 0.095 for brightness from 0 to 1.
+    An error of 100 % is that of repeating the last frame: an L1 error of 0.095, with brightness from 0 to 1.
     """
 
     published_speed, published_memory = 5.5, 2.3

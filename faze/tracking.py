@@ -118,7 +118,7 @@ class Store:
         if not found:
             return self.client.create_experiment(name, artifacts, {"faze.experiment": name})
         if found.lifecycle_stage != "active":
-            raise UserError(f"MLflow's experiment {name!r} is deleted: restore it, or set another tracking.experiment")
+            raise UserError(f"MLflow's experiment {name!r} was deleted: restore it, or set tracking.experiment")
         self.client.set_experiment_tag(found.experiment_id, "faze.experiment", name)
         return found.experiment_id
 

@@ -60,7 +60,7 @@ def measure_roofline(config: Resolved, data: Path | None, threads: int, number_f
     """Send the `work` of a baseline step and the `roof` of its device: the rates of copies and matrix products.
 
     The rates are measured in a new process after the rounds. Measuring them between rounds made steps up to 50 % longer
-    in tiers that return memory to the system, probably because the arrays took a virtual machine's free pages.
+    in tiers that return memory to the system, probably because the arrays for copying used up the free pages.
 
     A tier that fuses operations or uses a 16-bit format moves fewer bytes than are counted, so its share of the copy
     peak may exceed 1. Recomputed activations do not count as work.

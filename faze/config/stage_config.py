@@ -58,7 +58,7 @@ def data_sets(config: Config) -> dict[str, DataSet]:
 
 
 def training_set(config: Config) -> DataSet:
-    """Return the data set whose train and val people train the networks."""
+    """Return the data set on whose train and val people the networks are trained and validated."""
     return next(data for data in config.preprocess.datasets if data.splits != "test")
 
 

@@ -89,7 +89,7 @@ class FineTuned(Learner):
         return Errors(adapted_deg, start_deg)
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train a network for each k; keep its best weights on val people, or its last weights without val people."""
+        """Train a network for each k; keep the weights that are best on val people, else the last weights."""
         settings, val, learned = training.settings, training.val, self.initial(training)
         if not self.learns_from_tasks:
             return learned

@@ -37,7 +37,7 @@ def main(
     Args:
         data: store of normalised strips, for DT-ED
         proofs: TIER.json of each tier, from the prove stage
-        tier, roofline: measure only this tier, or the roofline in these number formats, as a process of a benchmark
+        tier, roofline: what this process measures, if a benchmark started it: a tier, or the roofline in number formats
     """
     machine.check_torch()
     if tier:

@@ -41,7 +41,7 @@ MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, during which th
 
 
 def load_workload(config: Resolved, data: Path | None = None, processes: int = 1) -> Workload:
-    """Return DT-ED's training on a store of strips, or the user's workload; `processes` processes share memory_gib."""
+    """Return DT-ED's workload for a store of strips, or the user's; `processes` processes share `memory_gib`."""
     return DTEDTraining(config, data, processes) if config.workload == DTED else load_class(config.workload)
 
 

@@ -195,6 +195,6 @@ def test_what_is_missing_is_one_sentence(mediapipe: ModuleType, raw: Path, monke
     (raw / "notes.txt").touch()
     assert "nowhere.task: no such file" in sentence(model="nowhere.task")
     assert "notes.txt: cannot be read" in sentence(model="notes.txt")
-    assert "contains no folder 00002" in sentence(folder=raw / "00002")
+    assert "contains no folders 00002" in sentence(folder=raw / "00002")
     monkeypatch.setitem(sys.modules, "mediapipe", None)
     assert "make landmarker" in sentence()

@@ -217,7 +217,7 @@ FILE_FAULTS: list[tuple[dict[str, object] | bytes, str]] = [
     (NO_CAMERA | {"hfov_deg": 60} | dict.fromkeys(LENS, 0), "k1, k2, p1, p2 need fx_px"),
     ({"Person": "ben"}, "line 1: two columns are called 'person'"),
     ({"slpit": "train"}, "unknown column 'slpit': did you mean 'split'?"),
-    ({"target_x_mm": None, "target_x_cm": 1}, "did you mean 'target_x_mm'? If so, convert the values"),
+    ({"target_x_mm": None, "target_x_cm": 1}, "did you mean 'target_x_mm'? Then rename the column"),
     ({"target_x_mm": -0.03, "target_y_mm": 0.08, "target_z_mm": 0}, "in mm, not cm or m"),
     ({"target_x_mm": list(range(12)), "target_y_mm": 8}, "in mm, not cm or m"),
     (NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0}, "if in degrees, name the columns gaze_..._deg"),

@@ -193,7 +193,7 @@ def test_gazecapture(gazecapture: Path, tmp_path: Path) -> None:
     for raw, annotation, words in (
         (gazecapture, None, "set `supplementary` of this data set.*faze landmarks"),
         (gazecapture, tmp_path / "absent.h5", "absent.h5.*No such file"),
-        (tmp_path / "golden", gazecapture.with_suffix(".h5"), "contains no folder 00002"),
+        (tmp_path / "golden", gazecapture.with_suffix(".h5"), "contains no folders 00002"),
     ):
         with pytest.raises(UserError, match=words):
             open_gazecapture(raw, annotation)

@@ -216,7 +216,7 @@ def test_renamed_experiment_is_found_and_a_deleted_one_is_reported(store, tmp_pa
     store.client.rename_experiment(store.experiment_id, "my thesis")
     assert Store(Tracking(experiment="faze", uri=None), tmp_path).experiment_id == store.experiment_id
     store.client.delete_experiment(store.experiment_id)
-    with pytest.raises(ValueError, match=r"'faze' is deleted.*tracking\.experiment"):
+    with pytest.raises(ValueError, match=r"'faze' was deleted.*tracking\.experiment"):
         Store(Tracking(experiment="faze", uri=None), tmp_path)
 
 

@@ -28,9 +28,9 @@ PER_STRIP = ("labels", "file_name", "frame_index")
 
 
 def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[Part]]], size: int, **about: str) -> str:
-    """Write people's strips and rejects, given as names and parts (`size` bytes in total); return a summary.
+    """Write the strips and rejects of `people`, pairs of a name and parts (`size` bytes in total); return a summary.
 
-    If there are no strips, raise a UserError with the most frequent reasons. `about` contains the store's attributes.
+    `about` contains the store's attributes. If there are no strips, a UserError gives the main reasons for rejection.
     """
     strips, rejected = 0, []
     with _whole_hdf5(out, size) as file:

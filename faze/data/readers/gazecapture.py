@@ -25,7 +25,7 @@ def list_recordings(raw: Path) -> list[str]:
     """Return the sorted names of the folders NNNNN, or raise a UserError if there are none."""
     names = sorted(folder.name for folder in raw.glob("*/") if re.fullmatch(r"\d{5}", folder.name))
     if not names:
-        raise UserError(f"{raw}: contains no folder 00002, ...; set the path of this data set to the folder that does")
+        raise UserError(f"{raw}: contains no folders 00002, ...; set the data set's path to their parent folder")
     return names
 
 

@@ -115,8 +115,8 @@ def _check_header(header: list[str], where: str) -> tuple[str, str]:
         alike = difflib.get_close_matches(name, set(KNOWN) - set(header), 1, 0.8)
         if name not in KNOWN and alike and alike[0] not in name.split("_"):  # camera_id is not a misspelt camera
             raise UserError(
-                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If so, convert the values if necessary, "
-                "and rename the column; if not, choose another name"
+                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? Then rename the column, and check the "
+                "unit of its values; otherwise, choose another name"
             )
     for name in ("image", "person"):
         if name not in header:

@@ -29,7 +29,7 @@ def open_mpiigaze(raw: Path, supplementary: Path | None) -> People:
     folder = next((inner for inner in (raw / "Data" / "Original", raw / "Original") if inner.is_dir()), raw)
     names = [path.name for path in folder.glob("p*/") if re.fullmatch(r"p\d+", path.name)]
     if not names:
-        raise UserError(f"{raw}: contains no folders p00, p01, ...; set this data set's path to the folder that does")
+        raise UserError(f"{raw}: contains no folders p00, p01, ...; set the data set's path to their parent folder")
     read = functools.partial(read_or_explain, _read_person)  # FAZE's annotation needs only the images
     return open_people(folder, names, read, supplementary)
 

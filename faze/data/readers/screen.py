@@ -50,7 +50,7 @@ def read_screen(path: Path) -> Screen:
         size_mm, size_px = np.array([content[key] for key in _KEYS[:4]], float).reshape(2, 2)
         top_left_mm, rotation_deg = np.array([content[key] for key in _KEYS[4:]], float).reshape(2, 3)
     if not (min(size_mm) >= 40 and max(size_mm) <= 4000):  # from a phone's side to a projector's
-        raise UserError(f"{path}: width_mm and height_mm must describe the lit area, in mm")
+        raise UserError(f"{path}: width_mm and height_mm must be the size of the visible area, in mm")
     sides = size_mm * size_px[::-1]  # of a pixel, in a common unit
     if not 0 < max(sides) <= 1.3 * min(sides):
         raise UserError(f"{path}: width_px and height_px give pixels that are not square: are they swapped?")
