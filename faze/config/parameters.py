@@ -87,12 +87,15 @@ class Run(Section):
 class Engine(Section):
     device: Literal["auto", "cpu", "cuda"]
     precision: Literal["fp32", "fp16", "bf16"]
+    keep_fp32: Several[str]
+    force_low: Several[str]
     tf32: bool
     force: bool
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
     sync_batchnorm: bool
-    optimizer: Literal["sgd", "fused_sgd", "adamw", "fused_adamw", "lamb", "nvlamb", "lars", "novograd"]
+    optimizer: str
+    optimizer_options: dict[str, Any]
     loss_scalers: Literal["each", "shared"]
     set_to_none: bool
     cudnn_benchmark: bool

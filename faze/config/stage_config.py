@@ -99,16 +99,20 @@ def resolve_tier(config: Config, tier: str) -> Engine:
     """Return all switches of a tier, including switches inherited from the tiers that it builds on."""
     switches, chain = {}, tier
     while chain is not None:
-        switches = config.tiers[chain].model_dump(exclude={"on", "train"}, exclude_none=True) | switches
+        own = config.tiers[chain].model_dump(exclude={"on", "train"}, exclude_none=True)
+        if "optimizer" in own:  # the options of the base belong to its optimiser
+            own.setdefault("optimizer_options", {})
+        switches = own | switches
         chain = base_of(config, chain)
     return Engine(**switches)
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten {'a': {'b': 1}} to {'a.b': 1}, keeping lists as values."""
+    """Flatten {'a': {'b': 1}} to {'a.b': 1}, keeping lists and empty mappings as values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        nested = isinstance(value, Mapping) and value
+        flat |= flatten(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return flat
 
 

@@ -1,6 +1,7 @@
 """The engine: each module owns a group of switches, and build() composes a step from them.
 
 precision     number formats and loss scaling
+operators     operators in a number format of their own
 execution     cuDNN autotuning, memory format, fused normalisation, torch.compile, recomputation, checkpointing
 parallel      devices and processes
 optim         the optimiser
@@ -15,7 +16,7 @@ CONTRIBUTING.md lists the steps for adding a switch.
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 
-from torch import nn
+from torch import Tensor, nn
 
 from faze.config.parameters import Engine, Train
 from faze.engine.execution import (
@@ -29,6 +30,7 @@ from faze.engine.execution import (
     set_sync_batchnorm,
 )
 from faze.engine.graphs import build_launching
+from faze.engine.operators import set_operators
 from faze.engine.optim import build_updates
 from faze.engine.parallel import World, build_wrapper
 from faze.engine.precision import Precision, build_precision
@@ -39,6 +41,7 @@ from faze.engine.switches import Switch
 def build(
     make_objective: Callable[[Precision], nn.Module],
     groups: Callable[[nn.Module], Mapping[str, list[dict]]],
+    batch: Callable[[], Mapping[str, Tensor]],
     *,
     engine: Engine,
     train: Train,
@@ -50,6 +53,7 @@ def build(
         make_objective: builds the module that maps a batch to named loss terms, given the precision it computes in.
         groups: returns the parameter groups by optimiser name; a group has `params` and `lr`. With several
             optimisers, the names of an optimiser's loss terms begin with its name and a slash.
+        batch: returns a batch on the device, for switches that depend on what the module computes.
         engine: the switches.
         train: contains momentum, weight_decay and clip_norm for every optimiser, like the `train` section.
         world: this process's position among the processes that train together.
@@ -71,6 +75,9 @@ def build(
     # The optimiser gets the unwrapped module's parameters, which the wrapper shares. Build it after .to(device).
     updates, optimizer_switches = build_updates(engine, groups(objective), train, precision.scaler, device)
     wrap, replicas, parallel_switches = build_wrapper(engine, world)
+    idle = "the recompute layers only follow autocast" if recompute else ""
+    idle = "DataParallel's replicas have no weights to convert" if replicas > 1 else idle
+    operators = set_operators(objective, engine, precision.low, batch, idle)
     launching = build_launching(engine, updates, replicas, device)
     compiled = set_compile(objective, engine.compile, device=device, replicas=replicas, recompute=recompute)
     with launching.stream():
@@ -87,7 +94,7 @@ def build(
         launch=launching.launch,
         settling_steps=launching.settling_steps,
         switches=(
-            *(allocator_switch(engine.allocator), *precision.switches, *execution, *optimizer_switches, compiled),
-            *(*parallel_switches, parts, launching.switch),
+            *(allocator_switch(engine.allocator), *precision.switches, *operators, *execution),
+            *(*optimizer_switches, compiled, *parallel_switches, parts, launching.switch),
         ),
     )

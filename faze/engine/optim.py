@@ -1,17 +1,18 @@
-"""Optimisers, including fused SGD and optimisers for large batches, and gradient clipping."""
+"""Optimisers: SGD, fused SGD, and any class of torch.optim or pytorch-optimizer."""
 
-import functools
+import importlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
+from faze.base.errors import UserError
 from faze.config.parameters import Engine, Train
 from faze.engine.precision import Scaler
 from faze.engine.step import Update
 from faze.engine.switches import Switch
-
-LARGE_BATCH = ("lamb", "nvlamb", "lars", "novograd")
 
 
 def build_updates(
@@ -26,9 +27,9 @@ def build_updates(
     Returns:
         The updates, and the reports on `optimizer` and `loss_scalers`.
     """
-    updates, how = [], {"momentum": settings.momentum, "weight_decay": settings.weight_decay, "device": device}
+    updates, how = [], {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
     for name, of_optimizer in groups.items():
-        optimizer, switch = build_optimizer(engine.optimizer, of_optimizer, **how)
+        optimizer, switch = build_optimizer(engine.optimizer, engine.optimizer_options, of_optimizer, device, **how)
         for group in optimizer.param_groups:
             if group.get("fused"):  # torch's fused kernels read the rate from the device, as a captured graph must
                 group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=device)
@@ -43,27 +44,50 @@ def build_updates(
 
 
 def build_optimizer(
-    name: str, groups: Iterable[dict], *, momentum: float, weight_decay: float, device: torch.device
+    name: str, options: Mapping[str, Any], groups: Iterable[dict], device: torch.device, **train: float
 ) -> tuple[torch.optim.Optimizer, Switch]:
-    """Build the optimiser `name` for parameter groups, each with `params` and `lr`.
+    """Build an optimiser for parameter groups, each with `params` and `lr`; `train` is its momentum and weight_decay.
 
     `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, but launch different numbers of kernels.
-    The other optimisers compute different updates. If the package that provides one of them is not installed, the tier
-    is trained with SGD and the switch is inactive.
+    Any other name is a class of torch.optim or pytorch-optimizer, and `options` are its arguments.
+
+    Raises:
+        UserError: there is no such class, or it cannot take a step with these options.
     """
-    groups = list(groups)
-    if name in ("adamw", "fused_adamw"):
-        fused = name == "fused_adamw"
-        optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay, foreach=False, fused=fused)
-        return optimizer, Switch("optimizer", name, f"torch AdamW, {'fused' if fused else 'for loop'}")
-    if name in LARGE_BATCH and (make := _large_batch(name, momentum)):
-        return make(groups, weight_decay=weight_decay), Switch("optimizer", name, f"pytorch-optimizer {name}")
-    settings = {"momentum": momentum, "nesterov": momentum > 0, "weight_decay": weight_decay}
-    if name == "fused_sgd":
-        return _fused_sgd(groups, settings, device)
-    reason = "trained with SGD, because pytorch-optimizer is not installed" if name in LARGE_BATCH else ""
-    optimizer = torch.optim.SGD(groups, **settings, foreach=False, fused=False)  # like the talk's baseline
-    return optimizer, Switch("optimizer", name, "torch SGD, for loop", reason)
+    groups, given = list(groups), {**train, **options}
+    given = {"nesterov": given["momentum"] > 0} | given
+    try:
+        if "lr" in options:
+            raise ValueError("learning rates are set by the training")
+        if name == "fused_sgd":
+            return _fused_sgd(groups, given, device)
+        if name == "sgd":  # like the talk's baseline
+            sgd = torch.optim.SGD(groups, **given, foreach=False, fused=False)
+            return sgd, Switch("optimizer", name, "torch SGD, for loop")
+        package = "torch.optim" if isinstance(getattr(torch.optim, name, None), type) else "pytorch_optimizer"
+        kind = getattr(importlib.import_module(package), name)
+        accepted = inspect.signature(kind).parameters
+        for option in options:  # pytorch-optimizer reads some options from **kwargs, by name
+            if option not in accepted and repr(option) not in inspect.getsource(kind):
+                raise ValueError(f"{option} is not an argument of {name}")
+        if hasattr(kind, "eval"):
+            raise ValueError(f"{name} must be told when the network is evaluated")
+        given = {key: value for key, value in given.items() if key in accepted or key in options}
+        _take_step(lambda group: kind(group, **given), groups[0]["params"][0])
+        acted = ", ".join([f"{package} {name}", *(f"{key} {value}" for key, value in options.items())])
+        return kind(groups, **given), Switch("optimizer", name, acted)
+    except Exception as error:  # a class can raise anything
+        fault = str(error).partition("\n")[0] or type(error).__name__
+        remedy = "use a class of torch.optim or pytorch-optimizer that needs only gradients, such as AdamW"
+        raise UserError(f"optimizer {name}, optimizer_options {dict(options)}: {fault}; {remedy}") from error
+
+
+def _take_step(make: Callable[[list[dict]], torch.optim.Optimizer], like: torch.Tensor) -> float:
+    """Take a step with weights and gradients of 1, in the format and on the device of `like`; return a weight."""
+    weight = torch.nn.Parameter(torch.ones(2, 2, dtype=like.dtype, device=like.device))
+    weight.grad = torch.ones_like(weight)
+    make([{"params": [weight], "lr": 0.25}]).step()
+    return weight[0, 0].item()
 
 
 def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tuple[torch.optim.Optimizer, Switch]:
@@ -91,39 +115,12 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
     Apex's kernels are built for one version of torch and one kind of GPU, and are loaded only when they run. They do
     not update float64 weights.
     """
-    ones = torch.ones(1, dtype=parameter.dtype, device=parameter.device)
-
-    def step(make: Callable[..., torch.optim.Optimizer]) -> float:
-        weight = torch.nn.Parameter(ones.clone())
-        weight.grad = ones.clone()
-        make([weight], lr=0.25, **settings).step()
-        return weight.item()
-
     try:
         from apex.optimizers import FusedSGD
 
-        found = step(FusedSGD)
+        found = _take_step(lambda group: FusedSGD(group, **settings), parameter)
     except Exception as error:  # a build for another torch, driver or GPU can raise anything
         return f"failed in a trial step: {type(error).__name__}, {str(error).partition(chr(10))[0]}"
-    expected = step(torch.optim.SGD)
+    expected = _take_step(lambda group: torch.optim.SGD(group, **settings), parameter)
     same = abs(found - expected) <= 1e-6 * abs(expected)
     return "" if same else f"computes a different step from SGD ({found:g}, not {expected:g})"
-
-
-def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
-    """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019) if installed, else None.
-
-    Apex's versions differ in details, so a tier that used them would be a different experiment on other machines.
-    """
-    if find_spec("pytorch_optimizer") is None:
-        return None
-    import pytorch_optimizer as package
-
-    return {
-        # Weight decay is inside the trust ratio and step sizes have no bias correction, as in the paper's version 3.
-        "lamb": functools.partial(package.Lamb, weight_decouple=False, adam_debias=True),
-        # NVIDIA's variant divides each step's gradient by its norm first, which makes clipping unnecessary.
-        "nvlamb": functools.partial(package.Lamb, weight_decouple=False, adam_debias=True, pre_norm=True),
-        "lars": functools.partial(package.LARS, momentum=momentum, nesterov=momentum > 0),
-        "novograd": package.NovoGrad,
-    }[name]

@@ -54,6 +54,7 @@ class Precision:
     """The precision of a step; if disabled, the autocast context does nothing and the scaler does not scale."""
 
     autocast: Context
+    low: torch.dtype | None  # the 16-bit format of autocast; None: no autocast
     scaler: Scaler
     switches: tuple[Switch, ...]
 
@@ -90,7 +91,7 @@ def build_precision(engine: Engine, device: torch.device) -> Precision:
         Switch.of("force", engine.force, "" if effective != "fp32" else "precision is fp32"),
         Switch.of("tf32", engine.tf32, "" if device.type == "cuda" else "only CUDA devices have TF32"),
     )
-    return Precision(autocast, Scaler(device, enabled=effective == "fp16"), switches)
+    return Precision(autocast, dtype, Scaler(device, enabled=effective == "fp16"), switches)
 
 
 def _missing_kernels(precision: str, device: torch.device) -> str:

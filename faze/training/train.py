@@ -132,16 +132,17 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
         return workload.prepare({name: value.to(world.device, non_blocking=True) for name, value in batch.items()})
 
     resident = workload.keep_resident(switches.resident, world.device)
-    step = engine.build(make_objective, groups, engine=switches, train=workload, world=world)
+    pin = Switch.of("pin", switches.pin, "" if world.device.type == "cuda" else "batches are not copied on a CPU")
+    source = Batches(workload, seed, world.rank, world.size)
+    feed = Feed(source, to_device, workload.workers, switches.pin and pin.active)
+    given = {"engine": switches, "train": workload, "world": world}
+    step = engine.build(make_objective, groups, lambda: next(feed(range(1))), **given)
     shares = world.size * step.shares
     if workload.batch_size % (shares * workload.chunk):
         raise UserError(
             f"train.global_batch (or the batch_size of a class) {workload.batch_size} is not a multiple of {shares} "
             f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose a multiple, or use fewer GPUs"
         )
-    pin = Switch.of("pin", switches.pin, "" if world.device.type == "cuda" else "batches are not copied on a CPU")
-    source = Batches(workload, seed, world.rank, world.size)
-    feed = Feed(source, to_device, workload.workers, switches.pin and pin.active)
     return Training(workload, world, step, feed, (*step.switches, pin, resident), models[0], first_rates)
 
 

@@ -15,7 +15,7 @@ HONEST = [{"set_to_none": True, "channels_last": True}, {"optimizer": "fused_sgd
 CHEATS = ["never_moves", "keeps_the_first_rate", "skips_every_tenth_update", "trains_on_half_the_resolution"]
 CHEATS += ["rounds_to_bf16", "repeats_a_batch", "loses_a_gradient", "adds_up_parts"]
 # BatchNorm normalises the parts of a batch, and the batches of processes, on their own.
-OTHERS = [{"accumulate": 2}, {"parallel": "ddp", "processes": 2}, {"optimizer": "adamw"}]
+OTHERS = [{"accumulate": 2}, {"parallel": "ddp", "processes": 2}, {"optimizer": "AdamW"}]
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_every_parameter_has_a_default_and_every_default_a_parameter():
 def test_the_schema_contains_choices_and_bounds():
     sections = Config.model_json_schema()["$defs"].values()
     kinds = {key: of.get("anyOf", [of])[0] for section in sections for key, of in section["properties"].items()}
-    assert [key for key in Change.model_fields if kinds[key] == {"type": "string"}] == ["on"]
+    assert [key for key in Change.model_fields if kinds[key] == {"type": "string"}] == ["on", "optimizer"]
     numbers = {key: kind for key, kind in kinds.items() if kind.get("type") in ("integer", "number")}
     assert [key for key, kind in numbers.items() if "minimum" not in kind] == ["triplet_margin"]
     most = {"blocks": 4, "normalize_axis": 3, "hidden": 4096, "range_deg": 90, "confidence": 0.9999}
@@ -142,6 +142,17 @@ def test_a_tier_adds_its_switches_to_those_it_builds_on():
     assert (ddp.precision, ddp.parallel, ddp.compile) == ("fp16", "ddp", "eager")
     assert (compiled.precision, compiled.parallel, compiled.compile) == ("fp16", "dp", "default")
     assert unlisted == resolve_tier(config, "baseline").model_copy(update={"graphs": True})
+
+
+def test_options_belong_to_their_optimizer():
+    """Regression risk: an option of the base, such as betas, would be passed to another class."""
+    options = {"betas": [0.9, 0.99], "inner": {"depth": None}}
+    tiers = {"mine": {"on": "baseline", "optimizer": "AdamW", "optimizer_options": options}}
+    tiers |= {"more": {"on": "mine", "keep_fp32": ["Conv2d"]}, "other": {"on": "more", "optimizer": "Lion"}}
+    config = read_config(changes={"tiers": tiers})
+    mine, more, other = (Resolved(resolve(config, "train", tier, 0)).engine for tier in tiers)
+    assert mine.optimizer_options == more.optimizer_options == options and more.keep_fp32 == ("Conv2d",)
+    assert (other.optimizer, other.optimizer_options, other.keep_fp32) == ("Lion", {}, ("Conv2d",))
 
 
 def test_the_baseline_is_always_trained():

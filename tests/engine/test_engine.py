@@ -31,6 +31,7 @@ def make(name: str, *, clip_norm: float = 0.0, **switches) -> Step:
     return engine.build(
         lambda precision: Plane(),
         lambda module: {"all": [{"params": [parameter], "lr": 0.1} for parameter in module.parameters()]},
+        dict,
         engine=tier(name, **switches),
         train=TRAIN.model_copy(update={"momentum": 0.0, "weight_decay": 0.0, "clip_norm": clip_norm}),
         world=CPU,
@@ -84,6 +85,7 @@ def play(**switches) -> tuple[Step, list[float]]:
     step = engine.build(
         lambda precision: Game(),
         lambda game: {name: [{"params": [getattr(game, name).weight], "lr": lr}] for name, lr in RATES.items()},
+        lambda: GAME_BATCH,
         engine=tier("baseline", **switches),
         train=TRAIN.model_copy(update={"momentum": 0.0, "weight_decay": 0.0, "clip_norm": 0.0}),
         world=CPU,
@@ -121,6 +123,7 @@ def test_an_overflow_skips_the_updates_that_share_its_scale(scalers, skipped):
 def test_every_switch_is_reported_once():
     names = [switch.switch for switch in make("baseline").switches]
     of_the_feed = {"device", "set_to_none", "pin", "resident"}  # set_to_none and device always act
+    of_the_feed |= {"optimizer_options"}  # part of the report on `optimizer`
     assert sorted(names) == sorted(Engine.model_fields.keys() - of_the_feed)
 
 
@@ -158,8 +161,10 @@ def test_fused_sgd_skips_an_overflow_in_its_first_step(monkeypatch):
     """Torch's fused kernel does not initialise new momentum buffers, which are nan here."""
     monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
     weight = torch.nn.Parameter(torch.ones(3))
-    settings = {"momentum": 0.9, "weight_decay": 0.0, "device": torch.device("cpu")}
-    optimizer, switch = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
+    settings = {"momentum": 0.9, "weight_decay": 0.0}
+    optimizer, switch = build_optimizer(
+        "fused_sgd", {}, [{"params": [weight], "lr": 0.1}], torch.device("cpu"), **settings
+    )
     assert optimizer.param_groups[0]["fused"] and switch.acted == "torch SGD, fused"  # without apex
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     for gradient in (float("inf"), 1.0):

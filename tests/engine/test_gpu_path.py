@@ -74,9 +74,9 @@ def test_apex_serves_only_if_it_does_a_step_of_sgd(source, tmp_path, monkeypatch
     (folder / "__init__.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     weight = torch.nn.Parameter(torch.ones(3))
-    settings = {"momentum": 0.9, "weight_decay": 0.1, "device": CUDA}
+    settings = {"momentum": 0.9, "weight_decay": 0.1}
     try:
-        optimizer, switch = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
+        optimizer, switch = build_optimizer("fused_sgd", {}, [{"params": [weight], "lr": 0.1}], CUDA, **settings)
     finally:
         for name in ("apex", "apex.optimizers"):
             sys.modules.pop(name, None)

@@ -1,8 +1,11 @@
 """Optimisers besides SGD compared with their published formulas, and their state in a checkpoint."""
 
+import sys
+
 import pytest
 import torch
 
+from faze.base.errors import UserError
 from faze.engine.optim import build_optimizer
 
 LR, DECAY = 0.1, 0.02
@@ -10,27 +13,31 @@ WEIGHT = torch.tensor([[3.0, 0.0], [0.0, 4.0]], dtype=torch.float64)  # length 5
 GRADIENT = torch.tensor([[0.0, 6.0], [8.0, 0.0]], dtype=torch.float64)  # length 10
 
 
-def make(name: str, weight: torch.nn.Parameter, momentum: float = 0.9, decay: float = DECAY):
-    settings = {"momentum": momentum, "weight_decay": decay, "device": torch.device("cpu")}
-    return build_optimizer(name, [{"params": [weight], "lr": LR}], **settings)
+LAMB = {"weight_decouple": False, "adam_debias": True}  # version 3 of the paper
 
 
-def moved(name: str, **settings) -> torch.Tensor:
+def make(name: str, weight: torch.nn.Parameter, options: dict, momentum: float = 0.9):
+    groups = [{"params": [weight], "lr": LR}]
+    return build_optimizer(name, options, groups, torch.device("cpu"), momentum=momentum, weight_decay=DECAY)
+
+
+def moved(name: str, options: dict, **settings) -> torch.Tensor:
     """Run the first step, and return the change of the weight."""
     weight = torch.nn.Parameter(WEIGHT.clone())
     weight.grad = GRADIENT.clone()
-    optimizer, switch = make(name, weight, **settings)
+    optimizer, switch = make(name, weight, options, **settings)
     assert switch.active and switch.wanted == name
     optimizer.step()
     return (weight - WEIGHT).detach()
 
 
-@pytest.mark.parametrize(("name", "fused"), [("adamw", False), ("fused_adamw", True)])
-def test_adamw_decays_apart_from_the_gradient(name, fused):
+@pytest.mark.parametrize("fused", [False, True])
+def test_adamw_decays_apart_from_the_gradient(fused):
     """Loshchilov and Hutter 2019: the first step has the sign of the gradient; the weights shrink by lr x decay."""
-    torch.testing.assert_close(moved(name), -LR * GRADIENT.sign() - LR * DECAY * WEIGHT, rtol=1e-5, atol=1e-7)
-    optimizer, switch = make(name, torch.nn.Parameter(WEIGHT.clone()))
-    assert optimizer.param_groups[0]["fused"] == fused and ("fused" in switch.acted) == fused
+    found = moved("AdamW", {"fused": fused})
+    torch.testing.assert_close(found, -LR * GRADIENT.sign() - LR * DECAY * WEIGHT, rtol=1e-5, atol=1e-7)
+    optimizer, switch = make("AdamW", torch.nn.Parameter(WEIGHT.clone()), {"fused": fused})
+    assert optimizer.param_groups[0]["fused"] == fused and switch.acted == f"torch.optim AdamW, fused {fused}"
 
 
 def test_lars_scales_the_step_of_each_kernel():
@@ -38,25 +45,24 @@ def test_lars_scales_the_step_of_each_kernel():
     pytest.importorskip("pytorch_optimizer")
     local = 1e-3 * 5 / (10 + DECAY * 5)
     expected = -LR * 1.8 * local * (GRADIENT + DECAY * WEIGHT)
-    torch.testing.assert_close(moved("lars", momentum=0.8), expected, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(moved("LARS", {}, momentum=0.8), expected, rtol=1e-5, atol=1e-9)
 
 
 def test_lamb_steps_as_far_as_the_kernel_is_long():
     """You et al. 2020, version 3: Adam's direction without correction, plus decay w, scaled to the length lr x |w|."""
     pytest.importorskip("pytorch_optimizer")
     direction = 0.1 / 0.001**0.5 * GRADIENT.sign() + DECAY * WEIGHT
-    torch.testing.assert_close(moved("lamb"), -LR * 5 * direction / direction.norm(), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(moved("Lamb", LAMB), -LR * 5 * direction / direction.norm(), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(("name", "same"), [("nvlamb", True), ("lamb", False)])
-def test_nvlamb_divides_each_gradient_by_its_length(name, same):
-    """The length of a single gradient does not matter to the steps of nvlamb, but does to those of lamb."""
+@pytest.mark.parametrize("same", [True, False])
+def test_nvlamb_divides_each_gradient_by_its_length(same):
+    """The length of a single gradient does not matter to the steps of NVLAMB, but does to those of LAMB."""
     pytest.importorskip("pytorch_optimizer")
     ends = []
     for factor in (1.0, 20.0):
         weight = torch.nn.Parameter(WEIGHT.clone())
-        optimizer, switch = make(name, weight)
-        assert switch.active
+        optimizer, _ = make("Lamb", weight, LAMB | {"pre_norm": same})
         for gradient in (GRADIENT, factor * (GRADIENT + 1.0)):
             weight.grad = gradient.clone()
             optimizer.step()
@@ -64,9 +70,11 @@ def test_nvlamb_divides_each_gradient_by_its_length(name, same):
     assert torch.allclose(*ends, rtol=1e-9) == same
 
 
-@pytest.mark.parametrize("name", ["adamw", "fused_adamw", "lamb", "nvlamb", "lars", "novograd"])
-def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
-    if "adamw" not in name:
+@pytest.mark.parametrize(
+    ("name", "options"), [("AdamW", {"fused": True}), ("RAdam", {}), ("Lamb", LAMB), ("LARS", {}), ("NovoGrad", {})]
+)
+def test_continues_from_a_file_as_if_it_had_not_stopped(name, options, tmp_path):
+    if not hasattr(torch.optim, name):
         pytest.importorskip("pytorch_optimizer")
     gradients = torch.randn(6, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -77,23 +85,52 @@ def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
             optimizer.zero_grad(set_to_none=False)
 
     whole = torch.nn.Parameter(WEIGHT.clone())
-    descend(whole, make(name, whole)[0], gradients)
+    descend(whole, make(name, whole, options)[0], gradients)
     first = torch.nn.Parameter(WEIGHT.clone())
-    optimizer = make(name, first)[0]
+    optimizer = make(name, first, options)[0]
     descend(first, optimizer, gradients[:3])
     torch.save({"weight": first.detach(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     second = torch.nn.Parameter(state["weight"])
-    optimizer = make(name, second)[0]
+    optimizer = make(name, second, options)[0]
     optimizer.load_state_dict(state["optimizer"])
     descend(second, optimizer, gradients[3:])
     assert torch.equal(second, whole)
 
 
-def test_without_its_package_it_is_sgd_and_says_so(monkeypatch):
-    monkeypatch.setattr("faze.engine.optim.find_spec", lambda name: None)
-    optimizer, switch = make("novograd", torch.nn.Parameter(WEIGHT.clone()))
-    [group] = optimizer.param_groups
-    assert isinstance(optimizer, torch.optim.SGD) and group["nesterov"]
-    assert (group["lr"], group["momentum"], group["weight_decay"]) == (LR, 0.9, DECAY)
-    assert not switch.active and "pytorch-optimizer" in switch.reason and "SGD" in switch.acted
+def test_momentum_and_decay_are_passed_unless_the_options_set_them():
+    [group] = make("SGD", torch.nn.Parameter(WEIGHT.clone()), {"momentum": 0.0})[0].param_groups
+    assert (group["lr"], group["momentum"], group["nesterov"], group["weight_decay"]) == (LR, 0.0, False, DECAY)
+    [group] = make("RMSprop", torch.nn.Parameter(WEIGHT.clone()), {"weight_decay": 0.5})[0].param_groups
+    assert (group["momentum"], group["weight_decay"]) == (0.9, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("Adm", {}, "no attribute 'Adm'"),
+        ("lr_scheduler", {}, "lr_scheduler"),
+        ("AdamW", {"beta": [0.9, 0.99]}, "beta is not an argument of AdamW"),
+        ("AdamW", {"betas": [0.9, 2.0]}, "Invalid beta parameter"),
+        ("AdamW", {"lr": 0.1}, "learning rates are set by the training"),
+        ("Lamb", {"prenorm": True}, "prenorm is not an argument of Lamb"),
+        ("Muon", {}, "only supports 2D"),
+        ("LBFGS", {}, "missing .* 'closure'"),
+        ("SAM", {}, "'base_optimizer'"),
+        ("AdaHessian", {}, "grad_fn"),
+        ("ScheduleFreeAdamW", {}, "when the network is evaluated"),
+        ("sgd", {"dampning": 0.1}, "dampning"),
+    ],
+)
+def test_what_cannot_train_is_one_sentence(name, options, words):
+    pytest.importorskip("pytorch_optimizer")
+    with pytest.raises(
+        UserError, match=f"^optimizer {name}, optimizer_options .*{words}.*; use a class of torch.optim"
+    ):
+        make(name, torch.nn.Parameter(torch.ones(3)), options)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
+    with pytest.raises(UserError, match="pytorch_optimizer.*; use a class of torch.optim or pytorch-optimizer"):
+        make("Lamb", torch.nn.Parameter(WEIGHT.clone()), {})
