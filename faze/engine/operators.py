@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from faze.base.errors import UserError
 from faze.config.parameters import Engine
+from faze.engine.machine import lacks_memory
 from faze.engine.switches import Switch
 
 UPDATING = ("batch_norm", "instance_norm")  # functions that update their second and third arguments
@@ -43,6 +44,8 @@ def set_operators(
             with torch.no_grad(), torch.random.fork_rng():
                 functional_call(module, buffers, (batch(),))
         except RuntimeError as error:
+            if lacks_memory(error):
+                raise
             fault = str(error).partition("\n")[0]
             raise UserError(f"keep_fp32 or force_low lists an operator that lacks this format: {fault}") from error
     return keep_fp32.report(reason), force_low.report(reason)
@@ -76,10 +79,9 @@ class OperatorList:
         for name, operators in self.converted.items():
             if count := sum(each in self.called for each in operators):
                 acted.append(name if operators == [name] else f"{name} ({count} of {len(operators)})")
-            elif operators:
-                idle.append(f"{name} is not called where autocast is on")
             else:
-                idle.append(f"{name} is neither a class of the network's modules nor in torch.nn.functional")
+                unknown = "neither a class of the network's modules nor a function of torch.nn.functional"
+                idle.append(f"{name} is {'not called where autocast is on' if operators else unknown}")
         if acted and idle:
             idle.insert(0, f"only {', '.join(acted)} acts")
         reason = (reason or "; ".join(idle)) if self.names else ""

@@ -135,8 +135,8 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
     pin = Switch.of("pin", switches.pin, "" if world.device.type == "cuda" else "batches are not copied on a CPU")
     source = Batches(workload, seed, world.rank, world.size)
     feed = Feed(source, to_device, workload.workers, switches.pin and pin.active)
-    given = {"engine": switches, "train": workload, "world": world}
-    step = engine.build(make_objective, groups, lambda: next(feed(range(1))), **given)
+    how = {"engine": switches, "train": workload, "world": world}
+    step = engine.build(make_objective, groups, lambda: next(feed(range(1))), **how)
     shares = world.size * step.shares
     if workload.batch_size % (shares * workload.chunk):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Optimisers besides SGD compared with their published formulas, and their state in a checkpoint."""
+"""Optimisers besides SGD: the arguments that they get, their state in a checkpoint, and classes that cannot train."""
 
 import sys
 
@@ -11,63 +11,23 @@ from faze.engine.optim import build_optimizer
 LR, DECAY = 0.1, 0.02
 WEIGHT = torch.tensor([[3.0, 0.0], [0.0, 4.0]], dtype=torch.float64)  # length 5
 GRADIENT = torch.tensor([[0.0, 6.0], [8.0, 0.0]], dtype=torch.float64)  # length 10
-
-
 LAMB = {"weight_decouple": False, "adam_debias": True}  # version 3 of the paper
 
 
-def make(name: str, weight: torch.nn.Parameter, options: dict, momentum: float = 0.9):
+def make(name: str, weight: torch.nn.Parameter, options: dict):
     groups = [{"params": [weight], "lr": LR}]
-    return build_optimizer(name, options, groups, torch.device("cpu"), momentum=momentum, weight_decay=DECAY)
-
-
-def moved(name: str, options: dict, **settings) -> torch.Tensor:
-    """Run the first step, and return the change of the weight."""
-    weight = torch.nn.Parameter(WEIGHT.clone())
-    weight.grad = GRADIENT.clone()
-    optimizer, switch = make(name, weight, options, **settings)
-    assert switch.active and switch.wanted == name
-    optimizer.step()
-    return (weight - WEIGHT).detach()
+    return build_optimizer(name, options, groups, torch.device("cpu"), momentum=0.9, weight_decay=DECAY)
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_adamw_decays_apart_from_the_gradient(fused):
     """Loshchilov and Hutter 2019: the first step has the sign of the gradient; the weights shrink by lr x decay."""
-    found = moved("AdamW", {"fused": fused})
-    torch.testing.assert_close(found, -LR * GRADIENT.sign() - LR * DECAY * WEIGHT, rtol=1e-5, atol=1e-7)
-    optimizer, switch = make("AdamW", torch.nn.Parameter(WEIGHT.clone()), {"fused": fused})
+    weight = torch.nn.Parameter(WEIGHT.clone())
+    weight.grad = GRADIENT.clone()
+    optimizer, switch = make("AdamW", weight, {"fused": fused})
+    optimizer.step()
+    torch.testing.assert_close(weight - WEIGHT, -LR * GRADIENT.sign() - LR * DECAY * WEIGHT, rtol=1e-5, atol=1e-7)
     assert optimizer.param_groups[0]["fused"] == fused and switch.acted == f"torch.optim AdamW, fused {fused}"
-
-
-def test_lars_scales_the_step_of_each_kernel():
-    """You, Gitman and Ginsburg 2017: 0.001 |w| / (|g| + decay |w|), times g + decay w; Nesterov adds 0.8 of it."""
-    pytest.importorskip("pytorch_optimizer")
-    local = 1e-3 * 5 / (10 + DECAY * 5)
-    expected = -LR * 1.8 * local * (GRADIENT + DECAY * WEIGHT)
-    torch.testing.assert_close(moved("LARS", {}, momentum=0.8), expected, rtol=1e-5, atol=1e-9)
-
-
-def test_lamb_steps_as_far_as_the_kernel_is_long():
-    """You et al. 2020, version 3: Adam's direction without correction, plus decay w, scaled to the length lr x |w|."""
-    pytest.importorskip("pytorch_optimizer")
-    direction = 0.1 / 0.001**0.5 * GRADIENT.sign() + DECAY * WEIGHT
-    torch.testing.assert_close(moved("Lamb", LAMB), -LR * 5 * direction / direction.norm(), rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("same", [True, False])
-def test_nvlamb_divides_each_gradient_by_its_length(same):
-    """The length of a single gradient does not matter to the steps of NVLAMB, but does to those of LAMB."""
-    pytest.importorskip("pytorch_optimizer")
-    ends = []
-    for factor in (1.0, 20.0):
-        weight = torch.nn.Parameter(WEIGHT.clone())
-        optimizer, _ = make("Lamb", weight, LAMB | {"pre_norm": same})
-        for gradient in (GRADIENT, factor * (GRADIENT + 1.0)):
-            weight.grad = gradient.clone()
-            optimizer.step()
-        ends.append(weight.detach())
-    assert torch.allclose(*ends, rtol=1e-9) == same
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,10 @@ def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=2e-2)
 
 
-@pytest.mark.parametrize("switches", [{}, {"recompute": True}, {"fused_norm": True}], ids=str)
+LISTS = {"keep_fp32": ["Conv2d", "Linear"], "force_low": ["layer_norm", "instance_norm"]}
+
+
+@pytest.mark.parametrize("switches", [{}, {"recompute": True}, {"fused_norm": True}, LISTS], ids=str)
 def test_forced_bf16_moves_the_weights_as_the_baseline_does(switches, trained_float32):
     """Rounding to bf16 has an error of 4e-3. Regression: as for fp16; also, such layers had no gradients."""
     found = trained(tier("baseline", **BF16, **switches), steps=5, dtype=torch.float32)
