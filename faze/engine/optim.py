@@ -10,6 +10,7 @@ import torch
 
 from faze.base.errors import UserError
 from faze.config.parameters import Engine, Train
+from faze.engine.machine import lacks_memory
 from faze.engine.precision import Scaler
 from faze.engine.step import Update
 from faze.engine.switches import Switch
@@ -55,8 +56,8 @@ def build_optimizer(
         UserError: there is no such class, or it cannot take a step with these options.
     """
     groups, given = list(groups), {**train, **options}
-    given = {"nesterov": given["momentum"] > 0} | given
     try:
+        given = {"nesterov": given["momentum"] > 0} | given
         if "lr" in options:
             raise ValueError("learning rates are set by the training")
         if name == "fused_sgd":
@@ -77,6 +78,8 @@ def build_optimizer(
         acted = ", ".join([f"{package} {name}", *(f"{key} {value}" for key, value in options.items())])
         return kind(groups, **given), Switch("optimizer", name, acted)
     except Exception as error:  # a class can raise anything
+        if lacks_memory(error):
+            raise
         fault = str(error).partition("\n")[0] or type(error).__name__
         remedy = "use a class of torch.optim or pytorch-optimizer that needs only gradients, such as AdamW"
         raise UserError(f"optimizer {name}, optimizer_options {dict(options)}: {fault}; {remedy}") from error

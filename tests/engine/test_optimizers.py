@@ -80,6 +80,7 @@ def test_momentum_and_decay_are_passed_unless_the_options_set_them():
         ("AdaHessian", {}, "grad_fn"),
         ("ScheduleFreeAdamW", {}, "when the network is evaluated"),
         ("sgd", {"dampning": 0.1}, "dampning"),
+        ("fused_sgd", {"momentum": "high"}, "not supported"),
     ],
 )
 def test_what_cannot_train_is_one_sentence(name, options, words):
