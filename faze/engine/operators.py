@@ -85,7 +85,7 @@ class OperatorList:
         if acted and idle:
             idle.insert(0, f"only {', '.join(acted)} acts")
         reason = (reason or "; ".join(idle)) if self.names else ""
-        return Switch(self.switch, ", ".join(self.names), ", ".join(acted), reason)
+        return Switch(self.switch, ", ".join(self.names) or "none", ", ".join(acted) or "none", reason)
 
     def _where_autocast_is_on(self, converted: Callable, plain: Callable, name: str = "") -> Callable:
         """Return a function that converts its arguments and calls `converted`; elsewhere, it calls `plain`."""

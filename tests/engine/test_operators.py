@@ -54,21 +54,21 @@ def test_listed_layers_of_every_example_return_the_type_of_their_list(name, kern
         training, switches = made(workload, keep_fp32=list(keep), force_low=list(low))
         found = types_of(training)
         for (switch, dtype), layers in zip(LISTS, (keep, low), strict=True):
-            assert switches[switch] == (", ".join(f"{layer} ({count})" for layer, count in layers.items()), "")
+            assert switches[switch] == (
+                ", ".join(f"{layer} ({count})" for layer, count in layers.items()) or "none",
+                "",
+            )
             assert all(found[layer] == {dtype} for layer in layers), (switch, found)
 
 
 class Attention(Tiny):
-    """Attention by torch's module and by functions, after a dropout and a BatchNorm."""
-
     def build(self) -> nn.Module:
         return Network()
 
-    def losses(self, model, batch):
-        return {"network": {"cross_entropy": F.cross_entropy(model(batch["image"]), batch["quarter"])}}
-
 
 class Network(nn.Module):
+    """A BatchNorm, a dropout, attention as a module, and a softmax as a function."""
+
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.attend, self.last = nn.BatchNorm2d(1), nn.MultiheadAttention(8, 2), nn.Linear(8, 4)
@@ -103,8 +103,12 @@ def test_functions_act_inside_modules_but_not_in_validation():
     [
         (["_BatchNorm", "Linear"], "_BatchNorm (1 of 1), Linear (1 of 2)", ""),  # attention calls its own as a function
         (["Network", "Conv3d"], "Network (1 of 1)", "only Network (1 of 1) acts; Conv3d is neither"),
-        (["interpolate"], "", "interpolate is not called where autocast is on"),
-        (["softmx"], "", "softmx is neither a class of the network's modules nor a function of torch.nn.functional"),
+        (["interpolate"], "none", "interpolate is not called where autocast is on"),
+        (
+            ["softmx"],
+            "none",
+            "softmx is neither a class of the network's modules nor a function of torch.nn.functional",
+        ),
     ],
 )
 @pytest.mark.parametrize("switch", FUNCTIONS)
@@ -114,7 +118,7 @@ def test_a_report_counts_what_acted_and_names_the_rest(switch, names, acted, rea
 
 
 def test_lists_need_autocast_and_layers_that_follow_it():
-    assert made(Attention(), precision="fp32", keep_fp32=["Linear"])[1]["keep_fp32"] == ("", "precision is fp32")
+    assert made(Attention(), precision="fp32", keep_fp32=["Linear"])[1]["keep_fp32"] == ("none", "precision is fp32")
     recompute = setup(tier("baseline", **BF16, recompute=True, force_low=["instance_norm"]))
     assert ("force_low", "the recompute layers only follow autocast") in [
         (s.switch, s.reason) for s in recompute.switches
