@@ -79,9 +79,11 @@ class OperatorList:
         for name, operators in self.converted.items():
             if count := sum(each in self.called for each in operators):
                 acted.append(name if operators == [name] else f"{name} ({count} of {len(operators)})")
+            elif operators:
+                full = f"torch.nn.functional.{name}" if operators == [name] else name  # x.softmax() is another function
+                idle.append(f"{full} is not called where autocast is on")
             else:
-                unknown = "neither a class of the network's modules nor a function of torch.nn.functional"
-                idle.append(f"{name} is {'not called where autocast is on' if operators else unknown}")
+                idle.append(f"{name} is neither a class of the network's modules nor a function of torch.nn.functional")
         if acted and idle:
             idle.insert(0, f"only {', '.join(acted)} acts")
         reason = (reason or "; ".join(idle)) if self.names else ""

@@ -103,7 +103,7 @@ def test_functions_act_inside_modules_but_not_in_validation():
     [
         (["_BatchNorm", "Linear"], "_BatchNorm (1 of 1), Linear (1 of 2)", ""),  # attention calls its own as a function
         (["Network", "Conv3d"], "Network (1 of 1)", "only Network (1 of 1) acts; Conv3d is neither"),
-        (["interpolate"], "none", "interpolate is not called where autocast is on"),
+        (["interpolate"], "none", "torch.nn.functional.interpolate is not called where autocast is on"),
         (
             ["softmx"],
             "none",
