@@ -5,6 +5,8 @@ tier's weight changes and the baseline's, divided by the tolerance. The toleranc
 rounding alone causes. To measure this distance, the baseline's steps are repeated from weights perturbed by one
 rounding error. The result is the largest number over all parts of the network and all formats. If rounding errors grow
 so fast that no fault could be detected, fewer steps are compared.
+
+Tier and baseline draw the same random numbers in each step. Where that is impossible, dropout is turned off in both.
 """
 
 import math
@@ -15,13 +17,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor import config as inductor
 
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
+from faze.engine.execution import dropouts
 from faze.engine.parallel import World
 from faze.engine.switches import number_format
+from faze.training.check import first_line
 from faze.training.train import build, load_workload
-from faze.training.workload import Workload
+from faze.training.workload import Workload, seed_draws
 
 STEPS = (12, 6, 3, 1)  # numbers of steps to compare, largest first; 12 suffice to detect a fault in every tenth step
 SETTLING = 15  # initial steps with learning rates of 0, in a tier that captures graphs
@@ -32,6 +37,8 @@ OVER_NOISE = 10.0  # tolerance over noise: reordered sums differ by 0.3 to 1.3 t
 MOST_TOLERANCE = 0.7  # upper limit, whatever the noise: weights that do not change at all have a distance of 1
 SMALL_PART = 0.01  # share of the whole change; if a part changes less, its distance is relative to this share
 DIFFERS = "in {format}, the weights of {part} change differently: distance {distance:.2g}, tolerance {tolerance:.2g}"
+RANDOM = "random numbers differ from the baseline's: draw them in batch(), which gets the seed, or use nn.Dropout"
+RANDOM_DISTANCE = 1e-3  # other draws change the weights by more than this in the first step, and rounding by less
 LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 in the first steps, which would be skipped
 
 Change = Mapping[str, Tensor]  # part of the network -> the changes of its weights; float64, on the host
@@ -44,36 +51,61 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
         In the first process: `formats`, a row for each number format compared; `number`, the largest number in any row;
         `not_compared`, the reason why other formats are omitted, or ""; and if the proof failed, `failed`, the reason.
     """
-    workload, engine = load_workload(config, data, world.processes_here), config.engine
-    settling = SETTLING if engine.graphs else 0
-    own = number_format([asdict(switch) for switch in build(workload, engine, world, seed=0).switches])
-    rows, missing = [], []
-    for name in ("float64", own):
+    workload = load_workload(config, data, world.processes_here)
+    training = build(workload, config.engine, world, seed=0)
+    formats = "float64", number_format([asdict(switch) for switch in training.switches])
+    pieces, dropout = world.size * training.step.shares, bool(dropouts(training.model))
+    proof: dict[str, Any] = {"failed": ""}
+    with inductor.patch(fallback_random=True):  # compiled code then draws the same numbers
+        if pieces == 1 or not dropout:  # each piece of a batch would draw other numbers
+            proof = compare_formats(workload, config, world, formats, True)
+        if dropout and "failed" in proof:  # some kernels draw other numbers in another number format
+            proof = compare_formats(workload, config, world, formats, False)
+            proof["not_compared"] = "; ".join(["dropout, which was off", *filter(None, [proof["not_compared"]])])
+    return proof
+
+
+def compare_formats(
+    workload: Workload, config: Resolved, world: World, formats: Iterable[str], dropout: bool
+) -> dict[str, Any]:
+    """Compare the first steps in each number format, with or without dropout; return the proof."""
+    rows, missing, random = [], [], False
+    for name in formats:
+        shared = SETTLING if config.engine.graphs else 0, name, dropout
         try:
-            found = take_steps(workload, engine, world, settling, name)
-        except (RuntimeError, MemoryError) as error:
+            found = take_steps(workload, config.engine, world, *shared)
+        except Exception as error:  # a user's network can raise anything
             if name != "float64":
                 raise
             missing.append(f"float64: {first_line(error)}")
             continue
         if world.rank:
             continue
-        alone = World(0, 1, world.device)
-        repeats = [take_steps(workload, config.baseline, alone, settling, name, seed) for seed in (0, *SEEDS)]
-        if row := compare(found, repeats, name):
-            rows.append(row)
-        else:
+        baseline = workload, config.baseline, World(0, 1, world.device), *shared
+        repeats = [take_steps(*baseline, seed) for seed in (0, *SEEDS)]
+        row = compare(found, repeats, name)
+        differs = not row or not row["number"] <= 1
+        if not row:
             missing.append(f"{name}: rounding alone exceeds the tolerance")
+        elif differs and name == "float64" and row["distance"] < OVER_NOISE * ROUNDING["fp32"]:
+            missing.append("float64: the network or a loss computes in float32")
+        else:
+            rows.append(row)
+        if differs:
+            random |= distances(take_steps(*baseline, -1)[1], repeats[0][1])[1] > RANDOM_DISTANCE
     proof = {"number": max((row["number"] for row in rows), default=None), "formats": rows}
     proof["not_compared"] = "; ".join(missing)
     failed = [DIFFERS.format(**row) for row in rows if not row["number"] <= 1] if rows else missing
-    return proof | ({"failed": "; ".join(failed)} if failed else {})
+    return proof | ({"failed": RANDOM if random else "; ".join(failed)} if failed else {})
 
 
 def take_steps(
-    workload: Workload, engine: Engine, world: World, settling: int, name: str, seed: int = 0
+    workload: Workload, engine: Engine, world: World, settling: int, name: str, dropout: bool, seed: int = 0
 ) -> dict[int, Change]:
-    """Take the first steps in a number format, from perturbed weights if seed > 0; return the changes by step count."""
+    """Take the first steps in a number format; return the changes by step count.
+
+    The weights are perturbed if seed > 0. Every tier draws the same random numbers, and other ones if seed < 0.
+    """
     before = torch.get_default_dtype()
     if name == "float64":
         engine = engine.model_copy(update={"precision": "fp32", "tf32": False})
@@ -82,15 +114,19 @@ def take_steps(
         training = build(workload, engine, world, seed=0)
         step, named = training.step, dict(workload.network(training.model).named_parameters())
         nudge(named.values(), ROUNDING[name] * (seed > 0), seed)
+        for part, probability in () if dropout else dropouts(training.model):
+            setattr(part, probability, 0.0)
         for scaler in step.scalers:
             if scaler.is_enabled():
                 scaler.load_state_dict(scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
+        named = {key: torch.view_as_real(w) if w.is_complex() else w for key, w in named.items()}
         first = {key: weight.detach().to("cpu", torch.float64, copy=True) for key, weight in named.items()}
         # Use the loss weights from the end of training, because some may be 0 at the start.
         weights, found = workload.weights(workload.samples), {}
         for number, batch in enumerate(training.feed(range(settling + max(STEPS))), 1 - settling):
             rates = workload.rates(max(number - 1, 0) * workload.batch_size, training.first_rates)
             step.set_learning_rates([rate * (number > 0) for rate in rates])
+            seed_draws(int(seed < 0), number + settling)
             step(batch, weights)
             if number in STEPS:
                 found[number] = change_since(first, named)
@@ -150,8 +186,3 @@ def distances(found: Change, wanted: Change) -> tuple[dict[str, float], float]:
         return dict.fromkeys(gaps, math.inf), math.inf
     by_part = {part: gap / max(lengths[part], SMALL_PART * whole) for part, gap in gaps.items()}
     return by_part, math.hypot(*gaps.values()) / whole
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().split("\n")[0] or type(error).__name__

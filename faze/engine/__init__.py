@@ -70,7 +70,9 @@ def build(
         set_fused_norm(objective, engine.fused_norm, device),
         recomputed,
         sync_switch,
-        set_checkpointing(objective, engine.checkpointing, recompute=recompute),
+        set_checkpointing(
+            objective, engine.checkpointing, recompute=recompute, graphs=engine.graphs and device.type == "cuda"
+        ),
     )
     # The optimiser gets the unwrapped module's parameters, which the wrapper shares. Build it after .to(device).
     updates, optimizer_switches = build_updates(engine, groups(objective), train, precision.scaler, device)

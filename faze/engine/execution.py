@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from faze.engine.parallel import World
@@ -146,10 +147,11 @@ def set_recompute(module: nn.Module, wanted: bool) -> Switch:
     return Switch.of("recompute", wanted, "" if parts else "no part of the model has a low-memory implementation")
 
 
-def set_checkpointing(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
+def set_checkpointing(module: nn.Module, wanted: bool, *, recompute: bool, graphs: bool) -> Switch:
     """Recompute activations during the backward pass in the parts that networks call through their `call` attribute."""
     parts = [part for part in module.modules() if hasattr(part, "call")]
-    reason = "" if parts else "no part of the model can be recomputed"
+    reason = "a captured graph cannot repeat the random draws of dropout" if graphs and dropouts(module) else ""
+    reason = reason if parts else "no part of the model can be recomputed"
     reason = "the recompute layers already recompute inner activations" if recompute else reason
     if wanted and not reason:
         for part in parts:
@@ -158,8 +160,9 @@ def set_checkpointing(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 
 
 def _checkpoint(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    # The network draws no random numbers, so there is no random state to restore.
-    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+    # A graph can be captured only if no random state is saved.
+    capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": not capturing}
     # Torch's compiler rejects our context_fn, even if it does nothing.
     norms = _batch_norms(part) if isinstance(part, nn.Module) and not torch.compiler.is_compiling() else []
     if norms:
@@ -182,6 +185,12 @@ def _second_computation(norms: Sequence) -> Iterator:
 
 def _batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
     return [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+
+
+def dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Return the attributes that contain probabilities of dropout, each as a part of the module and a name."""
+    found = [(part, name) for part in module.modules() for name in vars(part) if isinstance(vars(part)[name], float)]
+    return [(part, name) for part, name in found if "drop" in name or (name == "p" and isinstance(part, _DropoutNd))]
 
 
 def allocator_switch(wanted: str) -> Switch:

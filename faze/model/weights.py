@@ -1,8 +1,8 @@
 """DT-ED checkpoints: faze's own format, and published state dictionaries.
 
 A faze checkpoint contains {"format": 1, "model": state dictionary, "model_config": the model section, "camera": the
-virtual camera of its strips, ...}. The remaining entries, such as the optimiser state and the random state, are read
-only when training resumes. The keys and shapes of the weights are those of the published checkpoint.
+virtual camera of its strips, ...}. The remaining entries, such as the optimiser state, are read only when training
+resumes. The keys and shapes of the weights are those of the published checkpoint.
 """
 
 import hashlib

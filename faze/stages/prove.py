@@ -1,41 +1,50 @@
 """Prove that a tier's training is the same experiment as the baseline's, before the tier is trained or timed."""
 
+import contextlib
 import json
 import os
 import sys
 from pathlib import Path
 
-from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.machine import machine_lock
-from faze.benchmark.proof import first_line, prove_tier
+from faze.benchmark.proof import prove_tier, take_steps
 from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
 from faze.engine.machine import check_torch
-from faze.engine.parallel import join, launch
-from faze.training.check import check
+from faze.engine.parallel import World, join, launch, pick_device
+from faze.training.check import check, describe, named
 from faze.training.train import load_workload
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
     """Write a tier's proof; for the baseline, only check the workload. Only DT-ED needs `data`."""
     check_torch()
-    proof = {"number": 0.0, "formats": []}
+    proof, in_rank = {"number": 0.0, "formats": []}, "RANK" in os.environ
     with machine_lock(exclusive=False):
         if config.engine != config.baseline:
             try:
+                if not in_rank:
+                    out.unlink(missing_ok=True)
                 if launch(config.engine, ["prove", *sys.argv[2:]]):
                     return
                 with join(config.engine, config.train.threads) as world:
                     proof = prove_tier(config, data, world)
-            except (UserError, RuntimeError, MemoryError) as error:
-                if "RANK" in os.environ:  # torchrun ends the other processes
-                    raise
-                proof = {"number": None, "failed": first_line(error), "formats": []}
+            except Exception as error:  # a user's class can raise anything
+                proof = {"number": None, "failed": f"cannot run: {describe(error)}", "formats": []}
+                if in_rank:  # torchrun ends the other processes
+                    with contextlib.suppress(FileExistsError), out.open("x") as file:
+                        json.dump(proof, file)
+                    sys.exit(1)
+                if out.exists():
+                    proof = json.loads(out.read_bytes())
         elif config.workload != DTED:
-            check(load_workload(config), config.workload)
+            workload, engine = load_workload(config), config.baseline.model_copy(update={"parallel": "single"})
+            check(workload, config.workload)
+            with named(config.workload):
+                take_steps(workload, engine, World(0, 1, pick_device(engine.device)), 0, "fp32", True)
     if os.environ.get("RANK", "0") == "0":
         with whole_file(out) as temporary:
             temporary.write_text(json.dumps(proof), encoding="utf-8")
-        said = f"another experiment: {proof['failed']}" if "failed" in proof else "the same experiment"
-        print(f"{config.tier}: {said}")
+        verdict = "another experiment: " if "failed" in proof and proof["number"] is not None else ""
+        print(f"{config.tier}: {verdict}{proof.get('failed', 'the same experiment')}")

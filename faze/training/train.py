@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from faze import engine
 from faze.base import code_hash
@@ -35,7 +34,7 @@ from faze.model.torch_file import read_mapping, write_mapping
 from faze.model.weights import FORMAT
 from faze.training.check import load_class
 from faze.training.dted import DTEDTraining
-from faze.training.workload import Batch, Workload
+from faze.training.workload import Batch, Batches, Workload, seed_draws
 
 MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, during which the loss scale falls a millionfold
 
@@ -66,23 +65,6 @@ class Losses(nn.Module):
 
 
 @dataclass(frozen=True)
-class Batches(Dataset):
-    """The batches on the host; item `number` is this process's slice of the batch for step `number`."""
-
-    workload: Workload
-    seed: int
-    rank: int = 0
-    size: int = 1
-
-    def __getitem__(self, number: int) -> Batch:
-        count, wanted, batch = self.workload.batch_size // self.size, torch.get_default_dtype(), {}
-        for name, value in self.workload.batch(number, self.seed).items():
-            rows = value[self.rank * count : (self.rank + 1) * count]
-            batch[name] = rows.to(wanted) if rows.is_floating_point() else rows
-        return self.workload.read(batch)
-
-
-@dataclass(frozen=True)
 class Training:
     """A training run that is ready to start."""
 
@@ -93,6 +75,7 @@ class Training:
     switches: tuple[Switch, ...]
     model: nn.Module  # without objective and parallel wrapper
     first_rates: list[float]  # of each parameter group
+    seed: int
 
     def take(self, batch: Batch, seen: int, **options: object) -> dict[str, Tensor]:
         """Train on a batch with the rates and loss weights due after `seen` samples; return the loss and its terms."""
@@ -143,7 +126,7 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
             f"train.global_batch (or the batch_size of a class) {workload.batch_size} is not a multiple of {shares} "
             f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose a multiple, or use fewer GPUs"
         )
-    return Training(workload, world, step, feed, (*step.switches, pin, resident), models[0], first_rates)
+    return Training(workload, world, step, feed, (*step.switches, pin, resident), models[0], first_rates, seed)
 
 
 def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int], None]) -> None:
@@ -158,6 +141,7 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
     lost: Tensor | float = 0.0  # number of most recent steps, in a row, without a finite loss
     for number, ready in enumerate(training.feed(range(first, steps)), start=first + 1):
         before, seen = (number - 1) * batch, number * batch
+        seed_draws(training.seed, number, training.world.rank)  # so a resumed run draws the same numbers
         terms = training.take(ready, before)
         sums = {name: sums.get(name, 0.0) + term for name, term in terms.items()}
         lost = (lost + 1.0) * ~terms["loss"].isfinite()
@@ -206,7 +190,7 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
 
     def save(number: int) -> None:
         weights = {"format": FORMAT, "model": network.state_dict(), **workload.about(training.model)}
-        position = {"step": number, "log_bytes": log.size, "rng": torch.get_rng_state(), "identity": identity}
+        position = {"step": number, "log_bytes": log.size, "identity": identity}
         write_mapping(checkpoint, weights | training.step.state_dict() | position)
 
     with RunLog(log_path, log_bytes) if world.rank == 0 else contextlib.nullcontext() as log:
@@ -233,7 +217,6 @@ def resume(checkpoint: Path, identity: str, network: nn.Module, step: Step) -> t
         return 0, 0
     network.load_state_dict(state["model"])
     step.load_state_dict(state)
-    torch.set_rng_state(state["rng"].cpu())
     return state["step"], state["log_bytes"]
 
 
@@ -257,5 +240,6 @@ def log_start(log: RunLog, config: Resolved, training: Training, code: str, seen
 @torch.no_grad()
 def perturb_weight(weights: Tensor) -> None:
     """Increase the largest weight by one unit in the last place, so that all later differences are due to rounding."""
+    weights = torch.view_as_real(weights) if weights.is_complex() else weights
     weight = weights[torch.unravel_index(weights.abs().argmax(), weights.shape)]
     weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))

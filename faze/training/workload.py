@@ -1,12 +1,17 @@
 """A workload: the training of any network, described by everything that the engine's switches do not determine."""
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.data import Dataset
 
+from faze.base.errors import UserError
 from faze.engine.switches import Switch
 
 Batch = dict[str, Tensor]
@@ -61,7 +66,7 @@ class Workload(ABC):
 
     def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
         """Return the parameter groups by optimiser name; a group has `params` and `lr`. The default is one group."""
-        return {"network": [{"params": list(model.parameters()), "lr": self.lr}]}
+        return {"network": [{"params": [p for p in model.parameters() if p.requires_grad], "lr": self.lr}]}
 
     def rate(self, number: int) -> float:
         """Return the factor by which all learning rates are multiplied in a step; 1 by default."""
@@ -114,6 +119,37 @@ class Workload(ABC):
     def about(self, model: nn.Module) -> dict[str, object]:
         """Return the other entries of a checkpoint that describe the network."""
         return {}
+
+
+@dataclass(frozen=True)
+class Batches(Dataset):
+    """The batches on the host; item `number` is this process's slice of the batch for step `number`."""
+
+    workload: Workload
+    seed: int
+    rank: int = 0
+    size: int = 1
+
+    def __getitem__(self, number: int) -> Batch:
+        whole, wanted, batch = self.workload.batch_size, torch.get_default_dtype(), {}
+        count, given = whole // self.size, self.workload.batch(number, self.seed)
+        if not isinstance(given, Mapping):
+            raise UserError(f"batch() returned {type(given).__name__}, not a mapping from names to tensors")
+        for name, value in given.items():
+            if not isinstance(value, Tensor) or value.shape[:1] != (whole,):
+                fault = f"{name} in batch({number}, {self.seed}) is not a tensor of batch_size {whole} rows"
+                raise UserError(f"{fault}: stack or pad samples, skip incomplete batches, keep constants elsewhere")
+            rows = value[self.rank * count : (self.rank + 1) * count]
+            batch[name] = rows.to(wanted) if rows.is_floating_point() else rows
+        return self.workload.read(batch)
+
+
+def seed_draws(*numbers: int) -> None:
+    """Seed the generators from which a network or its losses may draw: torch's, NumPy's and Python's."""
+    seed = int(np.random.SeedSequence(numbers).generate_state(1)[0])
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 def call_directly(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:

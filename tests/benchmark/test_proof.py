@@ -58,9 +58,30 @@ def test_another_experiment_is_called_one(switches: dict, prove) -> None:
     assert proof["number"] > 1e6 and "weights of" in proof["failed"]
 
 
-def test_a_tier_that_cannot_run_does_not_stop_the_workflow(prove, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_is_off_only_where_draws_must_differ(prove) -> None:
+    """Regression: dropout and noise were reported as weights that change differently."""
+    whole, parts = (prove(switches, "Dropout") for switches in ({"optimizer": "fused_sgd"}, {"accumulate": 2}))
+    assert "failed" not in whole | parts and "dropout" not in whole["not_compared"]
+    assert parts["not_compared"] == "dropout, which was off"
+
+
+def test_rounding_to_float32_is_not_another_experiment(prove) -> None:
+    proof = prove({"accumulate": 2}, "InFloat32")
+    assert "failed" not in proof and "float64: the network or a loss computes in float32" in proof["not_compared"]
+
+
+@pytest.mark.parametrize(("switches", "same"), [({"optimizer": "fused_sgd"}, True), ({"accumulate": 2}, False)])
+def test_noise_in_a_loss_is_the_same_in_whole_batches_and_named_otherwise(switches, same, prove) -> None:
+    assert ("draw them in batch()" not in prove(switches, "Noise").get("failed", "")) == same
+
+
+@pytest.mark.parametrize("switches", [{}, {"parallel": "ddp", "processes": 2}], ids=["one process", "ddp"])
+def test_a_tier_that_cannot_run_does_not_stop_the_workflow(switches, prove, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: errors of other types ended the stage, and those in processes of ddp were not in the proof."""
     monkeypatch.setenv("CHEAT", "cannot_run")
-    assert prove({"resident": True}) == {"number": None, "failed": "no such part", "formats": []}
+    proof = prove({"resident": True} | switches)
+    assert proof["number"] is None and "cannot run: ValueError: no such part" in proof["failed"]
+    assert "planted_cheats.py, line" in proof["failed"]
 
 
 def test_as_many_steps_are_compared_as_rounding_leaves_comparable(prove) -> None:

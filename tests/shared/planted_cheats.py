@@ -7,7 +7,6 @@ from tiny_workload import Tiny
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faze.base.errors import UserError
 from faze.engine.switches import Switch
 
 
@@ -22,7 +21,7 @@ class Cheats(Tiny):
 
     def build(self) -> nn.Module:
         if self.cheat == "cannot_run":
-            raise UserError("no such part")
+            raise ValueError("no such part")
         model = super().build()
         for parameter in model.parameters():
             if self.cheat == "adds_up_parts":
@@ -55,6 +54,31 @@ class OnlyInFloat32(Tiny):
         if torch.get_default_dtype() == torch.float64:
             raise RuntimeError("this network is float32 only\nand more")
         return super().build()
+
+
+class Dropout(Tiny):
+    """Dropout instead of BatchNorm."""
+
+    def build(self) -> nn.Module:
+        model = super().build()
+        model[1] = nn.Dropout(0.5)
+        return model
+
+
+class InFloat32(Dropout):
+    def build(self) -> nn.Module:
+        return super().build().float()
+
+    def prepare(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        return batch | {"image": batch["image"].float()}
+
+
+class Noise(Dropout):
+    """Dropout, and noise drawn by the loss."""
+
+    def losses(self, model: nn.Module, batch: dict[str, Tensor]) -> dict:
+        noise = torch.randn_like(batch["image"]) + torch.randn_like(batch["image"])
+        return super().losses(model, batch | {"image": batch["image"] + noise})
 
 
 class Chaotic(Tiny):

@@ -43,3 +43,10 @@ class Tiny(Workload):
         device = next(model.parameters()).device
         found = model(batch["image"].to(device)).argmax(1).cpu()
         return 100.0 * float((found == batch["quarter"]).double().mean())
+
+
+class WithArguments(Tiny):
+    """A class that cannot be created without arguments."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
