@@ -1,5 +1,5 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/sizes/smoke.yaml for another experiment)
-# make demo       a small ablation in three minutes; opens its page if there is a browser
+# make demo       a small ablation in three minutes; opens its page if there is a display
 # make test       style, documentation and tests, in 11 minutes on two cores; CI runs this
 # make landmarker MediaPipe and its model, for `faze gaze` and for head poses in your own frames
 # make compiled   tests that compile C++; takes minutes
@@ -33,7 +33,7 @@ demo: $(INSTALLED)
 	$(BIN)/snakemake ablation --cores $(CORES) --configfile config/sizes/demo.yaml
 	@test -z "$$DISPLAY$$WAYLAND_DISPLAY" || $(BIN)/python -m webbrowser "file://$(CURDIR)/results/demo/report/index.html"
 
-# MediaPipe is installed without its dependencies: one would replace faze's OpenCV, and faze already has the others it needs.
+# MediaPipe is installed without its dependencies: one would replace faze's OpenCV, and faze already has the others.
 landmarker: $(INSTALLED) $(LANDMARKER)
 	echo "$(LANDMARKER_SHA256)  $(LANDMARKER)" | sha256sum --check --quiet
 	$(BIN)/python -m pip install --quiet --no-deps mediapipe==1.2.3
@@ -42,7 +42,7 @@ $(LANDMARKER): | $(INSTALLED)
 	$(BIN)/python -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' $(LANDMARKER_URL) $@.part
 	mv $@.part $@
 
-# Two workers on two cores, one thread per process. A worker runs whole files, which share fixtures; the longest start first.
+# Two workers on two cores, one thread per process. A worker runs whole files, whose tests share fixtures; the longest start first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # One run of pytest, so that both workers are busy until the end.
@@ -85,8 +85,8 @@ docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build
 	@echo "documentation: docs/_build/index.html"
 
-# This can be stopped at any time. Finished measurements are kept and shown (benchmark.json, the log), and the same command
-# resumes with the next tier, in the proofs and, on a GPU, in the rounds.
+# This can be stopped at any time. Finished measurements are kept and shown (benchmark.json, the log). The same command then
+# resumes the proofs at the next tier. On a GPU, it also resumes the rounds at the next tier.
 gpu: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --keep-incomplete results/$(GPU)/benchmark/benchmark.json --configfile config/sizes/$(GPU).yaml
 	$(MAKE) gpu_page

@@ -114,7 +114,7 @@ def bucketing(rounds: int, tiny: bool) -> None:
 
 
 class Images(Dataset):
-    """PNG images in memory and their classes."""
+    """PNG images in memory, with their classes."""
 
     def __init__(self, count: int) -> None:
         coarse = np.random.default_rng(0).integers(0, 256, (count, 7, 7), np.uint8)

@@ -28,4 +28,4 @@ autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "ignore-module-all": True}
 add_module_names = False
-suppress_warnings = ["ref.python"]  # attributes of equal names in several classes
+suppress_warnings = ["ref.python"]  # attributes of the same name in several classes

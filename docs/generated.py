@@ -1,6 +1,6 @@
 """Generate the pages on commands and on Python from the code at every build.
 
-A line `<!-- generated: NAME WORDS -->` on a page is replaced by the Markdown that the function of that name returns.
+A line `<!-- generated: NAME WORDS -->` on a page is replaced by the Markdown that the function NAME returns.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def modules(*names: str) -> str:
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
-    """Replace each mark by its generated text."""
+    """Replace each mark with its generated text."""
 
     def text(mark: re.Match) -> str:
         name, *words = mark[1].split()
@@ -47,8 +47,8 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Convert a docstring to reStructuredText: text as it is, indented text outside sections as literal blocks."""
-    # Without an empty first line, napoleon takes what precedes a colon for a type.
+    """Convert a docstring to reStructuredText, with indented text outside sections as literal blocks."""
+    # Without an empty first line, napoleon interprets text before a colon as a type.
     shown: list[str] = [""] if kind in ("attribute", "property") else []
     in_section = in_block = False
     for line in lines:
@@ -63,7 +63,7 @@ def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, li
 
 
 def escaped(line: str) -> str:
-    """Escape what reStructuredText would take for markup, except between backquotes."""
+    """Escape characters that reStructuredText would interpret as markup, except between backquotes."""
     parts = re.split(r"(`[^`]*`)", line)
     return "".join(part if part.startswith("`") else re.sub(r"([*|\\]|_\b)", r"\\\1", part) for part in parts)
 

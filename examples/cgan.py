@@ -104,7 +104,7 @@ class CGAN(Workload):
         return {n: [{"params": list(m.parameters()), "lr": self.lr, "betas": self.betas}] for n, m in model.items()}
 
     def rate(self, number: int) -> float:
-        """Return a factor that falls linearly during the second half of training."""
+        """Return the learning-rate factor, which falls linearly during the second half of training."""
         return min(1.0, 2 - 2 * number / self.steps)
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:
@@ -129,7 +129,7 @@ class CGAN(Workload):
         labels, images = batch["labels"], batch["images"]
         generated = model["generator"](labels, batch["noise"]).to(torch.get_default_dtype())
         judged = detached(model["discriminator"], labels, generated).to(torch.get_default_dtype())
-        # One call for both the real and the generated images needs half as many kernels as two calls.
+        # One call for both the real and the generated images launches half as many kernels as two calls.
         pairs = torch.cat([labels, labels]), torch.cat([images, generated.detach()])
         real, fake = model["discriminator"](*pairs).to(torch.get_default_dtype()).chunk(2)
         distance = F.l1_loss(F.avg_pool2d(generated, PATCH), F.avg_pool2d(images, PATCH))

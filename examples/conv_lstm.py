@@ -13,7 +13,7 @@ from faze.training.workload import Workload, call_directly
 class Cell(nn.Module):
     """An LSTM cell whose gates depend on its last few outputs, through a chain of convolutions with few channels.
 
-    The chain is a tensor train. It has fewer weights than a single convolution over all outputs but needs more kernels.
+    The chain is a tensor train. It has fewer weights than one convolution over all outputs but launches more kernels.
     """
 
     def __init__(self, inputs: int, width: int, order: int, rank: int, kernel: int):
@@ -68,7 +68,7 @@ class Predictor(nn.Module):
 class ConvLSTM(Workload):
     """Prediction of bouncing-ball videos. The learning rate is for AdamW.
 
-    An error of 100 % is that of repeating the last frame: an L1 error of 0.095, with brightness from 0 to 1.
+    An error of 100 % equals that of repeating the last frame, which is an L1 error of 0.095 for brightness from 0 to 1.
     """
 
     published_speed, published_memory = 5.5, 2.3
@@ -89,7 +89,7 @@ class ConvLSTM(Workload):
         return Predictor(self.layers, self.width, self.order, self.rank, self.kernel, self.future)
 
     def rate(self, number: int) -> float:
-        """Return a factor that decays along a half cosine."""
+        """Return the learning-rate factor, which decays along half a cosine."""
         return (1 + cos(pi * number / self.steps)) / 2
 
     def batch(self, number: int, seed: int) -> dict[str, Tensor]:

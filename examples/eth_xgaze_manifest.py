@@ -12,7 +12,7 @@ normalization_example.py in github.com/xucong-zhang/ETH-XGaze:
     data/train/subject0000/frame0000/cam00.JPG
     train_test_split.json                    optional: {"train": ["subject0000.h5", ...]}; all others are test people
 
-Each annotation lists the folder, image, gaze point on the screen (2), gaze point (3), head rotation vector (3), head
+An annotation line lists the folder, image, gaze point on the screen (2), gaze point (3), head rotation vector (3), head
 translation (3) and 68 landmarks (x, y). The 3D gaze point and head pose are in the image's camera frame (x right,
 y down, z away from it), in mm and rad, and the pose refers to face_model.txt. The manifest contains the pose of faze's
 face model with the same rotation and the same midpoint of the inner eye corners. For cameras 3, 6 and 13, annotations
@@ -43,7 +43,7 @@ from faze.data.readers.manifest import INTRINSICS, LENS, POSE, TARGETS
 ROTATED = 3, 6, 13  # cameras
 CORNERS, LANDMARKS = [23, 26], [39, 42]  # inner eye corners: rows of the face model, and of the landmarks
 NUMBERS = 11 + 2 * 68  # per line
-MOST = 0.5  # limit of the median distance from projected corners to landmarks, relative to the corners' distance
+MOST = 0.5  # limit of the median distance from projected corners to landmarks, relative to the distance between corners
 
 
 def read_camera(path: Path) -> tuple[NDArray, NDArray]:
@@ -69,7 +69,7 @@ def read_annotation(path: Path) -> Iterator[tuple[str, str, NDArray]]:
 
 
 def miss_of(numbers: NDArray, matrix: NDArray, corners: NDArray) -> float:
-    """Return the mean distance from projected corners to landmarks, relative to the distance between corners (2, 3)."""
+    """Return the mean distance from projected corners (2, 3) to landmarks, relative to the distance between corners."""
     points = corners @ cv2.Rodrigues(numbers[5:8])[0].T + numbers[8:11]
     projected = points @ matrix.T
     miss_px = np.linalg.norm(projected[:, :2] / projected[:, 2:] - numbers[11:].reshape(68, 2)[LANDMARKS], axis=1)
@@ -90,7 +90,7 @@ def describe(matrix: NDArray, lens: NDArray, numbers: NDArray, shift: NDArray, r
 
 
 def lines(raw: Path, every: int, only: list[int]) -> Iterator[list]:
-    """Yield the person, image and numbers of each frame that has an image and whose number is a multiple of `every`."""
+    """Yield the person, image and numbers of each existing image whose frame number is a multiple of `every`."""
     try:
         corners = np.loadtxt(raw / "calibration/face_model.txt").reshape(50, 3)[CORNERS]
     except (OSError, ValueError):
@@ -140,7 +140,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", type=Path, metavar="RAW", help="folder that contains calibration/ and data/")
     parser.add_argument("out", type=Path, metavar="OUT.csv", help="manifest, in RAW or in a folder above it")
-    parser.add_argument("--every", type=int, default=1, help="use frames whose number is divisible by it (default: 1)")
+    parser.add_argument("--every", type=int, default=1, help="use frames with numbers divisible by EVERY (default: 1)")
     parser.add_argument("--cameras", type=int, nargs="+", default=[*range(18)], help="camera numbers (default: all)")
     args = parser.parse_args()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # the script's own message is enough

@@ -1,4 +1,4 @@
-"""Estimate gaze in eye strips with a graph from `faze export --onnx gaze`, using only numpy, onnxruntime and OpenCV.
+"""Estimate gaze from eye strips with a graph from `faze export --onnx gaze`, using only numpy, onnxruntime and OpenCV.
 
     python examples/onnx_gaze.py gaze.onnx strip.png another.png
 

@@ -55,7 +55,7 @@ class Detector(nn.Module):
 
 
 def overlaps(first: Tensor, second: Tensor) -> Tensor:
-    """Return the IoU (..., A, B) of all pairs of boxes (..., A, 4) and (..., B, 4): centre x, y, width, height."""
+    """Return the IoU (..., A, B) of all pairs of boxes (..., A, 4) and (..., B, 4), as centre x, y, width, height."""
     (a, a_side), (b, b_side) = first[..., :, None, :].split(2, -1), second[..., None, :, :].split(2, -1)
     sides = torch.minimum(a + a_side / 2, b + b_side / 2) - torch.maximum(a - a_side / 2, b - b_side / 2)
     common = sides[..., 0].clamp(min=0) * sides[..., 1].clamp(min=0)
@@ -71,7 +71,7 @@ class SSD(Workload):
     score, higher_is_better, validation, detections = "average precision at IoU 0.5, %", True, 1024, 24  # images; boxes
     published, published_speed = "MXNet's guide to mixed precision, an SSD with ResNet-50 on a GPU", 1.6
     lr, weight_decay, warmup = 0.05, 5e-4, 50  # warmup: steps
-    exponents, objects = (1.0, 2.0, 8.0), 4  # the shape of a class is |x|^e + |y|^e < 1; most objects in an image
+    exponents, objects = (1.0, 2.0, 8.0), 4  # the shape of a class is |x|^e + |y|^e < 1; maximum objects per image
     contrast, grain, sides = 1.1, 1, (0.18, 0.5)  # grain: in pixels; sides: of an object, relative to the image's
     background, positives, deviation = 0.2, 8, 0.15  # background's weight; typical number of positives; typical offset
 
@@ -80,7 +80,7 @@ class SSD(Workload):
         return Detector(self.stem, self.stages, len(self.scales), 1 + len(self.exponents) + 4)
 
     def rate(self, number: int) -> float:
-        """Return a factor that rises and then falls linearly."""
+        """Return the learning-rate factor, which rises and then falls linearly."""
         return min((number + 1) / self.warmup, 1 - number / self.steps)
 
     def anchors(self) -> Tensor:
@@ -109,7 +109,7 @@ class SSD(Workload):
         images, classes, boxes = self.draw(self.batch_size, 1 + number + 1_000_000 * seed)  # seed 0 is for validation
         anchors = self.anchors()
         ious = overlaps(anchors, boxes) * (classes > 0)[:, None]
-        # An anchor is assigned the object that it overlaps most if their IoU is at least 0.5 or the object's largest.
+        # An anchor is assigned the object that it overlaps most if the IoU is at least 0.5 or is the object's largest.
         iou, index = (ious * ((ious >= 0.5) | (ious == ious.amax(1, keepdim=True)))).max(2)
         centres, sides = boxes.take_along_dim(index[..., None], 1).split(2, -1)
         offsets = torch.cat([(centres - anchors[:, :2]) / anchors[:, 2:], (sides / anchors[:, 2:]).log()], -1)

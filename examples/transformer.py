@@ -60,7 +60,7 @@ class Transformer(Workload):
     """Sorting of sequences: the class at position i is the i-th smallest token of its sequence.
 
     Each length bucket contains the same number of sequences, so most sequences are short. Every batch is padded to
-    the greatest length. The learning rate is for AdamW.
+    the greatest bucket length. The learning rate is for AdamW.
     """
 
     batch_size, steps = 32, 400
@@ -79,7 +79,7 @@ class Transformer(Workload):
         return Encoder(self.symbols, self.width, self.heads, self.layers)
 
     def rate(self, number: int) -> float:
-        """Return a factor that rises linearly over a tenth of the steps, then falls along half a cosine."""
+        """Return the learning-rate factor: a linear rise over a tenth of the steps, then a fall along half a cosine."""
         warm_up = max(1, self.steps // 10)
         cosine = math.cos(math.pi * max(0, number - warm_up) / (self.steps - warm_up))
         return min((number + 1) / warm_up, 0.5 + 0.5 * cosine)
@@ -89,7 +89,7 @@ class Transformer(Workload):
         return self._batch(number, seed, bucketed=self.bucketed)
 
     def _batch(self, number: int, seed: int, *, bucketed: bool) -> dict[str, Tensor]:
-        """Draw the sequences for len(bucket_lengths) successive steps; return one bucket or a random part of them."""
+        """Draw the sequences of len(bucket_lengths) successive steps; return one bucket or a random part of all."""
         block, part = divmod(number, len(self.bucket_lengths))
         # Torch uses only 32 bits of the seed of a CPU generator.
         random = torch.Generator().manual_seed((seed * 1_000_003 + block) % 2**32)

@@ -61,7 +61,7 @@ class UNet3D(Workload):
     width, levels = 8, 3  # channels of the first level, which double at each further level; number of levels
     score, higher_is_better, validation = "mean Dice coefficient, %", True, 64  # validation: volumes
     lr, weight_decay, warmup, clip_norm = 0.05, 1e-4, 25, 5.0  # warmup: steps
-    radii = 0.5, 0.25, 0.25  # typical radii of the organs, if a volume extends from -1 to 1
+    radii = 0.5, 0.25, 0.25  # typical radii of the organs, in a volume that extends from -1 to 1
     intensities = 0.0, 1.0, 1.0, 1.5  # typical intensities of the background, the large and small organs, the vessel
     grain = 1  # side of a grain of the noise and the labels, in voxels
 
@@ -70,7 +70,7 @@ class UNet3D(Workload):
         return UNet([self.width << level for level in range(self.levels)], len(self.intensities))
 
     def rate(self, number: int) -> float:
-        """Return a factor that rises and then falls linearly."""
+        """Return the learning-rate factor, which rises and then falls linearly."""
         return min((number + 1) / self.warmup, 1 - number / self.steps)
 
     def draw(self, count: int, seed: int) -> dict[str, Tensor]:

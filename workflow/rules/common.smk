@@ -56,7 +56,7 @@ def every_run(paths, with_controls=True):
 
 @functools.cache
 def own_config(stage, tier=None, seed="0", dataset=TRAINING_SET, fold="/fold0"):
-    """Return the lines of a stage's own configuration: the values on which it depends."""
+    """Return the lines of a stage's own configuration: the values on which the stage depends."""
     fold_number = int(fold.removeprefix("/fold") or 0)
     return to_lines(resolve(settings, stage, tier, int(seed) if tier else None, dataset, fold_number))
 
@@ -106,7 +106,7 @@ def proof_of(wildcards):
 
 
 def cores_of_training(wildcards):
-    """Return the number of cores of a training run: all cores with a GPU, else train.threads per two ddp processes."""
+    """Return a training run's number of cores: all with a GPU, otherwise train.threads for every two ddp processes."""
     tier = TIERS[0] if wildcards.tier in CONTROLS else wildcards.tier
     engine, threads = resolve_tier(settings, tier), settings.train.threads
     if auto_device(settings) == "cuda" and engine.device != "cpu":

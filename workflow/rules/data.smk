@@ -4,14 +4,14 @@ RENDERED_SETS = [RENDERED[data.layout] for data in DATASETS.values() if not data
 
 
 def without_poses(data):
-    """Return whether a data set has no head poses: GazeCapture, and manifests whose header lacks them."""
+    """Return whether a data set has no head poses (GazeCapture, or a manifest whose header lacks them)."""
     from faze.data.readers.manifest import needs_landmarks  # importing it takes a third of a second
 
     return data.layout == "gazecapture" or (data.layout == "manifest" and needs_landmarks(Path(data.path)))
 
 
 def raw_data(wildcards):
-    """Return the path of the user's data set, or of rendered people in its layout."""
+    """Return the path of the user's data set, or of the rendered people in its layout."""
     data = DATASETS[wildcards.dataset]
     return local(data.path) if data.path else f"{ROOT}/raw/{RENDERED[data.layout]}"
 
@@ -65,7 +65,7 @@ use rule stage as preprocess with:
     output:
         out=f"{ROOT}/data/{{dataset}}.h5",
         rejects=f"{ROOT}/data/{{dataset}}_rejects.csv",
-    priority: 1  # before training; otherwise, jobs that need both data sets could not use cores that are free meanwhile
+    priority: 1  # before training; otherwise, jobs that need both data sets could not use cores left free by training
     threads: CORES
     params:
         **stage_params("preprocess"),

@@ -78,7 +78,7 @@ use rule stage as redirect with:
         **stage_params("redirect"),
 
 
-# The first run's redirected strips determine which people are shown, so they are the same in every run.
+# The first run's redirected strips determine which people are shown, so every run shows the same people.
 use rule stage as walk with:
     input:
         checkpoint=f"{RUN}{FIRST_FOLD}/checkpoint.pt",
