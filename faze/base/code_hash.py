@@ -1,4 +1,4 @@
-"""Hashes of the code that produces an output, from its syntax trees: comments, docstrings and layout have no effect.
+"""Hashes of the code that produces an output, computed from syntax trees without comments, docstrings or layout.
 
 `sources` returns the files that a module runs, each with its hash; the workflow's rules use this list as params.
 `fingerprint` combines the list into one hash, which is stored in outputs.

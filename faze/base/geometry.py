@@ -6,7 +6,7 @@ z away from the camera. Gaze vectors, which point toward the camera, have their 
     v(p, y) = (cos p sin y, sin p, cos p cos y).
 
 The latent frame of the codes rotates with R(p, y) = R_y(y) R_x(p). R e_z = (cos p sin y, -sin p, cos p cos y) is the
-gaze vector mirrored in y; the paper's code does the same throughout. Do not mix the two frames.
+gaze vector mirrored in y, as throughout the paper's code. Do not mix the two frames.
 
 Functions take an array namespace `xp`, numpy or torch, which must match their arguments. Results are float64 unless the
 input is float32. Readers of data with a different sign convention convert the data when they read it.

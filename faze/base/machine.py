@@ -75,13 +75,13 @@ def machine_lock(exclusive: bool) -> Iterator[None]:
 
 
 def check_environment() -> None:
-    """Raise a UserError if another launcher started this process as one of several: faze would wait for the rest."""
+    """Raise a UserError if another launcher started this process as one of several, as faze would wait for the rest."""
     stated = {name: os.environ.get(name) or single for name, single in SINGLE.items()}
     found = [f"{name}={value}" for name, value in stated.items() if value != SINGLE[name]]
     if found and LAUNCHER not in os.environ:
         raise UserError(
-            f"{', '.join(found)} in the environment, set by another launcher: faze would wait for processes that "
-            "never start. Unset the variables, or start faze without torchrun"
+            f"{', '.join(found)} in the environment, set by another launcher, would make faze wait for processes "
+            "that never start. Unset the variables, or start faze without torchrun"
         )
 
 

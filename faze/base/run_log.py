@@ -1,4 +1,4 @@
-"""The run log: one JSON object per line, flushed immediately. It is the record of a run; MLflow only mirrors it.
+"""The run log, with one JSON object per line, flushed immediately. It is a run's record, which MLflow only mirrors.
 
 Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict), pixel_source
@@ -69,7 +69,7 @@ class LoggedRun:
     """A training run, read from its log."""
 
     start: Mapping[str, Any]  # the start event
-    ended: float | None = None  # unix seconds; None while it trains
+    ended: float | None = None  # unix seconds; None while the run is in progress
     switches: list[Mapping[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     values: list[LoggedValue] = field(default_factory=list)

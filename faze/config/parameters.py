@@ -256,7 +256,7 @@ class Config(Section):
 
 # The sections on which each stage depends: a change to any other section does not re-run the stage. Of TRAINING, a
 # user's class depends only on `train`. `preprocess` excludes the data sets: `dataset` is one data set, and `datasets`
-# lists the names of all. `engine` contains the switches of one tier, `baseline` of the first, `engines` of all by name.
+# lists all names. `engine` contains the switches of one tier, `baseline` those of the first, `engines` those of all.
 TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),

@@ -82,7 +82,7 @@ def trained_tiers(config: Config) -> list[str]:
 
 
 def controls(config: Config) -> list[str]:
-    """Return the noise controls, or none if only one tier is trained, which leaves nothing to compare them with."""
+    """Return the noise controls, or none if only one tier is trained, as they matter only in comparisons of tiers."""
     return list(config.run.controls) if len(trained_tiers(config)) > 1 else []
 
 

@@ -124,12 +124,12 @@ def _datasets(config: Config) -> Iterator[Fault]:
             yield f"{key}.{number}.splits", f"{data.layout} needs `splits`: {', '.join(SPLITS[1:])}, or a JSON file"
     trained = [data.name for data in datasets if data.splits != "test"]
     if len(trained) != 1 or len({data.name for data in datasets}) < len(datasets):
-        yield key, f"names must differ, and all but one data set must have `splits: test`; with other splits: {trained}"
+        yield key, f"names must differ, and all but one data set must have `splits: test`; these do not: {trained}"
     if len(datasets) > 1 and any(data.folds for data in datasets):
         yield key, "leave_one_person_out allows no other data set"
     needed = max(config.fewshot.shots) + config.fewshot.query_entries
     if not all(data.path for data in datasets) and config.synthetic.frames_per_person < needed:
-        yield "synthetic.frames_per_person", f"must be at least {needed}, the largest of fewshot.shots + query_entries"
+        yield "synthetic.frames_per_person", f"must be at least {needed}, fewshot.query_entries + max(fewshot.shots)"
 
 
 def _missing(config: Config) -> Iterator[Fault]:
@@ -167,7 +167,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def refuse(faults: Iterable[Fault], paths: Sequence[Path | str]) -> None:
-    """Raise a UserError if there are faults, with the file, line and key of each."""
+    """Raise a UserError that states the file, line and key of each fault, if there are any."""
     places: dict[str, str] = {}
     for path in paths:
         own = dict(_places(yaml.compose(Path(path).read_text(encoding="utf-8")), path))

@@ -21,7 +21,7 @@ def write_codes(
     pixel_source: str = UNKNOWN_SOURCE,
     checkpoint: str = "",
 ) -> None:
-    """Write a store: each person's name, split and arrays, and the file's attributes."""
+    """Write a store with each person's name, split and arrays (codes and labels), and with the file's attributes."""
     content = io.BytesIO()  # HDF5 crashes if it cannot write to the disk
     with h5py.File(content, "w") as file:
         file.attrs.update({"dataset": dataset, "pixel_source": pixel_source, "checkpoint": checkpoint})
@@ -35,7 +35,7 @@ def write_codes(
 
 
 class CodeStore:
-    """A store of codes; `store[person]` reads one person's arrays."""
+    """A store of codes; `store[person]` returns one person's codes and labels as arrays by name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

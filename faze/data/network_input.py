@@ -75,7 +75,7 @@ def _equalize(planes: Tensor) -> Tensor:
 
 
 def _equalize_luma(luma: Tensor) -> Tensor:
-    """Equalise luma planes (B, H, W), int32 in 0..255: map the darkest level to 0, but keep constant planes."""
+    """Equalise luma planes (B, H, W), int32 in 0..255; the darkest level becomes 0, but constant planes are kept."""
     flat = luma.flatten(1).long()
     pixels = flat.shape[1]
     histogram = torch.zeros(flat.shape[0], 256, dtype=torch.int32, device=luma.device)

@@ -1,4 +1,4 @@
-"""Strips of a group of people, in a file or in memory, and each step's pairs, which depend only on the seed and step.
+"""Strips of a group of people, in a file or in memory, and random pairs that depend only on the seed and the step.
 
 Shapes: B pairs; n of N strips, each H x W RGB pixels at the network's size. Indices run over the strips of all people.
 """
@@ -16,12 +16,12 @@ from faze.base.machine import memory_bytes
 from faze.data.network_input import shrink
 from faze.data.strips import FileStrips, StoredPerson, StripStore
 
-MOST_CACHED = 0.5  # share of the memory of the machine or container
+MOST_CACHED = 0.5  # maximum share of the memory of the machine or container
 Batch = dict[str, Tensor]
 
 
 class PairIndices:
-    """Random pairs: item `step` contains `person`, `index_a` and `index_b` for all processes, each (B,) int64.
+    """Random pairs of strips: item `step` has `person`, `index_a` and `index_b` for all processes, each (B,) int64.
 
     In an epoch, every strip appears once as member a, in random order. Member b is drawn uniformly from the same
     person's other strips, of which there must be at least one.
@@ -53,7 +53,7 @@ class PairIndices:
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The strips, at the network's size, and labels of a group of people, one person after another."""
+    """The strips (at the network's size) and labels of a group of people, one person after another."""
 
     persons: list[StoredPerson]
     labels: Tensor  # (N, 4) float32 rad, on the device of the strips
@@ -128,7 +128,7 @@ def cache(people: People, device: torch.device | str = "cpu") -> People:
 
 
 def cache_what_fits(groups: Sequence[People], memory_gib: float, processes: int = 1) -> list[People]:
-    """Cache the groups in order, skipping any that exceeds what is left of a process's equal share of the memory."""
+    """Cache the groups in order, skipping any that does not fit into the rest of this process's share of memory."""
     left, found = min(memory_gib * 2**30, MOST_CACHED * memory_bytes()) / processes, list(groups)
     for number, people in enumerate(groups):
         if people.nbytes <= left:

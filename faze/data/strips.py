@@ -25,7 +25,7 @@ class StoredPerson:
     split: str
     labels: NDArray[np.float32]  # (N, 4) rad: pitch and yaw of the gaze, then of the head
     offset: int = 0  # of the first strip, in bytes from the start of the file
-    digest: str = ""  # identifies the person's data under any name: a hash of the labels and the first strip
+    digest: str = ""  # hash of the labels and the first strip, which identifies the data under any name
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ class FaceGaze:
 
     @property
     def pitchyaw(self) -> NDArray[np.float64]:
-        """Pitch (up) and yaw (to the left in the frame), rad; both are 0 for a gaze opposite the camera's axis."""
+        """Pitch (up) and yaw (to the left in the frame), rad; both are 0 for a gaze opposite to the camera's axis."""
         return pitchyaw_from_vector(-self.direction)
 
 
@@ -96,7 +96,7 @@ class GazeEstimator:
         return self.frames(frames_of(sources_of([Path(path)])))
 
     def frames(self, frames: Iterable[SourceFrame]) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
-        """Yield each frame and a non-empty list: each face's gaze, or the reason why there is none."""
+        """Yield each frame and a non-empty list, which contains each face's gaze or the reason why there is none."""
         for frame in frames:
             found: list[FaceGaze | str] = [frame.reason]
             if frame.image is not None:
@@ -111,7 +111,7 @@ class GazeEstimator:
             yield frame, found
 
     def faces(self, image: NDArray[np.uint8], camera: Camera) -> list[FaceGaze | str]:
-        """Return, for each face in an upright BGR frame (H, W, 3), largest first, its gaze or why it has none."""
+        """Return each face's gaze, or why it has none, for an upright BGR frame (H, W, 3), largest face first."""
         found: list[FaceGaze | str] = []
         for landmarks in self.detect(image):
             try:

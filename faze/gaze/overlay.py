@@ -58,7 +58,7 @@ def _write(picture: NDArray[np.uint8], text: str, color: tuple[int, int, int]) -
 
 @contextlib.contextmanager
 def open_overlay(path: Path) -> Iterator[Callable[[NDArray[np.uint8], float], None]]:
-    """Open an H.264 mp4; yield a function that adds a BGR frame (H, W, 3) to be shown from the given time, in s."""
+    """Open an H.264 mp4 file; yield a function that adds a BGR frame (H, W, 3) and its start time in s."""
     with av.open(str(path.absolute()), "w", format="mp4") as file:
         coding = {"preset": "ultrafast", "crf": "20"}
         stream = file.add_stream("libx264", options=coding, thread_count=1, pix_fmt="yuv420p")

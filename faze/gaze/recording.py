@@ -41,9 +41,9 @@ class Recording:
         return np.flatnonzero(self.target % EVERY == np.array(POSITIONS)[self.target // EVERY % EVERY])
 
     def support(self, shots: int | None) -> list[int]:
-        """Choose frames for calibration: the first for each target that is not held out, then the second, and so on.
+        """Choose frames for calibration: the first of each target that is not held out, then the second, and so on.
 
-        `shots` is the number of frames; None: one per target. Raise UserError if there are too few targets or frames.
+        `shots` is the number of frames (None: one per target). Raise UserError if there are too few targets or frames.
         """
         if self.target.max() + 1 < EVERY:
             first = f"; the first rejected frame is {self.rejects[0]}" if self.rejects else ""
@@ -57,7 +57,7 @@ class Recording:
 
 
 def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Recording:
-    """Estimate the gaze in a person's frames from the manifest `path`; use landmarks to estimate NaN head poses."""
+    """Estimate the gaze in a person's frames from the manifest `path`; estimate missing (NaN) poses from landmarks."""
     faces, used, rejects = [], [], []
     for row, (_, [face, *_]) in enumerate(estimator.frames(frames_of_person(person))):
         if isinstance(face, str):
@@ -66,7 +66,7 @@ def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Reco
             faces.append(face)
             used.append(row)
     if not faces:
-        raise UserError(f"{path}: no frame of {person.name} can be used; first reject: {rejects[0]}")
+        raise UserError(f"{path}: no frame of {person.name} can be used; the first rejected frame is {rejects[0]}")
     own, origins = person[np.array(used)], np.stack([face.origin_mm for face in faces])
     targets_mm = own.targets_from(origins)
     distance_mm = np.linalg.norm(targets_mm - origins, axis=1)
@@ -83,7 +83,7 @@ def read_recording(estimator: GazeEstimator, person: Person, path: Path) -> Reco
 
 
 def measure_held_out(recording: Recording, found: PersonalEstimator) -> tuple[bool, list[str]]:
-    """Return whether the mean error on held-out targets decreases, and a report on frames, samples and errors."""
+    """Return whether calibration reduces the error on held-out targets, and a report on frames, samples and errors."""
     held_out, person, count = recording.held_out, recording.person, len(recording.files)
     before = angular_error(person.gaze_hat[held_out], person.gaze[held_out])
     after = angular_error(found.gaze(person.seen(held_out)), person.gaze[held_out])

@@ -77,7 +77,7 @@ def read_lens(path: Path | None, hfov_deg: float | None) -> Lens:
 
 
 def sources_of(paths: Iterable[Path]) -> list[Source]:
-    """Return the sources for images, videos, folders of these, and manifests; raise UserError if one is unreadable."""
+    """Return the sources for images, videos, folders of both, and manifests; raise UserError if any is unreadable."""
     files: list[Path] = []
     for path in paths:
         inside = [path]
@@ -132,7 +132,7 @@ def _read_image(path: Path, reason: str = "", *stated: object) -> SourceFrame:
 
 
 def camera_frames(index: int) -> Iterator[SourceFrame]:
-    """Yield frames from a camera attached to this machine until it stops."""
+    """Yield frames from a camera attached to this machine until the camera stops."""
     camera = cv2.VideoCapture(index)
     if not camera.isOpened():
         raise UserError(f"camera {index} cannot be opened: check that it exists and that no other program uses it")

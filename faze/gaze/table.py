@@ -1,4 +1,4 @@
-"""The table of `faze gaze`: a row for each face in each frame. Faces are tracked from frame to frame."""
+"""The table of `faze gaze`, with a row for each face in each frame. Faces are tracked from frame to frame."""
 
 import csv
 from collections.abc import Sequence

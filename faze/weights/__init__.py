@@ -1,4 +1,4 @@
-"""The shipped weights: dted.pt, a file for each learner, and model_card.md."""
+"""The shipped weights (dted.pt and a file for each learner), and their model card (model_card.md)."""
 
 from pathlib import Path
 

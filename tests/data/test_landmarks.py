@@ -99,7 +99,7 @@ def test_exact_landmarks_give_the_pose() -> None:
         (FACE * 0.27 + 200, ""),
         (FACE * 0.25 + 200, "face is too small: 37 px between the outer eye corners"),
         (project(np.array([0, 0.95, 0, 0, 0, 350.0]), LENS, STRAIGHT), "face is turned away from the camera by 5"),
-        (FACE + 20 * (np.arange(12)[:, None] == 5), "landmarks do not form a face: .* px from the face model"),
+        (FACE + 20 * (np.arange(12)[:, None] == 5), "landmarks do not form a face: they are .* px from the face model"),
         (np.random.default_rng(0).uniform(0, 400, (12, 2)), "landmarks do not form a face"),
     ],
 )

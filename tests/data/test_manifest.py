@@ -90,7 +90,7 @@ def test_head_poses_of_faze_landmarks(path: Path) -> None:
     (anna,) = read_manifest(path, posed=False)
     assert np.isnan(anna.poses).all() and anna.reasons == [""] * 3
     for table, supplementary in ((posed, path.with_suffix(".h5")), (path, None)):
-        with pytest.raises(UserError, match="head poses must be given once.*faze landmarks"):
+        with pytest.raises(UserError, match="head poses must be given exactly once.*faze landmarks"):
             read_manifest(table, supplementary)
     write_table(path, lines(image=annotation.files[::-1], **dict.fromkeys(HEAD), **FIVE))
     with pytest.raises(UserError, match="frames of anna have changed: run `faze landmarks` again"):
@@ -217,10 +217,10 @@ FILE_FAULTS: list[tuple[dict[str, object] | bytes, str]] = [
     (NO_CAMERA | {"hfov_deg": 60} | dict.fromkeys(LENS, 0), "k1, k2, p1, p2 need fx_px"),
     ({"Person": "ben"}, "line 1: two columns are called 'person'"),
     ({"slpit": "train"}, "unknown column 'slpit': did you mean 'split'?"),
-    ({"target_x_mm": None, "target_x_cm": 1}, "did you mean 'target_x_mm'? Then rename the column"),
+    ({"target_x_mm": None, "target_x_cm": 1}, "did you mean 'target_x_mm'? If so, rename the column"),
     ({"target_x_mm": -0.03, "target_y_mm": 0.08, "target_z_mm": 0}, "in mm, not cm or m"),
     ({"target_x_mm": list(range(12)), "target_y_mm": 8}, "in mm, not cm or m"),
-    (NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0}, "if in degrees, name the columns gaze_..._deg"),
+    (NO_TARGET | {"gaze_pitch_rad": 12.5, "gaze_yaw_rad": 0}, "angles in degrees need the columns gaze_..._deg"),
     (NO_TARGET | {"target_x_px": 1, "target_y_px": 1}, "screen.yaml: cannot be read (No such file"),
     ({"head_rx": 20}, "rotate a head by more than a full turn"),
 ]
@@ -274,7 +274,7 @@ def test_faults_of_camera_files_are_rejects(path: Path) -> None:
     files = {
         "cam.yaml": (OPENCV, ""),
         "none.yaml": (None, "none.yaml: cannot be read (No such file"),
-        "short.yaml": (OPENCV.replace("0., 0., 1. ]", "0. ]"), "short.yaml: must contain a (3, 3) camera matrix"),
+        "short.yaml": (OPENCV.replace("0., 0., 1. ]", "0. ]"), "short.yaml: needs a (3, 3) camera matrix"),
         "bad.mat": ("MATLAB", "bad.mat: cannot be read"),
         "fish.yaml": (OPENCV + "fisheye_model: 1\n", "distortion model fisheye cannot be used"),
     }

@@ -93,7 +93,7 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
         (): "pass either --manifest, or --codes and --shots",
         (*own, "--person", "ben"): "posed.csv: choose one of its people with --person: anna",
         (*own, "--learner-file", FOLDER / "bayes.pt"): "bayes.pt: bayes was trained for another network",
-        ("--manifest", "dark.csv"): "no frame of anna can be used; first reject: 3.png: no face found",
+        ("--manifest", "dark.csv"): "no frame of anna can be used; the first rejected frame is 3.png: no face found",
     }
     for words, sentence in cases.items():
         assert run(*words) == 1

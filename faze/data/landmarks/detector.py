@@ -97,7 +97,7 @@ def _open_landmarker(model: Path, most: int) -> Iterator[Callable[[NDArray[np.ui
 
 
 def _search(find: _Finder, rgb: NDArray[np.uint8], corner: tuple[int, int] = (0, 0)) -> list[_Face]:
-    """Find faces in a frame, or in a part of a frame whose top left corner is `corner`."""
+    """Find faces in a frame, or in a part of it; `corner` is the top left corner of that part."""
     found, mirrored = find(rgb)
     return [_average(face, mirrored, rgb.shape[1], np.array(corner)) for face in found if mirrored]
 

@@ -74,7 +74,7 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDAr
     seen = cv2.projectPoints(FACE_MODEL_MM, rotation, translation, *lens)[0].reshape(-1, 2)
     error_px = np.sqrt(np.mean(np.sum((seen - points) ** 2, axis=1)))
     if not error_px <= _MAX_ERROR * width_px:  # also if it is not a number
-        raise UnusableFrame(f"landmarks do not form a face: {error_px:.1f} px from the face model")
+        raise UnusableFrame(f"landmarks do not form a face: they are {error_px:.1f} px from the face model")
     along = cv2.Rodrigues(rotation)[0][:, 2] @ translation[:, 0] / np.linalg.norm(translation)
     if (turn_deg := np.degrees(np.arccos(np.clip(along, -1, 1)))) > _MAX_TURN_DEG:
         raise UnusableFrame(f"face is turned away from the camera by {turn_deg:.0f} degrees")

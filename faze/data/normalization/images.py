@@ -32,7 +32,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
 
 
 def read_upright_size(path: Path) -> tuple[int, int]:
-    """Return a frame's width and height after EXIF rotation, in px, without decoding it; may raise UnusableFrame."""
+    """Return a frame's width and height in px, after EXIF rotation, without decoding it, or raise UnusableFrame."""
     try:
         with Image.open(path) as image:
             width, height = image.size

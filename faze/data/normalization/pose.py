@@ -40,7 +40,7 @@ def normalize_poses(
 ) -> tuple[NormalizedPose, list[str]]:
     """Compute the virtual cameras of n frames, and rotate gaze and head directions into their coordinates.
 
-    Frames with impossible labels are left out: a sign may be wrong, columns may be swapped, or angles may be in
+    Frames whose labels are impossible get a reason. A sign may be wrong, columns may be swapped, or angles may be in
     degrees. An eye turns by at most about 55 degrees in the head. Even if the head pose of a fitted face model is off
     by ten degrees or more, a gaze direction 90 degrees away from the head's is impossible.
 

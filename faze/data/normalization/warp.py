@@ -1,4 +1,4 @@
-"""Make a strip from a frame, either in a single interpolation or in the two steps of the released code."""
+"""Make a strip from a frame, either in a single interpolation or in the two steps of FAZE's released code."""
 
 import functools
 
@@ -75,8 +75,8 @@ def _check_frame(image: NDArray, camera_matrix: NDArray, distortion: NDArray, po
     """Reject a frame that was scaled, cropped or rotated after calibration, or that does not show the eyes.
 
     Annotations do not contain the frame size, but the principal point must be near the middle. If an image was halved
-    or doubled in size, the point is off by at least a quarter of the width and height; if a 4:3 image was rotated by
-    90 degrees, by about a sixth.
+    or doubled in size, the point is off by at least a quarter of the width and height. If a 4:3 image was rotated by
+    90 degrees, the point is off by about a sixth of one side.
     """
     height, width = image.shape[:2]
     x, y = camera_matrix[:2, 2]

@@ -27,7 +27,7 @@ from faze.data.strips import RENDERED
 from faze.data.synthetic import RENDERED_MARK
 from faze.data.worker_processes import worker_processes
 
-FRAMES = 2000  # maximum in a part
+FRAMES = 2000  # maximum number in a part
 READERS: dict[str, Callable[[Path, Path | None], People]] = {
     "mpiifacegaze": open_mpiigaze,
     "mpiigaze": open_mpiigaze,
@@ -38,7 +38,7 @@ NAMES = {"mpiifacegaze": "MPIIFaceGaze", "mpiigaze": "MPIIGaze", "gazecapture": 
 
 
 def normalise(config: Resolved, raw: Path, supplementary: Path | None, threads: int, out: Path, rejects: Path) -> str:
-    """Make the missing parts, join all parts, and return a description of the result."""
+    """Make the missing parts, join all parts, and return a summary of the result."""
     entry = config.dataset
     split_of = split_rule(entry.splits)
     people = READERS[entry.layout](raw, supplementary)

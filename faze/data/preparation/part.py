@@ -15,7 +15,7 @@ from faze.data.readers.person import Person
 
 
 def make_part(person: Person, start: int, settings: Preprocess, layout: str, part: Path) -> None:
-    """Make and write the strips for consecutive frames of a person, numbered from `start`."""
+    """Make strips from a person's consecutive frames, numbered from `start`, and write them to `part`."""
     cv2.setNumThreads(1)
     poses, faults = normalize_poses(person.poses[:, :3], person.poses[:, 3:], person.corners_mm, person.targets_mm)
     reasons = [reason or fault for reason, fault in zip(person.reasons, faults, strict=True)]

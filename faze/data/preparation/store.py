@@ -2,7 +2,7 @@
 
 One group per person: pixels (N, H, W, 3) uint8 RGB; labels (N, 4) float32 (gaze pitch, yaw, head pitch, yaw; rad);
 file_name (N, bytes); frame_index (N,) in the person's annotation. Each group has the attributes split, device and
-label_source; the file has dataset and pixel_source. The released code reads the pixels and labels.
+label_source; the file has dataset and pixel_source. FAZE's released code reads the pixels and labels.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ PER_STRIP = ("labels", "file_name", "frame_index")
 
 
 def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[Part]]], size: int, **about: str) -> str:
-    """Write the strips and rejects of `people`, pairs of a name and parts (`size` bytes in total); return a summary.
+    """Write the strips and rejects of `people`, given as (name, parts) of `size` bytes in total; return a summary.
 
     `about` contains the store's attributes. If there are no strips, a UserError gives the main reasons for rejection.
     """
@@ -50,7 +50,7 @@ def write_store(out: Path, rejects: Path, people: Iterable[tuple[str, Sequence[P
 
 @contextlib.contextmanager
 def _whole_hdf5(path: Path, size: int) -> Iterator[h5py.File]:
-    """Yield a new file with space for `size` bytes, which is renamed to `path` if the block succeeds."""
+    """Yield a new HDF5 file with space for `size` bytes, and rename it to `path` if the block succeeds."""
     # A strip of 64 x 256 px occupies 12 pages of memory if the first strip starts a page, and 13 otherwise.
     how = {"alignment_threshold": 1 << 20, "alignment_interval": 4096, "libver": ("v108", "v108")}
     with whole_file(path) as temporary:
@@ -84,7 +84,7 @@ def _write_person(file: h5py.File, name: str, parts: Sequence[Part]) -> int:
 
 
 def copy_strips(config: Resolved, raw: Path, out: Path, rejects: Path) -> str:
-    """Copy a file of strips, written by faze or by the released code, to a store; refuse any other file."""
+    """Copy a file of strips, written by faze or by FAZE's released code, to a store; refuse any other file."""
     split_of, shape = split_rule(config.dataset.splits), (config.preprocess.height_px, config.preprocess.width_px, 3)
     with reading(raw, "each person must be a group with pixels (N, H, W, 3) uint8 and labels (N, 4) in radians"):
         file = h5py.File(raw)

@@ -43,21 +43,21 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
         content = read_small_yaml(path)
         model = "fisheye" if content.get("fisheye_model") else content.get("distortion_model", _MODELS[0])
         if model not in _MODELS:
-            raise UserError(f"{path}: distortion model {model} cannot be used: calibrate with {_MODELS[0]}")
+            raise UserError(f"{path}: distortion model {model} cannot be used: calibrate with the model {_MODELS[0]}")
         with reading(path, "it must contain camera_matrix and distortion_coefficients, as OpenCV and ROS write them"):
             values = (content[name]["data"] for name in ("camera_matrix", "distortion_coefficients"))
             matrix, distortion = (np.array(numbers, np.float64) for numbers in values)
         if {"image_width", "image_height"} <= set(content):
             size = content["image_width"], content["image_height"]
     if matrix.size != 9 or not (np.diag(matrix.reshape(3, 3)) > 0).all() or distortion.size not in _LENGTHS:
-        raise UserError(f"{path}: must contain a (3, 3) camera matrix in px and {_LENGTHS} distortion coefficients")
+        raise UserError(f"{path}: needs a (3, 3) camera matrix in px and a distortion vector with length in {_LENGTHS}")
     return matrix.reshape(3, 3), distortion.ravel(), size
 
 
 def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
     """Return a message stating that the frame size differs from the size at calibration."""
     was, has = (f"{width} x {height}" for width, height in (calibrated, size))
-    return f"the lens was calibrated with {was} px, but the frame has {has}: calibrate with frames of this size"
+    return f"the lens was calibrated with {was} px, but the frame has {has} px: calibrate at the frame's size"
 
 
 def assumed_camera(hfov_deg: float, width_px: int, height_px: int) -> Camera:

@@ -1,6 +1,6 @@
-"""Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
+"""Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, with one entry per frame.
 
-GazeCapture annotates the dot, not the head: the head pose and the camera come from FAZE or from `faze landmarks`. Dot
+GazeCapture annotates the dot but not the head, so head poses and cameras come from FAZE or from `faze landmarks`. Dot
 positions are in cm from the camera, to the right and up as seen by the user, who faces the camera.
 """
 

@@ -115,8 +115,8 @@ def _check_header(header: list[str], where: str) -> tuple[str, str]:
         alike = difflib.get_close_matches(name, set(KNOWN) - set(header), 1, 0.8)
         if name not in KNOWN and alike and alike[0] not in name.split("_"):  # camera_id is not a misspelt camera
             raise UserError(
-                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? Then rename the column, and check the "
-                "unit of its values; otherwise, choose another name"
+                f"{where}: unknown column {name!r}: did you mean {alike[0]!r}? If so, rename the column, and check "
+                "the unit of its values; otherwise, choose another name"
             )
     for name in ("image", "person"):
         if name not in header:
@@ -160,8 +160,8 @@ def read_manifest(path: Path, supplementary: Path | None = None, posed: bool = T
     table = _read_table(path)
     if posed and (POSE[0] in table.cells) == (supplementary is not None):
         raise UserError(
-            f"{path}: head poses must be given once: in the columns {', '.join(POSE)}, or in the annotation that "
-            "`faze landmarks` writes"
+            f"{path}: head poses must be given exactly once: in the columns {', '.join(POSE)}, or in the annotation "
+            "that `faze landmarks` writes"
         )
     _sort_lines(table)
     everyone, people = _read_frames(table), []
@@ -208,7 +208,7 @@ def _read_frames(table: Table) -> Person:
 
 
 def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
-    """Return the camera matrices (N, 3, 3) and distortions (N, 14) for all lines; OpenCV's longest model needs 14."""
+    """Return camera matrices (N, 3, 3) and distortions (N, 14) of all lines; OpenCV's longest model has 14 numbers."""
     matrices, distortions = np.full((len(files), 3, 3), np.nan), np.zeros((len(files), 14))
     if table.camera == "columns":
         matrices = camera_matrices(table.cells[INTRINSICS].to_numpy())
@@ -235,7 +235,7 @@ def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
-    """Return head poses (N, 6), NaN if there are none; refuse degrees, and reject lines with implausible distances."""
+    """Return head poses (N, 6), NaN if the table has none; refuse degrees; reject lines with implausible distances."""
     if POSE[0] not in table.cells:
         return np.full((len(table.cells), 6), np.nan)
     poses = table.cells[POSE].to_numpy()
@@ -259,7 +259,7 @@ def _read_targets(table: Table) -> tuple[NDArray, NDArray | None]:
     if table.target == "deg":
         values = np.radians(values)
     if (np.abs(values) > np.pi + 1e-6).any():
-        raise UserError(f"{table.path}: gaze angles exceed pi radians: if in degrees, name the columns gaze_..._deg")
+        raise UserError(f"{table.path}: gaze angles exceed pi radians: angles in degrees need the columns gaze_..._deg")
     return np.full((len(values), 3), np.nan), vector_from_pitchyaw(values)
 
 

@@ -53,7 +53,7 @@ People = Mapping[str, Callable[[], Person]]
 
 
 def unreadable(name: str, folder: Path, reason: object) -> Person:
-    """Return a person without readable frames: a single row with an empty file name and the reason."""
+    """Return a person without readable frames, whose only row has an empty file name and the reason."""
     nothing = np.full((1, 6), np.nan)
     return Person(name, folder, [""], [str(reason)], np.full((1, 3, 3), np.nan), nothing, nothing, nothing[:, :3])
 

@@ -32,7 +32,7 @@ class Screen:
         return self.top_left_mm + across * self.axes[0] + down * self.axes[1]
 
     def hit(self, origin_mm: NDArray, direction: NDArray) -> NDArray | None:
-        """Return the point (2,), px, where a ray in the camera frame meets the screen's plane, or None if it misses."""
+        """Return the point (2,) in px where a ray (camera frame) meets the screen's plane, or None if it misses."""
         normal = np.cross(*self.axes)
         along = normal @ direction
         distance = normal @ (self.top_left_mm - origin_mm) / along if abs(along) > 1e-9 else -1.0

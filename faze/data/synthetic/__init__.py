@@ -1,4 +1,4 @@
-"""Rendered people: raw camera frames in the data sets' own layouts.
+"""Raw camera frames of rendered people, in the data sets' own layouts.
 
 Rendering replaces only the download: readers, normalisation and training are the same as for real people.
 

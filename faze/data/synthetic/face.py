@@ -122,7 +122,7 @@ def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image
 
 
 def build_face(rng: np.random.Generator, person: SyntheticPerson) -> tuple[Map, Map, Map]:
-    """Return a face's displacement (mm, positive into the head), unit normals (out of the head) and RGB colours."""
+    """Return maps of a face's displacement (mm, positive into the head), outward unit normals and RGB colours."""
     x, y = _points(_SHAPE_PER_MM)
     square = 1 - ((x - CENTRE_MM[0]) / AXES_MM[0]) ** 2 - ((y - CENTRE_MM[1]) / AXES_MM[1]) ** 2
     base = CENTRE_MM[2] - AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))  # the ellipsoid
@@ -213,7 +213,7 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Map:
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Map:
-    """Draw the opacity of one eye's upper lashes; x is a fraction of the lid's width, y is mm below its margin."""
+    """Draw the opacity of one eye's upper lashes; x is a fraction of the lid's width, y is mm below the margin."""
     mask = np.zeros((int((_LASH_ABOVE_MM + _LASH_BELOW_MM) * _LASH_PER_MM), int(1.2 * _LASH_WIDTH)), np.uint8)
     for root in np.sort(rng.uniform(0.06, 0.99, int(40 + 45 * strength))):
         length = rng.uniform(1.2, 2.4) * (0.6 + 0.7 * root) * (0.7 + 0.5 * strength)

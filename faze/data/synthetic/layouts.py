@@ -71,9 +71,9 @@ def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Return the ground truth: a person's kappa and bias, and the scene of each frame without the bias.
+    """Return the ground truth: a person's kappa and head pose bias, and each frame's scene without annotation errors.
 
-    `labels` (N, 4) are gaze pitch, yaw, head pitch, yaw without the bias, in the normalised camera of the annotation.
+    `labels` (N, 4) are the true gaze pitch, yaw, head pitch, yaw, relative to the annotation's normalised camera.
     """
     scene, person = frames.scene, frames.person
     return {
@@ -122,7 +122,7 @@ def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) 
 
 
 def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generator) -> None:
-    """Write pXX/pXX.txt and pXX/Calibration/Camera.mat."""
+    """Write a person's annotation to pXX/pXX.txt and pXX/Calibration/Camera.mat."""
     person_id, scene = frames.role.person_id, frames.scene
     folder = root / person_id
     (folder / "Calibration").mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
 
 
 def write_gazecapture(root: Path, frames: PersonFrames) -> None:
-    """Write NNNNN/*.json, with the arrays that faze reads."""
+    """Write a person's annotation to NNNNN/*.json, with the arrays that faze reads."""
     folder = root / frames.role.person_id
     folder.mkdir(parents=True, exist_ok=True)
     detected = {"IsValid": [1] * len(frames.scene)}

@@ -52,7 +52,7 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
 
 
 def render_frames(frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
-    """Render a person's frames in order: (H, W, 3) uint8 RGB."""
+    """Yield a person's rendered frames in order, each (H, W, 3) uint8 RGB."""
     renderer = Renderer(frames, seed)
     return (renderer.render(row) for row in range(len(frames.scene)))
 

@@ -1,7 +1,7 @@
 """A synthetic person: anatomy, colours, spectacles, kappa, fixation, and annotation errors.
 
-docs/explanation/people.md contains the source of each number. No published measurements of colours, brows or lashes
-were found.
+docs/explanation/people.md contains the source of each number, except for colours, brows and lashes, of which no
+published measurements were found.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
 mm. Eye 0 is on the image's left (the person's right). `faze.base.geometry` defines the signs of pitch and yaw.
@@ -143,8 +143,8 @@ PEOPLE = {
     "fixation_deg": Spread(0.36, 0.15, 0.07, 0.79),
     "head_bias_deg": Spread(0.0, 2.0),
 }
-WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; their minimum power
-COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; uncoated and coated; share of spectacles
+WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; minimum power of their lenses
+COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share coated; reflectance uncoated and coated; share rimless
 KAPPA_PER_DIOPTRE_DEG = 0.16
 ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # so that irises in strips are as high and large as real ones
 

@@ -20,7 +20,7 @@ _NOISE_MARGIN_PX, _ROOM_MARGIN_PX = 64, 96
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """A place at one time: its light (in the camera frame) and its background (RGB, larger than a frame)."""
+    """A room at one time, with its light (in the camera frame) and background (RGB, larger than a frame)."""
 
     light: Light
     background: NDArray[np.uint8]
@@ -65,7 +65,7 @@ def _paint_background(rng: np.random.Generator, width: int, height: int, wall: N
 
 
 def draw_body(image: NDArray[np.uint8], room: Room, person: SyntheticPerson, shot: Shot) -> None:
-    """Draw the rest of the person as flat shapes: hair behind the face, ears, neck, shoulders."""
+    """Draw the rest of the person as flat shapes: ears, neck, shoulders, and the hair behind the face."""
     camera, rotation, origin_mm = shot.camera, shot.rotation, shot.origin_mm
     head = camera.project(origin_mm)
     px_per_mm = camera.parameters[0] / (origin_mm[2] + 80)  # at the depth of the parts behind the face
@@ -102,7 +102,7 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
 
 
 def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
-    """Blur an image in place along a line of a few pixels, like the motion of a hand-held camera."""
+    """Blur an image in place along a line of a few pixels, as the motion of a hand-held camera does."""
     length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
     kernel = np.zeros((9, 9), np.uint8)
     half = 0.5 * length * np.array([np.cos(angle), np.sin(angle)])
@@ -123,7 +123,7 @@ class Renderer:
         self._noise = sample_noise(rng, width, height)
 
     def render(self, row: int) -> NDArray[np.uint8]:
-        """Render a frame: (H, W, 3) uint8 RGB."""
+        """Render frame `row` as (H, W, 3) uint8 RGB."""
         person, setting, scene = self._frames.person, self._frames.setting, self._frames.scene
         rng = self._frames.role.random(self._seed, PIXELS, row)
         place, screen = self._rooms[self._frames.rooms[row]], setting.screens[scene.screen[row]]
@@ -151,7 +151,7 @@ class Renderer:
 
 
 def _draw(image: NDArray[np.uint8], layer: Layer, softness_px: float, feathered: bool) -> NDArray[np.uint8]:
-    """Draw a layer inside the head's silhouette (it is undefined outside), and return the region drawn to."""
+    """Draw a layer inside the head's silhouette (the layer is undefined outside), and return the region."""
     (left, top, *size), levels, inside = layer
     cover = cv2.GaussianBlur(inside, (0, 0), softness_px) * 2 - 1 if inside.min() < 1 else inside
     region = image[top : top + size[1], left : left + size[0]]

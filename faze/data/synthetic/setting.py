@@ -85,7 +85,7 @@ PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300,
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """A screen in one position relative to its camera; a handheld device has several."""
+    """A screen in one position relative to its camera; a handheld device has one for each orientation."""
 
     camera: Camera
     size_mm: tuple[float, float]  # of the screen: width, height
