@@ -20,7 +20,7 @@ run:
   tiers: {tiers}
   seeds: [0] # with three or more seeds, the score has an interval
 """
-ON_CPU = """tiers: # these have an effect on any network; a tier with `train: false` is only benchmarked
+ON_CPU = """tiers: # these tiers have an effect on any network; a tier with `train: false` is only benchmarked
   bf16: {on: baseline}
   fused_sgd: {on: baseline, train: false}
   ddp: {on: baseline, train: false}

@@ -50,7 +50,7 @@ def main(
         landmarker: MediaPipe Face Landmarker file, for frames without a head pose (default: face_landmarker.task)
         person: name of the person; not needed if there is only one
         shots: k, the number of calibration entries; required with --codes
-        learner_file: output of meta_train for this network (default: offset; bayes for frames and the shipped network)
+        learner_file: meta_train output for this network (default: offset, or bayes for frames with the shipped network)
     """
     if (codes is None) == (manifest is None) or (codes and shots is None):
         raise UserError("pass either --manifest, or --codes and --shots (the number of calibration entries)")
@@ -84,7 +84,7 @@ def main(
 
 
 def choose(names: Sequence[str], path: Path, name: str | None) -> str:
-    """Return the named person in a file, or its only person; raise a UserError if there is no such person."""
+    """Return `name` if the file contains this person, or the name of its only person; otherwise, raise a UserError."""
     if name is None and len(names) == 1:
         return names[0]
     if name not in names:

@@ -4,14 +4,14 @@
     faze gaze --camera-index 0 --screen screen.yaml --table gaze.csv
 
 Each frame is processed like a frame in a manifest: face, landmarks (MediaPipe), head pose, strip, network, calibration.
-If neither --lens nor --hfov-deg is given, a field of view is assumed. A manifest's own lenses are used instead, as are
-its head poses, if any. Its labels are ignored.
+If neither --lens nor --hfov-deg is given, a field of view is assumed. For a manifest, its own lenses are used instead,
+as are its head poses, if any. Its labels are ignored.
 
 The camera frame is OpenCV's: x right, y down, z away from the camera.
 
 | column | content |
 |---|---|
-| source, frame, timestamp | file; index of the frame in a video or from a camera, from 0; its time in s |
+| source, frame, timestamp | file; index of the frame in a video or camera stream, from 0; its time in s |
 | face_id, success, reason | index of the face in this source, from 0; 1 if it has a gaze, else 0; why it has none |
 | gaze_angle_x, gaze_angle_y | angles of the gaze to the right and down in the image, rad, as in OpenFace |
 | gaze_pitch_deg, gaze_yaw_deg | pitch (up) and yaw (to the left in the image) in the camera frame |
@@ -21,7 +21,7 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
 | pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad: R_x R_y R_z is its rotation |
 
-The overlay is the video with an arrow for the gaze, the strip and the angles, or the reason why there is no gaze. An
+The overlay is the video with the strip, the angles and an arrow for the gaze, or the reason why there is no gaze. An
 interrupted run leaves its rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
 """
 

@@ -1,4 +1,4 @@
-"""Convert a published DT-ED state dictionary into a checkpoint for the stages encode and walk.
+"""Convert a published DT-ED state dictionary into a checkpoint that every stage can use.
 
 faze import-checkpoint published.pth.tar --configfile config/sizes/one_gpu.yaml --out results/published/checkpoint.pt
 """

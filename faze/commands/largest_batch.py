@@ -4,8 +4,8 @@
     faze largest-batch --tier recompute --configfile config/sizes/width.yaml    (on a GPU, whose memory is the limit)
 
 Each size is tried in a fresh process, for two steps after the warm-up (a graph is captured in the last warm-up step).
-The second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. For
-DT-ED, a sample is a pair, and all pairs form one chunk. Accumulation is off.
+The second step's peak includes the optimiser's state. The size is doubled until it does not fit, and then bisected. For
+DT-ED, a sample is a pair, and all pairs form one chunk. Gradient accumulation is off.
 """
 
 import multiprocessing

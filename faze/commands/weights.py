@@ -23,7 +23,7 @@ from faze.report.page import count_people
 from faze.weights import SHIPPED
 
 LICENCES = "GazeCapture is for research only; MPIIFaceGaze and MPIIGaze are CC BY-NC-SA"
-PIXELS = {RENDERED: "rendered by faze; the images do not depict real people.", UNKNOWN_SOURCE: "of unknown origin."}
+PIXELS = {RENDERED: "rendered by faze; the images do not depict real people.", UNKNOWN_SOURCE: "origin unknown."}
 
 CARD = """# Model card: DT-ED of `{name}`, tier `{tier}`, seed {seed}
 

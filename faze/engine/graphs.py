@@ -19,8 +19,8 @@ from faze.config.parameters import Engine
 from faze.engine.step import Clock, Launch, Step, Update, launch_eagerly, no_clock
 from faze.engine.switches import Switch
 
-# Eager steps before the capture, in which algorithms are chosen and the optimiser's state is created.
-# DistributedDataParallel also rebuilds its buckets after the first step and measures the first ten.
+# Number of eager steps before the capture. In these, algorithms are chosen and the optimiser's state is created.
+# DistributedDataParallel also rebuilds its buckets after the first step and times the first ten steps.
 WARM_UP, WARM_UP_DDP = 2, 11
 
 

@@ -82,7 +82,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     if engine.parallel != "ddp" or (LAUNCHER in os.environ and "RANK" in os.environ):
         return False
     options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={count_processes(engine)}"]
-    environment = os.environ | {LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1"}  # join() sets the number
+    environment = os.environ | {LAUNCHER: str(os.getpid()), "OMP_NUM_THREADS": "1"}  # overridden by join()
     torchrun = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "faze", *command]
     if subprocess.run(torchrun, env=environment, check=False).returncode:
         raise UserError("a training process failed; see its output above. Repeat the command to resume")
@@ -90,7 +90,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
-    """Return the environment variables that torchrun would set for each process of a tier, to start them without it."""
+    """Return the environment variables that torchrun would set in each process, to start processes without torchrun."""
     if engine.parallel != "ddp":
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -48,7 +48,7 @@ class Update:
     """An optimiser with its loss scaler and gradient clipping. Call it after the backward pass."""
 
     name: str
-    prefix: str  # of the names of its loss terms; "" if it is the only optimiser
+    prefix: str  # begins the names of its loss terms; "" if it is the only optimiser
     optimizer: torch.optim.Optimizer
     scaler: Scaler  # may be shared with other optimisers
     clip_norm: float  # a gradient with a larger norm is scaled down to this norm; 0: no limit

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 
-Tensors = dict[str, Tensor]  # a batch by name; the engine does not know what the names mean
+Tensors = dict[str, Tensor]  # a batch: tensors by name; the engine does not know what the names mean
 RESIDENT_SHARE = 0.5  # fraction of the device's free memory that stored samples may use; the step needs the rest
 
 
@@ -59,7 +59,7 @@ def resident_switch(wanted: bool, *, size: int, cached: bool, device: torch.devi
         free, where = torch.cuda.mem_get_info(device)[0], f"on {device}"
         fits, limit = size <= RESIDENT_SHARE * free, f"{RESIDENT_SHARE:.0%} of the device's free {free / 2**30:.2f} GiB"
     else:
-        fits, where, limit = cached, "in memory, gathered from one table", "data.memory_gib"
+        fits, where, limit = cached, "in memory, in one tensor", "data.memory_gib"
     need = f"{size / 2**30:.2f} GiB"
     switch = Switch.of("resident", wanted, "" if fits else f"the strips need {need}, more than {limit}")
     return replace(switch, acted=f"{need} {where}") if wanted and fits else switch

@@ -22,10 +22,10 @@ NUMBERS = (*ERRORS, *GAINS, *SIMILARITIES)
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
     """Average each person's measurements by strip variant; return dataset, person, variant and NUMBERS.
 
-    `error_deg` is the mean angle between the estimated and the requested direction, the label (ST-ED, section 4.2).
+    `error_deg` is the mean angle between the estimated and the requested direction (the label; ST-ED, section 4.2).
     `gain` is the slope of a least-squares fit with a bias per axis. Its x is the difference between the labels of
     strips a and b. Its y is the difference between the estimates for strip a, decoded without turning, and for the
-    redirected strip. For real strips, it is the estimator's gain. Unturned or equally turned strips have none.
+    redirected strip. For real strips, the gain is the estimator's own. Unturned or equally turned strips have no gain.
     """
     found = []
     for (dataset, person), rows in pairs.groupby(["dataset", "person"], sort=False):

@@ -1,4 +1,4 @@
-"""Speed and memory of the tiers, the changes of each tier, and validation errors over time."""
+"""Speed and memory of the tiers, the switches that each tier changes, and validation errors over time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:
     """Tabulate the speed and memory of each measured tier, starting with the baseline.
 
     A ratio above 1 is an improvement. The `_of_all` interval also holds for the best of all tiers. `memory_differs` is
-    true if the ranges of the peaks do not overlap and there are enough rounds for a speed interval over rounds.
+    true if the peak ranges of the tier and the baseline do not overlap and the rounds suffice for a speed interval.
     """
     first, rows, interval = next(iter(benchmark["tiers"].values())), [], benchmark["speed_interval"]
     for tier, measured in benchmark["tiers"].items():

@@ -1,4 +1,4 @@
-"""Read the outputs of an ablation's runs: per-person errors, and the metadata of few-shot learning."""
+"""Readers for the outputs of an ablation's runs: per-person errors, and the metadata of few-shot learning."""
 
 import itertools
 import json

@@ -46,7 +46,7 @@ def compare(differences: ArrayLike, margin: float, alpha: float = 0.05, noise: N
         error, dof = differences.mean(axis=0).std(ddof=1) / np.sqrt(people), people - 1
         if seeds >= SEEDS_FOR_A_TIER:
             (ms_seeds, ms_people, ms_both), others = noise or pool_noise(np.stack([differences, 0 * differences]))
-            total = max(ms_seeds + ms_people - ms_both, ms_seeds, ms_people)  # the sum can fall below either factor
+            total = max(ms_seeds + ms_people - ms_both, ms_seeds, ms_people)  # the first can be less than the others
             parts = np.square([ms_seeds, ms_people, ms_both]) / [seeds - 1, people - 1, (seeds - 1) * (people - 1)]
             error, dof = np.sqrt(total / (seeds * people)), max(others * total**2 / parts.sum(), 1.0)
         half = special.stdtrit(dof, 1 - alpha) * error
@@ -61,7 +61,7 @@ def pool_noise(errors: NDArray) -> Noise | None:
     """Pool the noise of differences over all distinct tiers in errors (T, S, P), since two tiers have too few seeds.
 
     The mean squares of the interactions of tiers with seeds, people and both (Searle, Casella and McCulloch 1992,
-    section 4.3) are doubled, as a difference involves two tiers. None: too few seeds, people or distinct tiers.
+    section 4.3) are doubled, as a difference involves two tiers. None means too few seeds, people or distinct tiers.
     """
     distinct = np.unique(errors, axis=0)
     others, seeds, people = len(distinct) - 1, *errors.shape[1:]

@@ -30,7 +30,7 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: S
     changes, errors, measured = tables["changes"], tables["tiers"], tables["performance"]
     deciding = changes[changes["decides"] & changes["tier"].isin(run.tiers)]
     proofs = json.loads(paths.proofs.read_text(encoding="utf-8"))
-    other = [tier for tier, proof in proofs.items() if "failed" in proof]  # experiments: speed not compared
+    other = [tier for tier, proof in proofs.items() if "failed" in proof]  # their speed is not compared
     shown = speed_and_memory(measured[~measured["tier"].isin(other)])
     shown.append(error(deciding, run.tiers[0], config.evaluate))
     shown.append(best_learner(errors[errors["tier"] == run.tiers[0]], learners["recommended_learners"]))
@@ -61,9 +61,9 @@ def speed_and_memory(performance: pd.DataFrame) -> list[Card]:
     faster = acting[(acting["speed_low_of_all"] > 1) & (acting["speed_over"] == "rounds")]
     for tier in faster.nlargest(1, "speed_ratio").itertuples():
         interval = f"interval {tier.speed_low_of_all:.2f} to {tier.speed_high_of_all:.2f} {over}"
-        note = f"{100 * tier.speed_confidence:g} % {interval}, adjusted for choosing the best of {tier.comparisons}"
+        note = f"{100 * tier.speed_confidence:g} % {interval}, adjusted for picking the best tier of {tier.comparisons}"
         speed = (f"Fastest tier: {tier.tier}", f"{tier.speed_ratio:.2f}×", note)
-    memory = ("Smallest peak memory", "none shown", f"{over}, no tier is shown to need less than {first['tier']}")
+    memory = ("Smallest peak memory", "none shown", f"{over}, no tier is shown to use less memory than {first['tier']}")
     leaner = acting[acting["memory_differs"] & (acting["memory_ratio"] > 1)]
     for tier in leaner.nlargest(1, "memory_ratio").itertuples():
         note = f"{first['peak_gib']:.3f} → {tier.peak_gib:.3f} GiB, medians {over}"

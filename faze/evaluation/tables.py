@@ -24,7 +24,7 @@ def error_matrices(persons: pd.DataFrame) -> Matrices:
 
 
 def mean_errors(matrices: Matrices, evaluate: Evaluate) -> pd.DataFrame:
-    """Return each cell's mean error with its interval, and the reduction relative to k = 0."""
+    """Return each cell's mean error with its interval, and its reduction relative to k = 0."""
     rows = []
     for cell, errors in matrices.items():
         mean, *ends = bootstrap(errors.to_numpy(), evaluate.confidence, evaluate.resamples)

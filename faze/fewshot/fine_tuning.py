@@ -1,12 +1,12 @@
-"""Learners that fine-tune a gaze network by gradient steps from meta-trained weights or from the trained gaze head.
+"""Learners that fine-tune a gaze network with gradient steps, from meta-trained weights or from the trained gaze head.
 
 Paper section 3.2. MAML adjusts initial weights w so that one small step on a person's support reduces the query loss:
 
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
-For each task, the gradient is v - inner_lr * H v, where v is the query gradient after the step and H is the Hessian of
-the support loss before the step. `maml` uses this gradient, `fomaml` omits H, and `reference` uses the gradient of the
-released code.
+For each task, the outer gradient is v - inner_lr * H v, where v is the gradient of the query loss after the step and H
+is the Hessian of the support loss before the step. `maml` uses this outer gradient, `fomaml` omits H, and `reference`
+uses the gradient of the released code.
 
 Shapes: K values of k; T tasks per outer step; S parameters. Network i * T + t uses the i-th value of k and task t.
 """
@@ -47,7 +47,7 @@ class FineTuned(Learner):
         return training.learned(self.name, state, activation=activation)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Fine-tune the network for k = len(support); raise a UserError if it diverges."""
+        """Fine-tune the network for k = len(support); raise a UserError if the adaptation diverges."""
         steps, rate = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
         _, adapted = fine_tune(learned, [Calibration(person, 0, support)], steps, rate)
         if not adapted.isfinite().all():
@@ -75,7 +75,7 @@ class FineTuned(Learner):
             return torch.stack([mlp.mean_angle_deg(networks, query, learned.activation) for networks in both], dim=1)
 
         errors_deg, progress = [], Progress(f"adapt {self.name}", len(calibrations), "calibrations")
-        # Without this setting, which is per thread, each product in the pool would start a team of spinning threads.
+        # Without this setting, which is per thread, each matrix product would start a team of spinning threads.
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for found in pool.map(measure, range(0, len(calibrations), size)):
                 errors_deg += found.double().tolist()
@@ -89,7 +89,7 @@ class FineTuned(Learner):
         return Errors(adapted_deg, start_deg)
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train a network for each k; keep the weights that are best on val people, else the last weights."""
+        """Train a network for each k; keep the weights that are best on val people or, without val people, the last."""
         settings, val, learned = training.settings, training.val, self.initial(training)
         if not self.learns_from_tasks:
             return learned
@@ -132,7 +132,7 @@ class FineTuned(Learner):
 
 
 def fine_tune(learned: Learned, calibrations: Sequence[Calibration], steps: int, rate: float) -> tuple[Tensor, Tensor]:
-    """Fine-tune the network for k on each of M calibrations; return the networks (M, S) before and after."""
+    """Fine-tune a network on each of M calibrations (the one for its k); return networks (M, S) before and after."""
     own = [learned.shots.index(len(calibration.support)) for calibration in calibrations]
     support = samples_of([(calibration.person, calibration.support) for calibration in calibrations])
     before = mlp.pack(learned.state)[own].to(mlp.DEVICE)

@@ -33,12 +33,12 @@ class Learned:
     learner: str
     shots: list[int]
     settings: dict[str, object]
-    state: dict[str, Tensor] = field(default_factory=dict)  # for networks, each (number of shots, ...)
+    state: dict[str, Tensor] = field(default_factory=dict)  # for networks, each (number of values of k, ...)
     # Records: "step" and, for each k, "train_deg" (mean loss since the last record) and "val_deg" (after adaptation)
     history: list[dict[str, object]] = field(default_factory=list)
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # for each k, the step of the selected network
-    val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error on val, as at test time; "0": unadapted
+    val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people; "0": unadapted
     seconds: float = 0.0  # duration of the training
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
     checkpoint: str = ""  # CodeStore.checkpoint of the training codes; "" if unknown
@@ -60,7 +60,7 @@ class MetaTraining(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """The mean angle over the query, in degrees, for each of M calibrations."""
+    """The mean angular error over the query, in degrees, for each of M calibrations."""
 
     adapted_deg: NDArray[np.float64]  # (M,)
     start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner without steps
@@ -70,7 +70,7 @@ class Learner(ABC):
     """A few-shot learner. At k = 0, every learner has the error of the trained gaze head."""
 
     name: str
-    learns_from_tasks = False  # whether training needs people of the split train
+    learns_from_tasks = False  # whether training needs people of the train split
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Train on the train people and validate on the val people. By default, nothing is learnt."""

@@ -72,7 +72,7 @@ def load_personal_estimator(path: Path, checkpoint: str) -> PersonalEstimator:
     """Read a file from `faze calibrate`; raise a UserError if it was made with a network other than `checkpoint`."""
     found = load_fields(PersonalEstimator, path, "a person's calibration", "run faze calibrate again")
     if found.checkpoint != checkpoint:
-        raise UserError(f"{path}: was made with another network: run faze calibrate again with this one")
+        raise UserError(f"{path}: was made with another network: run faze calibrate again with this network")
     return found
 
 
@@ -93,7 +93,7 @@ def load_fields(kind: type, path: Path | str, what: str, remedy: str) -> Any:
     try:
         found = TypeAdapter(kind).validate_python(dict(read_mapping(path)))
     except ValidationError as error:
-        raise UserError(f"{path}: {error.errors()[0]['loc'][0]} is invalid for {what}: {remedy}") from None
+        raise UserError(f"{path}: not {what} ({error.errors()[0]['loc'][0]} is invalid): {remedy}") from None
     if found.learner not in LEARNERS:
         raise UserError(f"{path}: contains an unknown learner, {found.learner:.100}: {remedy}")
     return found

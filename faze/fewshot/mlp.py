@@ -19,7 +19,7 @@ from faze.data.codes import GAZE_HEAD
 from faze.model.losses import angle_deg
 from faze.native.compiled import library
 
-Activation = Literal["selu", "relu"]  # of random initial networks; of the trained gaze head
+Activation = Literal["selu", "relu"]  # selu for random initial networks, relu for the trained gaze head
 KERNEL = library("fewshot/kernel.c")  # None if it is not compiled
 DEVICE = torch.device("cuda" if KERNEL is None and torch.cuda.is_available() else "cpu")
 NETWORKS_PER_CALL = 32 if KERNEL else 512  # few enough to keep all threads busy, many enough to outweigh a call's cost
@@ -51,7 +51,7 @@ def unpack(networks: Tensor, inputs: int) -> dict[str, Tensor]:
 def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
     """Draw the parts of one network (M = 1): normal weights with variance 1 / fan-in and zero biases, as SELU requires.
 
-    With torch's default, the output would be 0.4 times as long, so the paper's rates would have six times the effect.
+    With torch's default weights, outputs would be 0.4 times as long, so learning rates would have six times the effect.
     """
     generator = torch.Generator().manual_seed(seed)
     first, second = (torch.randn(1, n, m, generator=generator) / n**0.5 for n, m in ((inputs, hidden), (hidden, 3)))
@@ -59,7 +59,7 @@ def random_network(inputs: int, hidden: int, seed: int) -> dict[str, Tensor]:
 
 
 def gaze_head_network(arrays: Mapping[str, NDArray]) -> dict[str, Tensor]:
-    """Build the parts of the trained gaze head (M = 1) from its linear layers' arrays in a code store."""
+    """Build the parts of the trained gaze head (M = 1) from its weights and biases in a code store."""
     first, bias, second, last = (torch.from_numpy(arrays[name]).float()[None] for name in GAZE_HEAD)
     return dict(zip(PARTS, (first.mT, bias[None], second.mT, last[None]), strict=True))
 
@@ -99,7 +99,7 @@ def gradient(
 
 
 def sgd(networks: Tensor, samples: Samples, activation: Activation, steps: int, rate: float) -> Tensor:
-    """Take full-batch SGD steps on each mean angle; `rate` is per degree."""
+    """Take full-batch SGD steps on each mean angle, with a learning rate per degree; return the new networks."""
     if is_compiled(networks):
         networks = networks.clone()
         _call("sgd", samples, activation, networks, ctypes.c_float(rate), ctypes.c_int64(steps))

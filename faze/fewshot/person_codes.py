@@ -81,7 +81,7 @@ class Calibration:
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
-    """Draw `repeats` calibrations for every k and person, sorted by k: distinct entries outside the query."""
+    """Draw `repeats` calibrations (distinct entries outside the query) for every k and person, sorted by k."""
     drawn = []
     for k, person, repeat in itertools.product(settings.shots, people, range(repeats)):
         key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()

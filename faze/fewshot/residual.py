@@ -1,4 +1,4 @@
-"""Learners that correct gaze_hat with a model of the person's residual, label - gaze_hat: offset, affine, bayes.
+"""Learners that correct the estimate gaze_hat with a model of the person's residual, which is label - gaze_hat.
 
 Pitch and yaw are modelled independently, in degrees. `offset` averages the residuals of the k samples. For `affine` and
 `bayes`, residual = weights * features of the entry + noise. The weights are normally distributed over people. This
@@ -98,7 +98,7 @@ class Bayes(Learner):
         return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + residual)
 
     def _some_samples(self, prior: Prior, people: Sequence[PersonCodes]) -> tuple[Array, Array]:
-        """Return features (P, 2, n, d) of evenly spaced entries, and residuals (P, 2, n) minus the prior's mean."""
+        """Return features (P, 2, n, d) of evenly spaced entries, and residuals (P, 2, n) minus their prior mean."""
         count, designs, residuals = min(60, *(len(person.code) for person in people)), [], []
         for person in people:
             entries = np.linspace(0, len(person.code) - 1, count).astype(int)
@@ -193,7 +193,7 @@ def likely_dof(standard: Array) -> float:
 def posterior(prior: Prior, design: Array, residual: Array) -> Array:
     """Compute the posterior mean of the weights (2, d) from features (2, k, d) and residuals (2, k).
 
-    A t distribution is a mixture of normals. For a sample that the others do not explain, both axes' variances are
+    A t distribution is a mixture of normals. For a sample that the others do not explain, both noise variances are
     multiplied by one factor (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
     """
     noise, dof = prior["noise"][:, None], prior["dof"][0]

@@ -4,8 +4,8 @@ Each block has four layers and growth g, without compression or dropout. The pap
 decoder mirrors the encoder with transposed convolutions.
 
 The encoder and the decoder call their parts through their `call` attribute, so that `faze.engine.execution` can use
-checkpointing. Modules with a `recompute` attribute can compute the same result while storing fewer activations
-(`faze.model.low_memory`). Modules with a `fused_norm` attribute can normalise and activate in one operation
+activation checkpointing. Modules with a `recompute` attribute can compute the same result while storing fewer
+activations (`faze.model.low_memory`). Modules with a `fused_norm` attribute can normalise and activate in one operation
 (`faze.model.norm_act`).
 
 Shapes: B images; C channels; H x W pixels; g growth; b blocks; downsampling factor s = 2^(b + 1).
@@ -56,7 +56,7 @@ class DenseBlock(nn.Module):
         self.channels = channels + LAYERS * growth
 
     def forward(self, x: Tensor) -> Tensor:
-        """Append the outputs of the layers: (B, C, H, W) -> (B, C + 4 g, H, W)."""
+        """Append the layers' outputs to x: (B, C, H, W) -> (B, C + 4 g, H, W)."""
         if self.recompute:
             kernels = [layer.conv.weight for layer in self.children()]
             return dense_block(x, kernels, transposed=isinstance(self.compo1.conv, nn.ConvTranspose2d))
@@ -106,7 +106,7 @@ def transition_up(channels: int) -> Composite:
 
 
 class Last(nn.Module):
-    """Two convolutions that each double height and width, then one to an image, without a final activation."""
+    """Two convolutions that each double height and width, then one that outputs an image, with no final activation."""
 
     recompute = False
     fused_norm = False
@@ -141,7 +141,7 @@ def _add_blocks(
     conv: type[nn.Conv2d] | type[nn.ConvTranspose2d],
     transition: Callable[[int], nn.Module],
 ) -> int:
-    """Add dense blocks with transitions between them; return the number of channels after the last block."""
+    """Add dense blocks, with transitions between them, to a network; return the last block's number of channels."""
     for number in range(1, blocks + 1):
         block = DenseBlock(channels, growth, conv)
         channels = block.channels
@@ -188,7 +188,7 @@ class DenseNetDecoder(nn.Module):
 
 
 def _recompute(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
-    """Apply convolutions, each after InstanceNorm -> LeakyReLU (the first only if `first_activated`); store only x."""
+    """Apply convolutions, each preceded by `activate` (the first one only if `first_activated`); store only x."""
     layers = [
         Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
         for number, conv in enumerate(convs)

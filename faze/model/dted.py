@@ -1,8 +1,8 @@
 """DT-ED: the disentangling, transforming encoder-decoder (paper section 3.1, figure 2).
 
 A strip is encoded into appearance, gaze and head codes. Gaze and head codes are sets of 3-D row vectors that rotate
-with gaze and head. Multiplying a code by R(pitch, yaw) makes it frontal; multiplying a frontal code by the transpose of
-R(pitch, yaw) turns it to (pitch, yaw).
+with the gaze and the head. Multiplying a code by R(pitch, yaw) makes it frontal; multiplying a frontal code by the
+transpose of R(pitch, yaw) turns it to (pitch, yaw).
 
 Shapes: B images of H x W pixels; A appearance features; G and D 3-D vectors in the gaze code and the head code.
 """
@@ -123,7 +123,7 @@ class DTED(nn.Module):
         return self.fc_enc.weight.dtype
 
     def _normalize(self, code: Tensor) -> Tensor:
-        """Normalise (B, F, 3) along `normalize_axis`: 1 (features, as published), 2 (rows), 3 (both) or 0 (none)."""
+        """Normalise codes (B, F, 3) along `normalize_axis`: 1 (features; published), 2 (rows), 3 (both) or 0 (none)."""
         axis = (1, 2) if self.model.normalize_axis == 3 else self.model.normalize_axis
         return F.normalize(code, dim=axis) if axis else code
 

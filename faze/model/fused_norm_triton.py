@@ -2,7 +2,7 @@
 
 Each program processes all pixels of some channels of one image, tile by tile. Tensors are (B, C, N) with any strides.
 Tiles extend along pixels if pixels are adjacent in memory, and otherwise along channels (channels-last). Each kernel
-reads its planes twice, for the sums and for the result; planes that fit in the cache are read from memory only once.
+reads its channels twice, for the sums and for the result. Channels that fit in the cache are read from memory once.
 Means and squared deviations of tiles are combined in a way that avoids cancellation (Chan et al. 1979).
 
 Sums are float32, or float64 for float64 tensors. The kernels have been run on an H100 and, in Triton's interpreter, on
@@ -34,7 +34,7 @@ def forward(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
 
 
 def backward(grad: Tensor, y: Tensor, scale: Tensor, slope: float) -> Tensor:
-    """Return the gradient for x, given the gradient `grad` for y. All tensors except scale are (B, C, N)."""
+    """Return the gradient with respect to x, given the one with respect to y. Tensors except scale are (B, C, N)."""
     by_x = torch.empty_like(y)
     grid, tile = _tiles(y)
     strides = *grad.stride(), *y.stride(), *by_x.stride()
@@ -130,7 +130,7 @@ def _backward_kernel(
 
 @triton.jit
 def _undo(grad, y, inside, SLOPE: tl.constexpr, WIDE: tl.constexpr):
-    """Return the values before LeakyReLU and the gradient with respect to them; both are 0 outside the planes."""
+    """Return the values before LeakyReLU and the gradient with respect to them; both are 0 where `inside` is false."""
     active = tl.load(y, mask=inside, other=0.0).to(WIDE)
     by_active = tl.load(grad, mask=inside, other=0.0).to(WIDE)
     positive = active > 0

@@ -1,10 +1,10 @@
 """The loss terms of DT-ED (paper section 3.1.2), and additional terms from the released training code.
 
-Shapes: ... groups whose samples are compared with each other; N codes in a group; F 3-D vectors (rows) in a code.
+Shapes: `...` groups whose samples are compared with each other; N codes in a group; F 3-D vectors (rows) in a code.
 A *code distance* is the mean, over rows, of the angle (degrees) or the euclidean distance between corresponding rows.
 
 Losses that compare samples first find the hardest partner of each code among all N x N pairs, without gradients. They
-use a grid of distances (..., N, N) and never build the vectors of all pairs (..., N, N, F, 3). Then they compute the
+use a grid of distances (..., N, N) and never build a tensor of all pairs (..., N, N, F, 3). Then they compute the
 distance to that partner exactly.
 """
 
@@ -37,7 +37,7 @@ def angle_deg(a: Tensor, b: Tensor) -> Tensor:
 
 
 class CodeAngle:
-    """The mean angle between rows, in degrees."""
+    """The mean angle between corresponding rows, in degrees."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
@@ -45,7 +45,7 @@ class CodeAngle:
 
     @torch.no_grad()
     def grid(self, codes: Tensor) -> Tensor:
-        """Compute the mean angle of each pair in radians: (..., N, F, 3) -> (..., N, N). No row may have length 0.
+        """Compute each pair's mean angle in radians: (..., N, F, 3) -> (..., N, N). No row may have length 0.
 
         The Gram matrices are float64. An angle from a float32 cosine is off by up to 0.03 degrees near 0 and 180
         degrees, where the nearest and the farthest codes are, and TF32 would round the products to 11 bits.
@@ -55,7 +55,7 @@ class CodeAngle:
 
 
 class CodeEuclidean:
-    """The mean euclidean distance between rows."""
+    """The mean euclidean distance between corresponding rows."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
@@ -63,7 +63,7 @@ class CodeEuclidean:
 
     @torch.no_grad()
     def grid(self, codes: Tensor) -> Tensor:
-        """Compute all distances from differences, which avoids cancellation: (..., N, F, 3) -> (..., N, N)."""
+        """Compute all pairwise distances from differences, which avoids cancellation: (..., N, F, 3) -> (..., N, N)."""
         rows = codes.movedim(-2, -3)  # (..., N, F, 3) -> (..., F, N, 3)
         return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").mean(-3)
 

@@ -1,4 +1,4 @@
-"""Layers for the switch and tier `recompute`, which store few activations and need little temporary memory.
+"""Layers that store few activations and need little temporary memory, for the switch and tier `recompute`.
 
 They compute the same results as the stock layers of `faze.model.densenet`. They rely on five observations:
 
@@ -6,8 +6,8 @@ They compute the same results as the stock layers of `faze.model.densenet`. They
    reads it. (One buffer per block: Pleiss et al. 2017, arXiv 1707.06990.)
 2. Normalisation and activation are cheap compared to a convolution. They are recomputed in the backward pass, and only
    their input is stored. For a dense block, these inputs are parts of its output, which the next layer stores as well.
-3. The largest maps are those next to the image, and their convolutions account for only 3 % of a step's arithmetic.
-   These maps are also recomputed, from maps of half the size or less, which are stored instead.
+3. The largest feature maps are those next to the image, where convolutions are only 3 % of a step's arithmetic. These
+   maps are also recomputed, from maps of half the size or less, which are stored instead.
 4. No layer mixes images. Both passes process the batch in slices of a few images, so temporary tensors never exist for
    the whole batch. The gradients of the convolution kernels are summed over slices.
 5. Average pooling and a 1 x 1 convolution commute. Pooling first leaves the convolution a quarter of the pixels.
@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from faze.model.norm_act import EPSILON, SLOPE, activate
 
-# Size of the largest map of a slice; a backward pass has about six such maps. On a CPU, 8 MiB are two images at the
-# paper's width: smaller slices slow steps down, larger ones do not speed them up. A GPU needs more (not measured).
+# Size of the largest map of a slice; a backward pass has about six such maps. On a CPU, 8 MiB hold two images at the
+# paper's width; smaller slices slow steps down, and larger ones do not help. A GPU needs more (not measured).
 SLICE_BYTES = {"cpu": 8 * 2**20, "cuda": 64 * 2**20}
 
 

@@ -1,13 +1,13 @@
 """InstanceNorm -> LeakyReLU, stock or fused, used before all DT-ED convolutions except conv1 of `Initial` and `Last`.
 
-The stock pair stores both its input and its result for the backward pass. The fused operation stores only the result,
-which the next convolution stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
+The stock operations store their input and their result for the backward pass. The fused operation stores only the
+result, which the next convolution stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
 needs only the normalised values and one standard deviation per plane. (In-Place Activated BatchNorm: Rota Bulo et al.
 2018, arXiv 1712.02616.) The fused operation also works on channels-last tensors, which the stock InstanceNorm copies to
 a different layout.
 
-Shapes: B images; C channels; N pixels in a plane. The fused operation computes its statistics in float32 for fp16 and
-bf16.
+Shapes: B images; C channels; N pixels in a plane (a channel of an image). The fused operation computes its statistics
+in float32 for fp16 and bf16.
 """
 
 import functools
@@ -29,8 +29,8 @@ def activate(x: Tensor, *, fused: bool = False) -> Tensor:
 
     Args:
         x: (B, C, H, W).
-        fused: whether to apply both as one operation, with the same result. On a GPU with Triton it uses
-            `faze.model.fused_norm_triton`; elsewhere, and inside torch.compile, it uses torch operations.
+        fused: whether to apply both as one operation, with the same result. The fused operation uses
+            `faze.model.fused_norm_triton` on a GPU with Triton, but torch operations elsewhere and in torch.compile.
     """
     if fused:
         return _Fused.apply(x.flatten(2)).unflatten(2, x.shape[2:])
@@ -120,7 +120,7 @@ def _forward(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _backward(grad: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-    """Return the gradient for x, given the gradient `grad` for y. All tensors except scale are (B, C, N)."""
+    """Return the gradient with respect to x, given the one with respect to y. Tensors except scale are (B, C, N)."""
     wide = y.to(scale.dtype)
     normal = F.leaky_relu(wide, 1 / SLOPE)
     by_normal = torch.ops.aten.leaky_relu_backward(grad.to(scale.dtype), wide, SLOPE, True)

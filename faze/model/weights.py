@@ -1,8 +1,8 @@
 """DT-ED checkpoints: faze's own format, and published state dictionaries.
 
 A faze checkpoint contains {"format": 1, "model": state dictionary, "model_config": the model section, "camera": the
-virtual camera of its strips, ...}. The remaining entries, such as the optimiser state, are read only when training
-resumes. The keys and shapes of the weights are those of the published checkpoint.
+virtual camera of the training strips, ...}. The remaining entries, such as the optimiser state, are read only when
+training resumes. The keys and shapes of the weights are those of the published checkpoint.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
     if found.model == wanted:
         return found
     differ = ", ".join(differences("model", found.model, wanted))
-    raise UserError(f"{path}: does not match the section model: {differ}; {remedy}")
+    raise UserError(f"{path}: does not match the configuration's model section: {differ}; {remedy}")
 
 
 def import_published(path: Path | str, model: Model) -> DTED:

@@ -65,7 +65,7 @@ class GazeHeadEstimator(nn.Module):
         pool = nn.AdaptiveAvgPool2d((2, 8))  # roughly keeps the position of features in the strip
         self.angles = nn.Linear(8 * channels * 2 * 8, 4)
         self.features = nn.Sequential(stem, nn.BatchNorm2d(channels), nn.ReLU(), blocks, pool, nn.Flatten())
-        nn.init.normal_(self.angles.weight, std=1e-3)  # initial estimates are straight ahead
+        nn.init.normal_(self.angles.weight, std=1e-3)  # initially, estimates point straight ahead
         nn.init.zeros_(self.angles.bias)
 
     def forward(self, image: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ Each strip a is redirected to the angles of another strip b of that person. The 
 | variant | image |
 |---|---|
 | redirected | strip a, with gaze and head codes rotated from its own labels to the labels of b, as in training |
-| not_turned | strip a, encoded and decoded without rotation: the error of doing nothing |
-| real | strip b itself: the estimator's own error |
+| not_turned | strip a, encoded and decoded without rotation; its error is that of doing nothing |
+| real | strip b itself; its error is the estimator's own |
 
 | column | meaning |
 |---|---|
@@ -42,7 +42,7 @@ from faze.redirection.estimator import GazeHeadEstimator, estimate, load_estimat
 
 ANGLES = ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")
 COLUMNS = [f"{kind}_{angle}" for kind in ("own", "wanted", "seen") for angle in ANGLES]
-# The first three of MS-SSIM's five weights (Wang et al. 2003), scaled to sum to 1: strips lack the height for five.
+# The first three of MS-SSIM's five weights (Wang et al. 2003), scaled to sum to 1; strips are too low for five scales.
 BETAS = tuple(beta / (0.0448 + 0.2856 + 0.3001) for beta in (0.0448, 0.2856, 0.3001))
 # Minimum H -> standard deviation and side (px) of a Gaussian window that fits into a quarter of H.
 WINDOWS = {44: (1.5, 11), 28: (0.8, 7), 20: (0.5, 5), 12: (0.3, 3)}
@@ -59,14 +59,14 @@ def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEsti
 
 
 def draw_targets(strips: int) -> NDArray[np.int64]:
-    """Draw another strip for each of N >= 2; return indices (N,). Each depends only on N and the strip's index."""
+    """For each of N >= 2 strips, draw another one; return indices (N,). Each depends only on N and the strip's own."""
     draws = np.array([np.random.default_rng([0, index]).random() for index in range(strips)])
     targets = np.floor(draws * (strips - 1)).astype(np.int64)
     return targets + (targets >= np.arange(strips))
 
 
 def redirect_store(dted: DTED, estimator: GazeHeadEstimator, store: StripStore, settings: Redirect) -> pd.DataFrame:
-    """Redirect and measure strips of test people (of everyone, if there are none) who have at least two strips."""
+    """Redirect and measure strips of test people (or, without test people, of everyone) with at least two strips."""
     people = open_people(store, estimator.size, split="test" if store.of_split("test") else None, min_entries=2)
     device, tables = dted.fc_enc.weight.device, []
     progress = Progress("redirect", len(people.persons), "people")

@@ -27,8 +27,8 @@ from faze.redirection.estimator import GazeHeadEstimator, estimate
 Picture = NDArray[np.uint8]  # (H, W, 3) RGB
 # Name of a walk -> (the code that turns, the index of its angle in (pitch, yaw)).
 WALKS = {"gaze yaw": ("gaze", 1), "gaze pitch": ("gaze", 0), "head yaw": ("head", 1), "head pitch": ("head", 0)}
-FPS = 15  # of the videos
-SHEET_STEPS = 7  # of each walk, on a contact sheet
+FPS = 15  # frames per second of the videos
+SHEET_STEPS = 7  # steps of each walk on a contact sheet
 VIDEO_PX, SHEET_PX = 384, 208  # width of a picture
 GAP_PX, CAPTION_PX = 6, 22
 
@@ -44,7 +44,7 @@ def choose_people(pairs: Path, count: int) -> dict[str, list[str]]:
 
 
 def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.float64], torch.Tensor]:
-    """Return angles (S,) from -range to +range in degrees and rotations (S, 3, 3) in pitch (axis 0) or yaw (axis 1)."""
+    """Return angles (S,), from -range to +range in degrees, and rotations (S, 3, 3) in pitch (axis 0) or yaw (1)."""
     angles_deg = np.linspace(-range_deg, range_deg, steps)
     pitchyaw = np.zeros((steps, 2))
     pitchyaw[:, axis] = np.radians(angles_deg)

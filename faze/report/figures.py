@@ -54,7 +54,7 @@ def by_dataset(results: Results, height: float, xlabel: str, ylabel: str = "", *
 
 
 def with_legend(figure: Figure, axes: Axes) -> Figure:
-    """Add a legend for the axes below the figure."""
+    """Add a legend for the axes to the figure, below its panels."""
     handles, _ = axes.get_legend_handles_labels()
     figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
     return figure
@@ -141,7 +141,7 @@ def draw_training(results: Results) -> Figure:
         if results.datasets:
             label = f"final error of {results.tiers[0]} + {results.summary['margin_deg']:g}°"
             axes.axhline(results.tables["convergence"]["target_deg"].mean(), **DASHED, label=label)
-            axes.set_ylim(0, min(1.08 * curves[value].max(), 3 * curves[value].median()))  # cut off early, large errors
+            axes.set_ylim(0, min(1.08 * curves[value].max(), 3 * curves[value].median()))  # cut off large early errors
     return with_legend(figure, row[0])
 
 
@@ -242,7 +242,7 @@ def draw_learners(results: Results) -> Figure:
             if learner != SIMPLE:
                 axes.errorbar(x, mean, reach, fmt=f"{marker}-", **style, label=learner)
         axes.xaxis.set_major_locator(FixedLocator(shots, nbins=18))
-    typical = 6 * np.nanmax([table[["low_deg", "high_deg"]].abs().stack().median(), margin])  # larger ones are cut off
+    typical = 6 * np.nanmax([table[["low_deg", "high_deg"]].abs().stack().median(), margin])  # clip wide intervals
     axes.set_ylim(np.clip(axes.get_ylim(), -typical, typical))
     return with_legend(figure, axes)
 

@@ -1,4 +1,4 @@
-"""The report page: a template filled with tables, figures, pictures and videos. A cell's first line is its value."""
+"""The report page: a template filled with tables, figures, pictures and videos. Table cells begin with their value."""
 
 import base64
 import datetime
@@ -25,8 +25,8 @@ from faze.report.results import Results, read_csv
 
 WALK_VIDEOS = 8  # embedded per page; the rest remain in their folder
 PICTURE_PX = 2400  # largest width of a picture: twice the page's width, for high-resolution screens
-MOST_REASONS = 10  # shown for rejected frames
-Cells = dict[tuple[str, str], str]  # by (group, title) of the column
+MOST_REASONS = 10  # for rejecting frames; rarer reasons are not shown
+Cells = dict[tuple[str, str], str]  # keyed by the column's (group, title)
 
 
 def render(results: Results, paths: ResultPaths, title: str, note: str, drawn: Mapping[str, str]) -> str:
@@ -50,7 +50,7 @@ def render(results: Results, paths: ResultPaths, title: str, note: str, drawn: M
 
 
 def tier_table(results: Results) -> list[Cells]:
-    """Tabulate each tier's changes, proof, speed and memory; if any was trained, add errors or scores, and verdicts."""
+    """Tabulate each tier's changes, proof, speed and memory; with trained tiers, add errors or scores, and verdicts."""
     found, verdicts = [], results.summary.get("tier_verdicts", {})
     for row in results.rows:
         added = ", ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"] if not s["reason"])

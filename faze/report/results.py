@@ -74,7 +74,7 @@ def tier_rows(benchmark: Mapping[str, Any], proofs: Mapping[str, Any]) -> Rows:
 
 
 def cards(rows: Rows) -> list[dict[str, str]]:
-    """Return the cards that need no training: proofs, plus speed and memory of tiers that are the same experiment."""
+    """Return the cards that need no training: proofs, and speed and memory of tiers whose proof did not fail."""
     found = speed_and_memory(pd.DataFrame([row for row in rows if row["same"]]))
     proved = [row for row in rows[1:] if row["proof"]]
     failed = [row["tier"] for row in proved if not row["same"]]
@@ -124,7 +124,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def compare(final: pd.Series, confidence: float) -> pd.DataFrame:
-    """Return each tier's mean score and mean change from the first tier (paired by seed) and t intervals over seeds."""
+    """Return each tier's mean score, mean change from the first tier (paired by seed), and t intervals over seeds."""
     first = final.index[0][0]
     values = pd.DataFrame({"score": final, "change": final.sub(final[first], level="seed")})
     values.loc[[first], "change"] = np.nan

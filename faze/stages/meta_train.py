@@ -45,7 +45,7 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
-    """Return val people's mean error in degrees for each k, calibrated like test people; key "0": uncalibrated."""
+    """Calibrate val people like test people; return their mean error in degrees for each k ("0": uncalibrated)."""
     if not training.val:
         return {}
     settings = training.settings

@@ -26,11 +26,11 @@ class Augmentation:
     def draw(self, step: int, seed: int, pairs: int) -> Batch:
         """Draw `flip` (B,) bool and `color` (B, 3) float32, which both strips of a pair share.
 
-        They share colours because b is decoded from the codes of a.
+        Strips share colours because strip b is decoded from the codes of strip a.
         """
         random = np.random.default_rng([STREAM, seed, step])
         flip = (random.random(pairs) < 0.5) & self.settings.flip
-        random.random(6 * pairs)  # unused; without them, networks would differ from those of earlier versions
+        random.random(6 * pairs)  # unused draws, without which networks would differ from those of earlier versions
         color = 1 + random.uniform(-1, 1, (pairs, 3)) * self.settings.color_scale
         return {"flip": torch.from_numpy(flip), "color": torch.from_numpy(color.astype(np.float32))}
 

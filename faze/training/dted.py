@@ -125,7 +125,7 @@ class DTEDTraining(Workload):
         return loss_weights(seen, self.config.loss, self.batch_size)
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        """Return `val/gaze_deg`, each validation person's mean gaze error averaged over people, and `val/l1`.
+        """Return `val/gaze_deg` (each validation person's mean gaze error, averaged over people) and `val/l1`.
 
         Each of a person's first strips is redirected to the gaze and head pose of the next strip. `val/l1` is the mean
         absolute difference from that next strip, averaged over people with two or more strips.

@@ -40,7 +40,7 @@ def test_only_a_tier_that_is_shown_to_be_better_has_a_number(changed, speed, mem
     assert [card[:2] for card in found] == [speed, memory]
     for title, value, note in found:
         assert "none" not in value or not any(f"{ratio}" in title + note for ratio in (2.16, 1.1, 0.43))
-    assert "none" in found[0][1] or ("interval 1." in found[0][2] and "best of 2" in found[0][2])
+    assert "none" in found[0][1] or ("interval 1." in found[0][2] and "best tier of 2" in found[0][2])
 
 
 def test_one_difference_decides():
