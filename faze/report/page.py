@@ -82,10 +82,12 @@ def describe_proof(proof: Mapping[str, Any]) -> list[str]:
     if not proof:
         return ["not proved"]
     if "failed" in proof:
-        return ["another experiment"]
+        return ["another experiment" if proof["number"] is not None else "not proved"]
     formats = {row["format"]: [f.distance(row[name]) for name in ("distance", "tolerance")] for row in proof["formats"]}
     main = "the same in float64" if formats.pop("float64", None) else "the same"
-    return [main, *(f"in {name} within {found} (tolerated: {most})" for name, (found, most) in formats.items())]
+    lines = [f"in {name} within {found} (tolerated: {most})" for name, (found, most) in formats.items()]
+    left_out = proof.get("not_compared")
+    return [main, *lines, *([f"not compared: {left_out}"] if left_out else [])]
 
 
 def error_cells(results: Results, tier: str) -> Cells:
