@@ -65,7 +65,7 @@ class Discriminator(nn.Module):
         self.layers = nn.ModuleList(spectral_norm(layer) for layer in layers)
 
     def forward(self, labels: Tensor, images: Tensor) -> Tensor:
-        """Return a score (N, 1, rows, columns) for each patch, which is positive if the patch seems real."""
+        """Return scores (N, 1, rows, columns), one per patch; positive scores mean that the patch looks real."""
         x = torch.cat([labels, images], 1)
         # Reading a weight runs the power iteration. In `call`, checkpointing would run it again and change the weight.
         with torch.autocast(x.device.type, enabled=False):

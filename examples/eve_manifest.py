@@ -57,7 +57,7 @@ def read_labels(path: Path, every: int, with_pose: bool) -> tuple[dict[str, NDAr
                 valid &= validity.astype(bool) & np.isfinite(labels[name]).reshape(len(validity), -1).all(axis=1)
     except (OSError, KeyError, TypeError, ValueError) as error:
         remedy = "download it again" + " or pass --no-pose" * with_pose
-        raise UserError(f"{path}: is missing or has an unexpected layout ({error}): {remedy}") from None
+        raise UserError(f"{path} is missing or has an unexpected layout ({error}): {remedy}") from None
     used = np.flatnonzero(valid)[::every]
     return fixed | {name: values[used] for name, values in labels.items()}, used
 

@@ -19,7 +19,7 @@ def read_strip(path: str, width: int, height: int) -> np.ndarray:
     """Return an RGB strip (height, width, 3), uint8; a larger image is downsampled by averaging, to avoid aliasing."""
     image = cv2.imread(path)
     if image is None:
-        raise SystemExit(f"{path}: is not an image that OpenCV can read")
+        raise SystemExit(f"{path} is not an image that OpenCV can read")
     rows, columns = image.shape[:2]
     if rows % height or columns != rows // height * width:
         raise SystemExit(f"{path}: {columns} x {rows} px is not a multiple of {width} x {height}, so it is not a strip")

@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.body = nn.Sequential(*first, nn.LeakyReLU(), *second, nn.LeakyReLU())
 
     def forward(self, x: Tensor, skipped: Tensor | None = None) -> Tensor:
-        """Transform the features; in the decoder, append the encoder's features `skipped` first."""
+        """Transform the features; in the decoder, the encoder's features `skipped` are concatenated beforehand."""
         return self.body(x if skipped is None else torch.cat([x, skipped], 1))
 
 

@@ -155,11 +155,11 @@ def change_since(first: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> Ch
 
 
 def compare(found: Mapping[int, Change], repeats: Sequence[Mapping[int, Change]], name: str) -> dict[str, Any] | None:
-    """Compare a tier's changes with the baseline's, `repeats[0]`; all other repeats start from perturbed weights.
+    """Compare weight changes with the baseline's, `repeats[0]`; the other repeats start from perturbed weights.
 
     Returns:
-        `format`, the largest number of comparable `steps`, the worst `part`, its `distance` and `tolerance`, and
-        `number`, their ratio; None if rounding would hide any difference.
+        `format`, the largest comparable number of `steps`, the worst `part`, its `distance` and `tolerance`, and
+        their ratio `number`; None if rounding would hide any difference.
     """
     for steps in STEPS:
         wanted, *nudged = (changes[steps] for changes in repeats)

@@ -188,7 +188,7 @@ def _batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
 
 
 def dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Return the attributes that contain probabilities of dropout, each as a part of the module and a name."""
+    """Return the attributes that contain dropout probabilities, each as a submodule and a name."""
     found = [(part, name) for part in module.modules() for name in vars(part) if isinstance(vars(part)[name], float)]
     return [(part, name) for part, name in found if "drop" in name or (name == "p" and isinstance(part, _DropoutNd))]
 

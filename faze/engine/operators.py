@@ -90,7 +90,7 @@ class OperatorList:
         return Switch(self.switch, ", ".join(self.names) or "none", ", ".join(acted) or "none", reason)
 
     def _where_autocast_is_on(self, converted: Callable, plain: Callable, name: str = "") -> Callable:
-        """Return a function that converts its arguments and calls `converted`; elsewhere, it calls `plain`."""
+        """Return a function that converts its arguments and calls `converted` in autocast, and else calls `plain`."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if not torch.is_autocast_enabled(self.device):

@@ -59,7 +59,7 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
     remedy = "set the checkpoint's values in the configuration"
     if found.camera and not trained and found.camera != camera:
         differ = ", ".join(differences("preprocess", found.camera, camera))
-        raise UserError(f"{path}: was trained on strips from a different virtual camera: {differ}; {remedy}")
+        raise UserError(f"{path} was trained on strips from a different virtual camera: {differ}; {remedy}")
     wanted = model.model_copy(update={"backprop_gaze": found.model.backprop_gaze})  # affects only training
     if found.model == wanted:
         return found

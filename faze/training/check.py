@@ -36,7 +36,7 @@ def load_class(name: str) -> Workload:
     """
     if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
         raise UserError(
-            f"workload {name} is not like package.module:Class; rename a file such as my-net.py to my_net.py"
+            f"workload {name} does not have the form package.module:Class; rename a file such as my-net.py to my_net.py"
         )
     module, _, attribute = name.partition(":")
     for place in (str(code_hash.ROOT), str(Path.cwd())):

@@ -283,7 +283,7 @@ def test_eve_without_poses(eve: Path) -> None:
 
 
 EVE_FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no labels": (lambda step: (step / "webcam_c.h5").unlink(), "webcam_c.h5: is missing"),
+    "no labels": (lambda step: (step / "webcam_c.h5").unlink(), "webcam_c.h5 is missing"),
     "no video": (lambda step: (step / "webcam_c.mp4").unlink(), "webcam_c.mp4: is missing or ends before frame 0"),
     "short video": (lambda step: write_video(step, 3), "ends before frame 3, which has labels"),
 }

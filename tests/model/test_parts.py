@@ -62,7 +62,7 @@ def test_other_sizes_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "given.pt")
     assert "model.decoder_channels is 16 in the checkpoint, not 32" in str(refused.value)
     save_weights(tmp_path / "given.pt", network(normalize_axis=3, backprop_gaze=False))
-    with pytest.raises(UserError, match=r"model: model\.normalize_axis is 3 in the checkpoint, not 1; set"):
+    with pytest.raises(UserError, match=r"model section: model\.normalize_axis is 3 in the checkpoint, not 1; set"):
         load(tmp_path / "given.pt")
 
 

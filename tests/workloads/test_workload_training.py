@@ -24,7 +24,7 @@ def training(workload: Tiny, world: World = CPU, **switches) -> Training:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("tiny-workload:Tiny", "is not like package.module:Class"),
+        ("tiny-workload:Tiny", "does not have the form package.module:Class"),
         ("tiny_workload:Absent", "cannot be imported: AttributeError"),
         ("no_such_module:Tiny", "cannot be imported: ModuleNotFoundError"),
         ("tiny_workload:nn", "is not a subclass of faze.training.workload.Workload"),

@@ -35,7 +35,7 @@ def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
 def annotate(person: Person, detect: FaceDetector) -> Person:
     """Estimate the head pose in each of a person's frames, and the cameras if they are NaN.
 
-    `detect` comes from `open_faces`; only the first face it finds is used. Frames without a head pose get a reason.
+    `detect` comes from `open_faces`; only the first face it finds is used. Frames without a head pose are rejected.
     """
     usable = [row for row, reason in enumerate(person.reasons) if not reason]
     unknown = np.isnan(person.cameras[usable]).any()

@@ -235,7 +235,7 @@ def _read_cameras(table: Table, files: list[str]) -> tuple[NDArray, NDArray]:
 
 
 def _read_poses(table: Table) -> NDArray[np.float64]:
-    """Return head poses (N, 6), NaN if the table has none; refuse degrees; reject lines with implausible distances."""
+    """Return head poses (N, 6), NaN without them; reject lines with implausible distances. Degrees are an error."""
     if POSE[0] not in table.cells:
         return np.full((len(table.cells), 6), np.nan)
     poses = table.cells[POSE].to_numpy()
