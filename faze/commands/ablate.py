@@ -11,7 +11,7 @@ import torch
 
 from faze.base.code_hash import ROOT
 from faze.base.errors import UserError
-from faze.training.check import check, load_class
+from faze.training.check import load_class
 
 CONFIG = """# Written by `faze ablate {workload}`; all other parameters are in faze's config/config.yaml.
 name: {name}
@@ -38,7 +38,7 @@ def main(workload: str) -> None:
     Args:
         workload: package.module:Class, a subclass of faze.training.workload.Workload
     """
-    check(load_class(workload), workload)
+    load_class(workload, checked=True)
     name = workload.rpartition(":")[2]
     config, device = Path(f"{name}.yaml"), "cuda" if torch.cuda.is_available() else "cpu"
     if not config.exists():

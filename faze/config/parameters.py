@@ -231,7 +231,7 @@ Change = create_model("Change", __base__=Tier, **_switches)  # a tier with the s
 
 class Config(Section):
     name: Name
-    workload: Annotated[str, Field(pattern=rf"^({DTED}|\w+(\.\w+)*:\w+)$")]
+    workload: Annotated[str, Field(pattern=rf"^({DTED}|[\w.-]+:\w+)$")]
     run: Run
     auto_tiers: dict[Literal["cpu", "cuda"], Some[str]]
     tiers: dict[Name, Change]

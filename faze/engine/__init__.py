@@ -1,15 +1,5 @@
 """The engine: each module owns a group of switches, and build() composes a step from them.
 
-precision     number formats and loss scaling
-operators     operators in a number format of their own
-execution     cuDNN autotuning, memory format, fused normalisation, torch.compile, recomputation, checkpointing
-parallel      devices and processes
-optim         the optimiser
-transfer      how batches reach the device
-graphs        how kernels are launched
-step          the composed step
-machine       versions, devices and commit behind a measurement
-
 CONTRIBUTING.md lists the steps for adding a switch.
 """
 
@@ -19,16 +9,7 @@ from contextlib import nullcontext
 from torch import Tensor, nn
 
 from faze.config.parameters import Engine, Train
-from faze.engine.execution import (
-    allocator_switch,
-    set_channels_last,
-    set_checkpointing,
-    set_compile,
-    set_cudnn_benchmark,
-    set_fused_norm,
-    set_recompute,
-    set_sync_batchnorm,
-)
+from faze.engine import execution
 from faze.engine.graphs import build_launching
 from faze.engine.operators import set_operators
 from faze.engine.optim import build_updates
@@ -61,27 +42,24 @@ def build(
     device = world.device
     precision = build_precision(engine, device)
     objective = make_objective(precision).to(device)
-    sync_switch = set_sync_batchnorm(objective, engine.sync_batchnorm, world)
-    recomputed = set_recompute(objective, engine.recompute)  # before fused_norm, which skips recompute parts
-    recompute = engine.recompute and recomputed.active
-    execution = (
-        set_cudnn_benchmark(engine.cudnn_benchmark, device),
-        set_channels_last(objective, engine.channels_last, recompute=recompute),
-        set_fused_norm(objective, engine.fused_norm, device),
+    sync_switch = execution.set_sync_batchnorm(objective, engine.sync_batchnorm, world)
+    recomputed = execution.set_recompute(objective, engine.recompute)  # before fused_norm, which skips recompute parts
+    recompute, graphs = engine.recompute and recomputed.active, engine.graphs and device.type == "cuda"
+    execution_switches = (
+        execution.set_cudnn_benchmark(engine.cudnn_benchmark, device),
+        execution.set_channels_last(objective, engine.channels_last, recompute=recompute),
+        execution.set_fused_norm(objective, engine.fused_norm, device),
         recomputed,
         sync_switch,
-        set_checkpointing(
-            objective, engine.checkpointing, recompute=recompute, graphs=engine.graphs and device.type == "cuda"
-        ),
+        execution.set_checkpointing(objective, engine.checkpointing, recompute=recompute, graphs=graphs),
     )
     # The optimiser gets the unwrapped module's parameters, which the wrapper shares. Build it after .to(device).
     updates, optimizer_switches = build_updates(engine, groups(objective), train, precision.scaler, device)
     wrap, replicas, parallel_switches = build_wrapper(engine, world)
-    idle = "the recompute layers only follow autocast" if recompute else ""
-    idle = "DataParallel's replicas have no weights to convert" if replicas > 1 else idle
+    idle = "neither DataParallel's replicas nor recompute layers can convert them" if replicas > 1 or recompute else ""
     operators = set_operators(objective, engine, precision.low, batch, idle)
     launching = build_launching(engine, updates, replicas, device)
-    compiled = set_compile(objective, engine.compile, device=device, replicas=replicas, recompute=recompute)
+    compiled = execution.set_compile(objective, engine.compile, device=device, replicas=replicas, recompute=recompute)
     with launching.stream():
         module = wrap(objective)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
@@ -96,7 +74,7 @@ def build(
         launch=launching.launch,
         settling_steps=launching.settling_steps,
         switches=(
-            *(allocator_switch(engine.allocator), *precision.switches, *operators, *execution),
+            *(execution.allocator_switch(engine.allocator), *precision.switches, *operators, *execution_switches),
             *(*optimizer_switches, compiled, *parallel_switches, parts, launching.switch),
         ),
     )

@@ -56,21 +56,17 @@ def set_sync_batchnorm(module: nn.Module, wanted: bool, world: World) -> Switch:
 
 
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
-    """Make every part with a `fused_norm` attribute compute InstanceNorm and LeakyReLU in one operation.
-
-    Call this after `set_recompute`, since parts that recompute do their own normalisation.
-    """
+    """Make every part with a `fused_norm` attribute compute InstanceNorm and LeakyReLU in one operation."""
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
     triton = device.type == "cuda" and _has_triton(device)
     reason = _missing_compiler(device) if wanted and triton else ""
     if all(getattr(part, "recompute", False) for part in parts):
         reason = "all parts are recompute layers, which do their own normalisation"
     switch = Switch.of("fused_norm", wanted, reason if parts else "no part of the model supports fused normalisation")
+    acts = wanted and switch.active
     for part in parts:
-        part.fused_norm = wanted and switch.active
-    if not wanted or not switch.active:
-        return switch
-    return replace(switch, acted="Triton kernels" if triton else "torch operations")
+        part.fused_norm = acts
+    return replace(switch, acted="Triton kernels" if triton else "torch operations") if acts else switch
 
 
 def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, recompute: bool) -> Switch:

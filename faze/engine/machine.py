@@ -37,8 +37,8 @@ def describe() -> dict[str, str]:
 
 def lacks_memory(error: Exception) -> bool:
     """Return whether an error was raised because memory could not be allocated."""
-    words = "can't allocate memory"  # torch's allocator for CPUs
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or words in str(error)
+    words = "out of memory", "can't allocate memory"  # torch's allocators for GPUs and for CPUs
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def check_torch() -> None:

@@ -106,15 +106,14 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
     device = pick_device(engine.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    torch.set_num_threads(threads)
     if engine.parallel != "ddp":
-        torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
     end_with_parent()
     cuda = device.type == "cuda"
     # If given the device, NCCL connects now instead of during the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
-    torch.set_num_threads(threads)
     yield World(dist.get_rank(), dist.get_world_size(), device)
     drop_captured()
     dist.destroy_process_group()

@@ -103,14 +103,12 @@ class Step:
         return means
 
     def _add_part(self, part: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock) -> dict[str, Tensor]:
-        def weight(name: str, term: Tensor) -> Tensor:
-            return weights[name] * term if weights else term
-
         with clock("forward"):
             # DataParallel gathers one value per replica; all replicas and parts have the same number of chunks.
             terms = {name: term.mean() / len(self.part_contexts) for name, term in self.model(part).items()}
+            weighted = {name: weights[name] * term for name, term in terms.items()} if weights else terms
             losses = [
-                torch.stack([weight(name, term) for name, term in terms.items() if name.startswith(u.prefix)]).sum()
+                torch.stack([term for name, term in weighted.items() if name.startswith(u.prefix)]).sum()
                 for u in self.updates
             ]
         with clock("backward"):

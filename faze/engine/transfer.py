@@ -47,14 +47,7 @@ class Feed:
 
 
 def resident_switch(wanted: bool, *, size: int, cached: bool, device: torch.device) -> Switch:
-    """Report whether stored samples stay on the device.
-
-    Args:
-        wanted: the configured value.
-        size: the size of all samples in bytes.
-        cached: whether all samples are already in memory, in one tensor.
-        device: the device that would store them.
-    """
+    """Report whether stored samples (`size` bytes) stay on the device; `cached`: they are in memory, in one tensor."""
     if device.type == "cuda":
         free, where = torch.cuda.mem_get_info(device)[0], f"on {device}"
         fits, limit = size <= RESIDENT_SHARE * free, f"{RESIDENT_SHARE:.0%} of the device's free {free / 2**30:.2f} GiB"

@@ -13,35 +13,33 @@ from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
 from faze.engine.machine import check_torch
 from faze.engine.parallel import World, join, launch, pick_device
-from faze.training.check import check, describe, named
-from faze.training.train import load_workload
+from faze.training.check import describe, load_class, named
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
     """Write a tier's proof; for the baseline, only check the workload. Only DT-ED needs `data`."""
     check_torch()
-    proof, in_rank = {"number": 0.0, "formats": []}, "RANK" in os.environ
+    proof = {"number": 0.0, "formats": []}
     with machine_lock(exclusive=False):
         if config.engine != config.baseline:
             try:
-                if not in_rank:
-                    out.unlink(missing_ok=True)
+                out.unlink(missing_ok=True)  # processes that fail later write it
                 if launch(config.engine, ["prove", *sys.argv[2:]]):
                     return
                 with join(config.engine, config.train.threads) as world:
                     proof = prove_tier(config, data, world)
             except Exception as error:  # a user's class can raise anything
                 proof = {"number": None, "failed": f"cannot run: {describe(error)}", "formats": []}
-                if in_rank:  # torchrun ends the other processes
+                if "RANK" in os.environ:  # torchrun ends the other processes
                     with contextlib.suppress(FileExistsError), out.open("x") as file:
                         json.dump(proof, file)
                     sys.exit(1)
                 if out.exists():
                     proof = json.loads(out.read_bytes())
         elif config.workload != DTED:
-            workload, engine = load_workload(config), config.baseline.model_copy(update={"parallel": "single"})
-            check(workload, config.workload)
+            workload = load_class(config.workload, checked=True)
             with named(config.workload):
+                engine = config.baseline.model_copy(update={"parallel": "single"})
                 take_steps(workload, engine, World(0, 1, pick_device(engine.device)), 0, "fp32", True)
     if os.environ.get("RANK", "0") == "0":
         with whole_file(out) as temporary:

@@ -1,11 +1,10 @@
-"""A workload that consists of a LightningModule, or of a module with the same methods."""
+"""A workload that consists of a LightningModule; docs/tutorials/own-training.md contains an example."""
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader
 
@@ -14,47 +13,31 @@ from faze.training.from_loader import FromLoader
 
 
 class FromLightning(FromLoader):
-    """The training of a LightningModule; `score` is the name of a value that its validation_step logs.
+    """The training of a LightningModule, which `build` returns; `score` names a value that its validation_step logs.
 
-        class Mine(FromLightning):
-            steps, score, higher_is_better = 1000, "val_acc", True
-
-            def module(self):
-                return Classifier(width=32)
-
-    The tier's switch `optimizer` determines the optimiser's class. No hooks are called: call `setup` in `module`.
+    The tier's switch `optimizer` determines the optimiser's class. No hooks are called: call `setup` in `build`.
     """
 
-    def __init__(self) -> None:
-        self.lit = self.build()
-        super().__init__()
-        found = tree_leaves(self.lit.configure_optimizers())
-        optimizers, schedulers = ([each for each in found if isinstance(each, of)] for of in (Optimizer, LRScheduler))
-        if len(optimizers) != 1 or ReduceLROnPlateau in map(type, schedulers) or not self.lit.automatic_optimization:
-            raise UserError("manual optimisation, several optimisers and ReduceLROnPlateau need a Workload of your own")
-        every, self.table = 1 if "step" in found else len(self.source.dataset) // self.batch_size, []
-        for number in range(1, self.steps + 1):
-            self.table.append([float(group["lr"]) for group in optimizers[0].param_groups])
-            optimizers[0].step()  # no effect without gradients, but schedulers expect it
-            for scheduler in schedulers if number % every == 0 else ():
-                scheduler.step()
-
-    @abstractmethod
-    def module(self) -> nn.Module:
-        """Return the LightningModule."""
-
-    def build(self) -> nn.Module:
-        model = self.module()
-        model.log = model.log_dict = lambda *values, **options: None  # otherwise, they need a Trainer
-        return model
-
     def loader(self) -> DataLoader:
+        self.lit = self.build()
         return self.lit.train_dataloader()
 
     def parameter_groups(self, model: nn.Module) -> Mapping[str, list[dict]]:
-        groups = next(x for x in tree_leaves(model.configure_optimizers()) if isinstance(x, Optimizer)).param_groups
-        switches = ("capturable", "differentiable", "foreach", "fused")
-        return {"network": [{key: group[key] for key in group if key not in switches} for group in groups]}
+        model.log = lambda *value, **options: None  # otherwise, it needs a Trainer
+        found, own = tree_leaves(model.configure_optimizers()), ("capturable", "differentiable", "foreach", "fused")
+        optimizers = [each for each in found if isinstance(each, Optimizer)]
+        if len(optimizers) != 1 or not model.automatic_optimization:
+            raise UserError("manual optimisation and several optimisers need a Workload of your own")
+        groups = optimizers[0].param_groups
+        given = [{key: group[key] for key in group if key not in own} for group in groups]
+        optimizers[0].step()  # has no effect without gradients, but schedulers expect it
+        every, self.table = 1 if "step" in found else len(self.source.dataset) // self.batch_size, []
+        for number in range(1, self.steps + 1):
+            self.table.append([float(group["lr"]) for group in groups])
+            for scheduler in found if number % every == 0 else ():
+                if isinstance(scheduler, LRScheduler):
+                    scheduler.step()
+        return {"network": given}
 
     def rates(self, seen: int, first: Sequence[float]) -> list[float]:
         return self.table[min(seen // self.batch_size, self.steps - 1)]
@@ -64,13 +47,11 @@ class FromLightning(FromLoader):
         return {"network": {"loss": found["loss"] if isinstance(found, Mapping) else found}}
 
     def validate(self, model: nn.Module) -> float:
-        logged, ignore, device = [], model.log, next(model.parameters()).device
-        model.log = lambda name, value, **options: logged.append((name, value))
-        model.log_dict = lambda values, **options: logged.extend(values.items())
+        found, log, device = [], model.log, next(model.parameters()).device
+        model.log = lambda name, value, *rest, **options: found.append(value) if name == self.score else None
         for number, batch in enumerate(self.lit.val_dataloader()):
             model.validation_step(tree_map_only(Tensor, lambda value: value.to(device), batch), number)
-        model.log = model.log_dict = ignore
-        found = [value for name, value in logged if name == self.score]
+        model.log = log
         if not found:
             raise UserError(f"validation_step logs no {self.score}: set `score` to the name of a logged value")
         if isinstance(found[0], nn.Module):  # a metric of torchmetrics, updated with every batch

@@ -1,4 +1,4 @@
-"""A workload that consists of a model, a loss and a DataLoader."""
+"""A workload that consists of a model, a loss and a DataLoader; docs/tutorials/own-training.md contains an example."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -13,21 +13,6 @@ from faze.training.workload import Batch, Workload, seed_draws
 
 class FromLoader(Workload):
     """The training of a model with a loss, which is a module or a method, on the batches of a DataLoader.
-
-        class Digits(FromLoader):
-            steps, lr = 1000, 0.1
-            score, higher_is_better = "loss", False
-            loss = nn.CrossEntropyLoss()
-
-            def build(self):
-                return nn.Linear(64, 10)
-
-            def loader(self):
-                return DataLoader(TensorDataset(*load("train")), batch_size=32, shuffle=True)
-
-            def validate(self, model):
-                images, labels = load("test")
-                return self.loss(model(images), labels)
 
     A batch must be [input, ..., target], or `losses` overridden; its loss is loss(model(input, ...), target).
     """

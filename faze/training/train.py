@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from faze.config.parameters import DTED, Engine
 from faze.config.stage_config import Resolved
 from faze.engine import machine
 from faze.engine.parallel import World
-from faze.engine.precision import Context, Precision, exact
+from faze.engine.precision import Precision, exact
 from faze.engine.step import Step
 from faze.engine.switches import Switch
 from faze.engine.transfer import Feed
@@ -47,13 +48,13 @@ def load_workload(config: Resolved, data: Path | None = None, processes: int = 1
 class Losses(nn.Module):
     """The objective, which maps a batch to the workload's loss terms in a tier's precision."""
 
-    def __init__(self, workload: Workload, model: nn.Module, autocast: Context) -> None:
+    def __init__(self, workload: Workload, model: nn.Module, precision: Precision) -> None:
         super().__init__()
         self.model, self._workload = model, workload
         parts = [part for part in model.modules() if hasattr(part, "autocast")]  # parts that enter it themselves
         for part in parts:
-            part.autocast = autocast
-        self.autocast = contextlib.nullcontext if parts else autocast
+            part.autocast = precision.autocast
+        self.autocast = contextlib.nullcontext if parts else precision.autocast
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the loss terms; with several optimisers, each name begins with the optimiser's name and a slash."""
@@ -98,18 +99,6 @@ class Training:
 
 def build(workload: Workload, switches: Engine, world: World, seed: int) -> Training:
     """Build the training of a tier; the same seed gives the same initial weights and batches in every tier."""
-    models: list[nn.Module] = []  # will contain the model that make_objective builds for the engine
-    first_rates: list[float] = []
-
-    def make_objective(precision: Precision) -> Losses:
-        torch.manual_seed(seed)
-        models.append(workload.build().train())
-        return Losses(workload, models[0], precision.autocast)
-
-    def groups(objective: Losses) -> dict[str, list[dict]]:
-        found = workload.parameter_groups(objective.model)
-        first_rates.extend(float(group["lr"]) for of in found.values() for group in of)
-        return {name: [group | {"params": list(group["params"])} for group in of] for name, of in found.items()}
 
     def to_device(batch: Batch) -> Batch:
         return workload.prepare({name: value.to(world.device, non_blocking=True) for name, value in batch.items()})
@@ -118,15 +107,20 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
     pin = Switch.of("pin", switches.pin, "" if world.device.type == "cuda" else "batches are not copied on a CPU")
     source = Batches(workload, seed, world.rank, world.size)
     feed = Feed(source, to_device, workload.workers, switches.pin and pin.active)
+    torch.manual_seed(seed)
+    model = workload.build().train()
+    given = workload.parameter_groups(model)
+    groups = {name: [group | {"params": list(group["params"])} for group in of] for name, of in given.items()}
+    first_rates = [float(group["lr"]) for of in groups.values() for group in of]
     how = {"engine": switches, "train": workload, "world": world}
-    step = engine.build(make_objective, groups, lambda: next(feed(range(1))), **how)
+    step = engine.build(partial(Losses, workload, model), lambda _: groups, lambda: next(feed(range(1))), **how)
     shares = world.size * step.shares
     if workload.batch_size % (shares * workload.chunk):
         raise UserError(
             f"train.global_batch (or the batch_size of a class) {workload.batch_size} is not a multiple of {shares} "
             f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose a multiple, or use fewer GPUs"
         )
-    return Training(workload, world, step, feed, (*step.switches, pin, resident), models[0], first_rates, seed)
+    return Training(workload, world, step, feed, (*step.switches, pin, resident), model, first_rates, seed)
 
 
 def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int], None]) -> None:

@@ -133,8 +133,6 @@ class Batches(Dataset):
     def __getitem__(self, number: int) -> Batch:
         whole, wanted, batch = self.workload.batch_size, torch.get_default_dtype(), {}
         count, given = whole // self.size, self.workload.batch(number, self.seed)
-        if not isinstance(given, Mapping):
-            raise UserError(f"batch() returned {type(given).__name__}, not a mapping from names to tensors")
         for name, value in given.items():
             if not isinstance(value, Tensor) or value.shape[:1] != (whole,):
                 fault = f"{name} in batch({number}, {self.seed}) is not a tensor of batch_size {whole} rows"
@@ -147,9 +145,8 @@ class Batches(Dataset):
 def seed_draws(*numbers: int) -> None:
     """Seed the generators from which a network or its losses may draw: torch's, NumPy's and Python's."""
     seed = int(np.random.SeedSequence(numbers).generate_state(1)[0])
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+        set_seed(seed)
 
 
 def call_directly(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:

@@ -80,6 +80,7 @@ def test_momentum_and_decay_are_passed_unless_the_options_set_them():
         ("AdaHessian", {}, "grad_fn"),
         ("ScheduleFreeAdamW", {}, "when the network is evaluated"),
         ("sgd", {"dampning": 0.1}, "dampning"),
+        ("sgd", {"lr": 0.1}, "learning rates are set by the training"),
         ("fused_sgd", {"momentum": "high"}, "not supported"),
     ],
 )

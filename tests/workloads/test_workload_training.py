@@ -10,7 +10,7 @@ from trajectory import tier
 
 from faze.base.errors import UserError
 from faze.engine.parallel import World
-from faze.training.check import check, load_class
+from faze.training.check import check, load_class, named
 from faze.training.train import Batches, Training, build, fit
 from faze.training.workload import call_directly, detached
 
@@ -24,11 +24,10 @@ def training(workload: Tiny, world: World = CPU, **switches) -> Training:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("tiny-workload:Tiny", "does not have the form package.module:Class"),
-        ("tiny_workload:Absent", "cannot be imported: AttributeError"),
-        ("no_such_module:Tiny", "cannot be imported: ModuleNotFoundError"),
-        ("tiny_workload:nn", "is not a subclass of faze.training.workload.Workload"),
-        ("faze.training.workload:Workload", "lacks the methods batch, build, losses, validate"),
+        ("tiny_workload:Absent", "AttributeError: .* 'Absent'"),
+        ("no-such-module:Tiny", "ModuleNotFoundError: .* 'no-such-module'"),
+        ("collections:OrderedDict", "not a subclass of faze.training.workload.Workload"),
+        ("faze.training.workload:Workload", "TypeError: .* abstract methods .*batch.*validate"),
         ("tiny_workload:WithArguments", "TypeError: WithArguments.__init__.. missing 1 required .* argument: 'width'"),
     ],
 )
@@ -37,7 +36,7 @@ def test_a_class_that_cannot_be_used_is_one_sentence(name, sentence):
         load_class(name)
 
 
-@pytest.mark.parametrize("attribute", ["batch_size", "steps", "score", "higher_is_better", "lr"])
+@pytest.mark.parametrize("attribute", ["batch_size", "steps", "score", "higher_is_better"])
 def test_a_missing_attribute_is_named(attribute, monkeypatch):
     monkeypatch.setattr(Tiny, attribute, None)
     with pytest.raises(UserError, match=f"the attribute {attribute} must be of type"):
@@ -46,10 +45,6 @@ def test_a_missing_attribute_is_named(attribute, monkeypatch):
 
 def global_noise(self: Tiny, number: int, seed: int) -> dict:
     return self.draw(self.batch_size, number) | {"image": torch.randn(self.batch_size, 1, 8, 8)}
-
-
-def twice(self: Tiny, model: nn.Module) -> dict:
-    return {"network": [{"params": [*model.parameters(), model[0].weight], "lr": 0.1}]}
 
 
 def split(self: Tiny, model: nn.Module) -> dict:
@@ -80,26 +75,24 @@ def frozen(self: Tiny) -> nn.Module:
 
 CASES = [
     ("batch", global_noise, r"two calls of batch\(0, 0\) differ in image"),
-    ("batch", lambda self, number, seed: [torch.ones(8)], "batch.. returned list, not a mapping"),
+    ("batch", lambda self, number, seed: [torch.ones(8)], "'list' object has no attribute 'items'"),
     ("batch", lambda self, number, seed: self.draw(3, 0), "image in batch.0, 0. is not a tensor of batch_size 8 rows"),
-    ("batch", lambda self, number, seed: self.draw(9, 0), "image in batch.0, 0. is not a tensor of batch_size 8 rows"),
     ("batch", lambda self, number, seed: self.draw(8 - number // 39, 0), "image in batch.39, 0. .* incomplete batches"),
     ("batch", lambda self, number, seed: {"name": "a"}, "name in batch.0, 0. is not a tensor"),
     ("build", lambda self: nn.Linear(8, 4).double(), "weight is torch.float64: build.. must use torch's default dtype"),
     ("build", frozen, "no parameter requires a gradient"),
-    ("batch", in_place, "do not change a batch in place"),
+    ("batch", in_place, "change no batch in place"),
     (
         "losses",
         lambda self, model, batch: batch["label"],
         r"KeyError: 'label' \(.*test_workload_training.py, line \d+\)",
     ),
-    ("losses", lambda self, model, batch: model(batch["image"]).sum(), "losses.. must map each optimiser"),
-    ("losses", lambda self, model, batch: {"other": {}}, "has terms for .'other'., but the optimisers are .'network'."),
+    ("losses", lambda self, model, batch: model(batch["image"]).sum(), "losses.. must be like"),
+    ("losses", lambda self, model, batch: {"other": {}}, "losses.. must be like .* optimisers: network"),
     ("losses", of_network(lambda model, batch: torch.ones(())), "the loss l of network is not a finite"),
     ("losses", of_network(lambda model, batch: model(batch["image"])), "the loss l of network is not a"),
     ("losses", of_network(lambda model, batch: model[0].weight.sum() * torch.nan), "is not a finite scalar"),
     ("losses", of_network(lambda model, batch: model[0].weight.sum()), "no loss of network reaches 1.weight"),
-    ("parameter_groups", twice, "contains a parameter twice"),
     ("parameter_groups", lambda self, model: {"network": [{"params": model.parameters()}]}, "`params` and `lr`"),
     ("validate", lambda self, model: float("nan"), "validate.. returned nan"),
     ("validate", lambda self, model: {"accuracy": 1.0}, "not one finite number"),
@@ -110,15 +103,15 @@ CASES = [
 @pytest.mark.parametrize(("method", "broken", "sentence"), CASES)
 def test_a_fault_of_a_method_is_one_sentence(method, broken, sentence, monkeypatch):
     monkeypatch.setattr(Tiny, method, broken)
-    with pytest.raises(UserError, match=f"^workload tiny: .*{sentence}"):
-        check(Tiny(), "tiny")
+    with pytest.raises(UserError, match=f"^workload tiny: .*{sentence}"), named("tiny"):
+        check(Tiny())
 
 
 def test_a_loss_that_reaches_the_parameters_of_another_optimiser_is_named(monkeypatch):
     monkeypatch.setattr(Tiny, "parameter_groups", split)
     monkeypatch.setattr(Tiny, "losses", for_both)
-    with pytest.raises(UserError, match="the losses of first reach 5.weight of last: see `detached`"):
-        check(Tiny(), "tiny")
+    with pytest.raises(UserError, match="the losses of first reach 5.weight of last: use .*detached"):
+        check(Tiny())
 
 
 class InParts(nn.Sequential):
@@ -181,7 +174,7 @@ def test_frozen_parameters_and_scores_of_numpy_are_accepted(monkeypatch):
         Tiny, "build", lambda self: nn.Sequential(build(self)[0].requires_grad_(False), *build(self)[1:])
     )
     monkeypatch.setattr(Tiny, "validate", lambda self, model: torch.tensor(1.0).numpy())
-    check(Tiny(), "tiny")
+    check(Tiny())
 
 
 def test_detached_passes_gradients_to_inputs_only():
@@ -196,7 +189,7 @@ EXAMPLES = ["cgan:CGAN", "conv_lstm:ConvLSTM", "ssd:SSD", "transformer:Transform
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_passes_the_checks(name):
     workload = load_class(f"examples.{name}")
-    check(workload, name)
+    check(workload)
     paper = load_class(f"examples.{name.replace(':', ':Paper')}")
     with torch.device("meta"):
         model = paper.build()
@@ -231,7 +224,7 @@ def test_parameters_may_come_from_a_generator(monkeypatch):
     monkeypatch.setattr(
         Tiny, "parameter_groups", lambda self, model: {"network": [{"params": model.parameters(), "lr": 0.1}]}
     )
-    check(Tiny(), "tiny")
+    check(Tiny())
     assert len(training(Tiny(), optimizer="fused_sgd").step.groups[0]["params"]) == 5
 
 
