@@ -21,18 +21,30 @@ from faze.model.low_memory import Layer, chain, dense_block
 from faze.model.norm_act import activate
 
 LAYERS = 4
+ConvClass = type[nn.Conv2d] | type[nn.ConvTranspose2d]
 
 
-def shrinkage(blocks: int) -> int:
-    """Return the factor by which two strided convolutions and the transitions reduce height and width."""
-    return 2 ** (blocks + 1)
-
-
-class Composite(nn.Module):
-    """InstanceNorm -> LeakyReLU -> convolution."""
+class Part(nn.Module):
+    """A part of the network; its attributes select the implementation of its layers."""
 
     recompute = False
     fused_norm = False
+
+    def convolve(self, x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
+        """Apply convolutions, each preceded by `activate` (the first one only if `first_activated`)."""
+        if self.recompute:
+            layers = [
+                Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
+                for number, conv in enumerate(convs)
+            ]
+            return chain(x, layers, [conv.weight for conv in convs])
+        for number, conv in enumerate(convs):
+            x = conv(activate(x, fused=self.fused_norm) if first_activated or number > 0 else x)
+        return x
+
+
+class Composite(Part):
+    """InstanceNorm -> LeakyReLU -> convolution."""
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -40,15 +52,13 @@ class Composite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer: (B, C, H, W) -> (B, C', H', W')."""
-        return _recompute(x, self.conv) if self.recompute else self.conv(activate(x, fused=self.fused_norm))
+        return self.convolve(x, self.conv)
 
 
-class DenseBlock(nn.Module):
+class DenseBlock(Part):
     """Four composite layers; each reads the input of the block and the outputs of all earlier layers."""
 
-    recompute = False
-
-    def __init__(self, channels: int, growth: int, conv: type[nn.Conv2d] | type[nn.ConvTranspose2d]) -> None:
+    def __init__(self, channels: int, growth: int, conv: ConvClass) -> None:
         super().__init__()
         for layer in range(LAYERS):
             added = conv(channels + layer * growth, growth, 3, padding=1, bias=False)
@@ -66,11 +76,8 @@ class DenseBlock(nn.Module):
         return x
 
 
-class Initial(nn.Module):
+class Initial(Part):
     """Two strided convolutions that map an image to 4 g channels at a quarter of its height and width."""
-
-    recompute = False
-    fused_norm = False
 
     def __init__(self, growth: int) -> None:
         super().__init__()
@@ -79,15 +86,11 @@ class Initial(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Apply the convolutions: (B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
-        if self.recompute:
-            return _recompute(image, self.conv1, self.conv2, first_activated=False)
-        return self.conv2(activate(self.conv1(image), fused=self.fused_norm))
+        return self.convolve(image, self.conv1, self.conv2, first_activated=False)
 
 
-class TransitionDown(nn.Module):
+class TransitionDown(Part):
     """A composite layer with a 1 x 1 kernel, followed by average pooling."""
-
-    recompute = False
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -105,11 +108,8 @@ def transition_up(channels: int) -> Composite:
     return Composite(_doubling(channels, channels))
 
 
-class Last(nn.Module):
+class Last(Part):
     """Two convolutions that each double height and width, then one that outputs an image, with no final activation."""
-
-    recompute = False
-    fused_norm = False
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -119,13 +119,8 @@ class Last(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the convolutions: (B, C, H, W) -> (B, 3, 4 H, 4 W)."""
-        if self.recompute:
-            x = _recompute(x, self.conv1, first_activated=False)
-            return _recompute(x, self.conv2, self.conv3)
-        x = self.conv1(x)
-        for conv in (self.conv2, self.conv3):
-            x = conv(activate(x, fused=self.fused_norm))
-        return x
+        x = self.convolve(x, self.conv1, first_activated=False)  # `recompute` stores this map
+        return self.convolve(x, self.conv2, self.conv3)
 
 
 def call(part: nn.Module, x: Tensor) -> Tensor:
@@ -134,12 +129,7 @@ def call(part: nn.Module, x: Tensor) -> Tensor:
 
 
 def _add_blocks(
-    network: nn.Module,
-    blocks: int,
-    channels: int,
-    growth: int,
-    conv: type[nn.Conv2d] | type[nn.ConvTranspose2d],
-    transition: Callable[[int], nn.Module],
+    network: nn.Module, blocks: int, channels: int, growth: int, conv: ConvClass, transition: Callable[[int], nn.Module]
 ) -> int:
     """Add dense blocks, with transitions between them, to a network; return the last block's number of channels."""
     for number in range(1, blocks + 1):
@@ -185,15 +175,6 @@ class DenseNetDecoder(nn.Module):
         for part in self.children():
             x = self.call(part, x)
         return x
-
-
-def _recompute(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
-    """Apply convolutions, each preceded by `activate` (the first one only if `first_activated`); store only x."""
-    layers = [
-        Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
-        for number, conv in enumerate(convs)
-    ]
-    return chain(x, layers, [conv.weight for conv in convs])
 
 
 def _doubling(channels: int, out: int) -> nn.ConvTranspose2d:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from faze.base.errors import UserError
 from faze.config.parameters import Model, NormalizedCamera
-from faze.model.densenet import DenseNetDecoder, DenseNetEncoder, shrinkage
+from faze.model.densenet import DenseNetDecoder, DenseNetEncoder
 
 GAZE_HIDDEN = 64
 
@@ -40,21 +40,16 @@ class Codes(NamedTuple):
 
 
 class DTED(nn.Module):
-    """The encoder, the decoder and the gaze head.
+    """The encoder, the decoder and the gaze head; a UserError is raised if the image size does not fit their sizes.
 
-    Args:
-        model: the sizes of the network.
-        autocast: returns the context in which convolutional and linear layers run. Codes are normalised and rotated
-            outside it, in the dtype of the weights, because low precision would degrade the geometry.
-
-    Raises:
-        UserError: the image size does not fit the network.
+    Convolutional and linear layers run in the context that `autocast` returns. Codes are normalised and rotated outside
+    it, in the dtype of the weights, because low precision would degrade the geometry.
     """
 
     def __init__(self, model: Model, autocast: Callable[[], AbstractContextManager] = nullcontext) -> None:
         super().__init__()
         height, width = model.image_height_px, model.image_width_px
-        times = shrinkage(model.blocks)
+        times = 2 ** (model.blocks + 1)  # two strided convolutions and the transitions each halve both sides
         if height % times or width % times or height * width <= times**2:
             raise UserError(
                 f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {times}, and "
@@ -83,12 +78,9 @@ class DTED(nn.Module):
         """Redirect strips: show the same person with a different gaze and head pose.
 
         Args:
-            image: (B, 3, H, W) in [-1, 1].
+            image: (B, 3, H, W) in [-1, 1]; the values of the result are roughly in that range.
             from_rotations: gaze and head pose in the strips, (B, 3, 3) each.
             to_rotations: desired gaze and head pose, (B, 3, 3) each.
-
-        Returns:
-            (B, 3, H, W), with values roughly in [-1, 1].
         """
         frontal = self.encode(image).turn(*from_rotations)
         return self.decode(frontal.turn(*(R.transpose(-1, -2) for R in to_rotations)))
