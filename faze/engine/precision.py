@@ -26,27 +26,23 @@ class Scaler(torch.amp.GradScaler):
 
     def __init__(self, device: torch.device, *, enabled: bool) -> None:
         super().__init__(device.type, enabled=enabled)
-        self._skipped = torch.zeros((), dtype=torch.int64, device=device)
+        self.skipped = torch.zeros((), dtype=torch.int64, device=device)
         self._one = torch.ones((), device=device)
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """Adapt the scale, which decreases if and only if the step was skipped."""
         before = self.scale(self._one)
         super().update(new_scale)
-        self._skipped += self.scale(self._one) < before
-
-    def skipped(self) -> float:
-        """Return the number of skipped steps. This waits for the device."""
-        return float(self._skipped)
+        self.skipped += self.scale(self._one) < before
 
     def state_dict(self) -> dict[str, float]:
         """Return the state for a checkpoint, or {} if the scaler is off."""
-        return super().state_dict() | ({"skipped": int(self._skipped)} if self.is_enabled() else {})
+        return super().state_dict() | ({"skipped": int(self.skipped)} if self.is_enabled() else {})
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Restore the state from a checkpoint."""
         super().load_state_dict(state)
-        self._skipped.fill_(state["skipped"])
+        self.skipped.fill_(state["skipped"])
 
 
 @dataclass(frozen=True)
@@ -97,9 +93,8 @@ def build_precision(engine: Engine, device: torch.device) -> Precision:
 def _missing_kernels(precision: str, device: torch.device) -> str:
     """Return why low precision would be slow on a device, or "" if the device has the kernels."""
     if device.type == "cuda":
-        supported = precision == "fp16" or torch.cuda.is_bf16_supported(including_emulation=False)
+        name, supported = "GPU", precision == "fp16" or torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        supported = torch.cpu.get_capabilities().get(CPU_FLAGS[precision], False)
-    name = "GPU" if device.type == "cuda" else "CPU"
+        name, supported = "CPU", torch.cpu.get_capabilities().get(CPU_FLAGS[precision], False)
     slow = f"this {name} has no {precision} kernels, and autocast would be many times slower; set force: true to use it"
     return "" if supported else slow

@@ -18,11 +18,7 @@ from faze.engine.precision import Context, Scaler
 from faze.engine.switches import Switch
 
 Clock = Callable[[str], contextlib.AbstractContextManager]
-
-
-def no_clock(phase: str) -> contextlib.AbstractContextManager:
-    """Return a context that measures nothing."""
-    return contextlib.nullcontext()
+no_clock: Clock = contextlib.nullcontext  # measures nothing
 
 
 class DeviceNumbers:
@@ -85,8 +81,7 @@ class Step:
     ) -> dict[str, Tensor]:
         """Train on this process's share of the global batch, with a weight for each loss term ({}: all weights are 1).
 
-        Returns:
-            The loss terms and their weighted sum `loss`, as detached scalars on the device.
+        Return the loss terms and their weighted sum `loss`, as detached scalars on the device.
         """
         return self.launch(self, batch, self.weights(weights), clock)
 
@@ -124,11 +119,6 @@ class Step:
         for scaler in self.scalers:
             scaler.update()
 
-    def clear(self) -> None:
-        """Zero or free the gradients."""
-        for update in self.updates:
-            update.optimizer.zero_grad(set_to_none=self.set_to_none)
-
     @property
     def scalers(self) -> list[Scaler]:
         """The distinct loss scalers."""
@@ -152,7 +142,7 @@ class Step:
 
     def counts(self) -> dict[str, float]:
         """Return the number of skipped steps for the run log, or {} without loss scaling. This waits for the device."""
-        enabled = [scaler.skipped() for scaler in self.scalers if scaler.is_enabled()]
+        enabled = [float(scaler.skipped) for scaler in self.scalers if scaler.is_enabled()]
         return {"train/skipped_steps": sum(enabled)} if enabled else {}
 
     @property
@@ -194,5 +184,6 @@ def launch_eagerly(
     terms = step.add_gradients(batch, weights, clock)
     with clock("optimizer"):
         step.update()
-        step.clear()
+        for update in step.updates:
+            update.optimizer.zero_grad(set_to_none=step.set_to_none)
     return terms

@@ -114,7 +114,7 @@ def test_an_overflow_skips_the_updates_that_share_its_scale(scalers, skipped):
     step, _ = play(**LOW, loss_scalers=scalers)
     before = step.model.one.weight.item()
     step(GAME_BATCH | {"large": torch.full((2, 1), torch.inf)}, GAME_WEIGHTS)
-    assert [scaler.skipped() for scaler in step.scalers] == skipped
+    assert [scaler.skipped for scaler in step.scalers] == skipped
     assert step.counts() == {"train/skipped_steps": 1.0}
     assert step.model.two.weight.item() == pytest.approx(1.4375, abs=1e-3)
     assert (step.model.one.weight.item() != before) or scalers == "shared"

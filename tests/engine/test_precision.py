@@ -24,14 +24,14 @@ def test_skipped_steps_are_counted_also_after_a_restart(tmp_path):
     scaler, again, off = precision("fp16").scaler, precision("fp16").scaler, precision("bf16").scaler
     for gradient in (1.0, float("inf"), 1.0, float("nan"), 1.0, 1.0):
         overflow(scaler, gradient)
-    assert scaler.skipped() == 2.0 and scaler.get_scale() == 65536.0 / 4
+    assert scaler.skipped == 2.0 and scaler.get_scale() == 65536.0 / 4
     torch.save(scaler.state_dict(), tmp_path / "scaler.pt")
     again.load_state_dict(torch.load(tmp_path / "scaler.pt", weights_only=True))
     assert again.state_dict() == scaler.state_dict() and again.state_dict()["_growth_tracker"] == 2
     for one in (scaler, again, off):
         overflow(one, float("inf"))
-    assert again.state_dict() == scaler.state_dict() and again.skipped() == 3.0
-    assert off.skipped() == 0.0 and off.state_dict() == {}
+    assert again.state_dict() == scaler.state_dict() and again.skipped == 3.0
+    assert off.skipped == 0.0 and off.state_dict() == {}
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
