@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
 from faze.config.validation import read_config
-from faze.data.landmarks import NO_FACE
-from faze.data.landmarks.detector import FaceDetector, open_faces
+from faze.data.landmarks.detector import NO_FACE, FaceDetector, open_faces
 from faze.data.landmarks.pose import pose_of
 from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses

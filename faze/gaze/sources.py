@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers.camera import FIELD_OF_VIEW_DEG, Camera, assumed_camera, read_camera, wrong_size
+from faze.data.readers.camera import FIELD_OF_VIEW_DEG, Camera, assumed_camera, read_camera
 from faze.data.readers.person import Person
 from faze.gaze.video import DAMAGED, check_video, read_video
 
@@ -59,7 +59,8 @@ class Lens:
         if self.camera is None:
             return assumed_camera(self.hfov_deg, width, height)
         if self.size not in (None, (width, height)):
-            raise UnusableFrame(wrong_size(self.size, (width, height)))
+            lens = "the lens was calibrated with {} x {} px".format(*self.size)
+            raise UnusableFrame(f"{lens}, but the frame has {width} x {height} px: calibrate at the frame's size")
         return self.camera
 
 

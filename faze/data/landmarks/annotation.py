@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.landmarks import NO_FACE
-from faze.data.landmarks.detector import FaceDetector
+from faze.data.landmarks.detector import NO_FACE, FaceDetector
 from faze.data.landmarks.pose import pose_of
 from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame

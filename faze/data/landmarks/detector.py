@@ -16,6 +16,7 @@ from faze.base.files import reading
 from faze.data.landmarks.pose import EYE_LANDMARKS, MIRRORED, VERTICES, face_width_px
 from faze.data.normalization.pose import UnusableFrame
 
+NO_FACE = "no face found"
 # (H, W, 3) uint8 BGR frame -> for each face, largest first, the positions of VERTICES (12, 2), in px with pixel centres
 # at integers, or the reason why the face cannot be used.
 FaceDetector = Callable[[NDArray[np.uint8]], list[NDArray | UnusableFrame]]

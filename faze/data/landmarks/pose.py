@@ -44,20 +44,17 @@ def face_width_px(landmarks_px: NDArray) -> float:
 
 
 def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDArray, distortion: NDArray) -> NDArray:
-    """Estimate the head pose of a face.
+    """Estimate the head pose (6,) of a face: rotation vector (rad) and translation (mm), head -> camera.
+
+    The head frame belongs to FAZE's 14-point face model, so the gaze origin is midway between
+    `INNER_EYE_CORNERS_14_MM` in that pose. Raise UnusableFrame if the face is cut off, too small or turned away, its
+    eyes are closed, or no pose fits.
 
     Args:
         landmarks_px: (12, 2) positions of VERTICES, in px from the centre of the frame's first pixel.
         image: (H, W, 3), upright.
         camera_matrix: (3, 3), in px from the centre of the frame's first pixel.
         distortion: (d,) in OpenCV's order.
-
-    Returns:
-        (6,) rotation vector (rad) and translation (mm), head -> camera. The head frame belongs to FAZE's 14-point face
-        model, so the gaze origin is midway between `INNER_EYE_CORNERS_14_MM` in that pose.
-
-    Raises:
-        UnusableFrame: The face is cut off, too small or turned away, its eyes are closed, or no pose fits.
     """
     size_px, width_px = image.shape[1::-1], face_width_px(landmarks_px)
     if (landmarks_px < -0.5).any() or (landmarks_px >= np.array(size_px) - 0.5).any():

@@ -54,12 +54,6 @@ def read_camera(path: Path) -> tuple[NDArray, NDArray, tuple[int, int] | None]:
     return matrix.reshape(3, 3), distortion.ravel(), size
 
 
-def wrong_size(calibrated: tuple[int, int], size: tuple[int, int]) -> str:
-    """Return a message stating that the frame size differs from the size at calibration."""
-    was, has = (f"{width} x {height}" for width, height in (calibrated, size))
-    return f"the lens was calibrated with {was} px, but the frame has {has} px: calibrate at the frame's size"
-
-
 def assumed_camera(hfov_deg: float, width_px: int, height_px: int) -> Camera:
     """Build a centred camera without distortion from the horizontal field of view of upright images."""
     focal_px = width_px / 2 / np.tan(np.radians(hfov_deg) / 2)
