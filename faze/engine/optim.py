@@ -18,11 +18,7 @@ from faze.engine.switches import Switch
 def build_updates(
     engine: Engine, groups: Mapping[str, list[dict]], settings: Train, scaler: Scaler, device: torch.device
 ) -> tuple[tuple[Update, ...], tuple[Switch, ...]]:
-    """Build each optimiser from its parameter groups, with a loss scaler (`scaler` for the first one) and clipping.
-
-    Returns:
-        The updates, and the reports on `optimizer` and `loss_scalers`.
-    """
+    """Build each optimiser with its loss scaler (`scaler` for the first); report on `optimizer` and `loss_scalers`."""
     updates, how = [], {"momentum": settings.momentum, "weight_decay": settings.weight_decay}
     for name, of_optimizer in groups.items():
         optimizer, switch = build_optimizer(engine.optimizer, engine.optimizer_options, of_optimizer, device, **how)
@@ -45,10 +41,8 @@ def build_optimizer(
     """Build an optimiser for parameter groups, each with `params` and `lr`; `train` is its momentum and weight_decay.
 
     `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, but launch different numbers of kernels.
-    Any other name is a class of torch.optim or pytorch-optimizer, and `options` are its arguments.
-
-    Raises:
-        UserError: there is no such class, or it cannot take a step with these options.
+    Any other name is a class of torch.optim or pytorch-optimizer, and `options` are its arguments. Raise a UserError if
+    there is no such class, or it cannot take a step with these options.
     """
     groups, given = list(groups), {**train, **options}
     try:

@@ -127,8 +127,7 @@ def end_with_parent() -> None:
 def build_wrapper(engine: Engine, world: World) -> tuple[Callable[[nn.Module], nn.Module], int, tuple[Switch, ...]]:
     """Choose the wrapper that averages the model's gradient over the whole global batch.
 
-    Returns:
-        A function that wraps the model if needed, the number of replicas in this process, and the switches' reports.
+    Return a function that wraps the model if needed, the number of replicas in this process, and the switches' reports.
     """
     cuda, parallel = world.device.type == "cuda", engine.parallel
     devices = torch.cuda.device_count() if cuda else 1

@@ -14,16 +14,10 @@ from torch.nn import functional as F
 
 
 def angle_deg(a: Tensor, b: Tensor) -> Tensor:
-    """Compute the angle between vectors, with first and second derivatives that are finite everywhere and 0 at angle 0.
+    """Compute the angle, in degrees, between vectors (..., 3) of any length, which are broadcast: (...).
 
-    The released code caps the cosine at 1 - 1e-6 instead, which makes 0.081 degrees the smallest angle.
-
-    Args:
-        a: (..., 3) of any length.
-        b: (..., 3) of any length; broadcasts with a.
-
-    Returns:
-        (...) degrees.
+    The first and second derivatives are finite everywhere, and 0 at angle 0. The released code caps the cosine at
+    1 - 1e-6 instead, which makes 0.081 degrees the smallest angle.
     """
     dot = (a * b).sum(-1)
     perpendicular = torch.linalg.cross(*torch.broadcast_tensors(a, b))
@@ -72,16 +66,7 @@ CodeDistance = CodeAngle | CodeEuclidean
 
 
 def farthest_same(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Find, for each code, the same person's farthest code.
-
-    Args:
-        codes: (..., N, F, 3).
-        person: (..., N) integers that identify people.
-        distance: the distance between codes.
-
-    Returns:
-        (..., N, F, 3) codes.
-    """
+    """Find, for each code (..., N, F, 3), the same person's farthest code; `person` (..., N) identifies people."""
     return _take(codes, distance.grid(codes).masked_fill(~_same_person(person), -torch.inf).argmax(-1))
 
 

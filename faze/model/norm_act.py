@@ -25,12 +25,10 @@ CACHED = 2**18  # elements that are processed at once on a CPU, so that temporar
 
 
 def activate(x: Tensor, *, fused: bool = False) -> Tensor:
-    """Apply InstanceNorm (no affine, no running statistics), then LeakyReLU, to every channel of every image.
+    """Apply InstanceNorm (no affine, no running statistics), then LeakyReLU, to every channel of x (B, C, H, W).
 
-    Args:
-        x: (B, C, H, W).
-        fused: whether to apply both as one operation, with the same result. The fused operation uses
-            `faze.model.fused_norm_triton` on a GPU with Triton, but torch operations elsewhere and in torch.compile.
+    If `fused`, apply both as one operation, with the same result. It uses `faze.model.fused_norm_triton` on a GPU with
+    Triton, but torch operations elsewhere and in torch.compile.
     """
     if fused:
         return _Fused.apply(x.flatten(2)).unflatten(2, x.shape[2:])

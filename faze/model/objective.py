@@ -18,13 +18,9 @@ from faze.model.dted import DTED, part_of
 
 
 class Objective(nn.Module):
-    """The loss terms of a batch of pairs.
+    """The loss terms of a batch of pairs. A term whose weight in `loss` is 0 is not computed.
 
     Parameters that no term reaches do not require gradients; otherwise DistributedDataParallel would wait for them.
-
-    Args:
-        dted: the model.
-        loss: the weights of the terms, and chunk_pairs. A term with weight 0 is not computed.
     """
 
     def __init__(self, dted: DTED, loss: Loss) -> None:
@@ -43,12 +39,9 @@ class Objective(nn.Module):
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the unweighted loss terms, which have the same names as their weights in `loss`.
 
-        Args:
-            batch: `image_a`, `image_b` (B, 3, H, W) in [-1, 1]; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) pitch and
-                yaw in radians; `person` (B,) integers. B is a multiple of loss.chunk_pairs.
-
-        Returns:
-            Scalars in the dtype of the model's parameters; angles are in degrees.
+        The terms are scalars in the dtype of the model's parameters; angles are in degrees. A batch has `image_a`,
+        `image_b` (B, 3, H, W) in [-1, 1]; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) pitch and yaw in radians;
+        `person` (B,) integers. B is a multiple of loss.chunk_pairs.
         """
         loss, dted = self.loss, self.dted
         angles = [batch[name].to(dted.dtype) for name in ("gaze_a", "head_a", "gaze_b", "head_b")]

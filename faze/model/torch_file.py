@@ -22,8 +22,7 @@ def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
 def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> Mapping[str, object]:
     """Read the mapping in a torch file; only tensors and plain values are unpickled, never code.
 
-    Raises:
-        UserError: the file is missing or corrupt, or contains other objects.
+    Raise a UserError if the file is missing or corrupt, or contains other objects.
     """
     with reading(path):
         try:

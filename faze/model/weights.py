@@ -24,9 +24,7 @@ FORMAT = 1
 def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DTED:
     """Load a trained DT-ED from a checkpoint and put it in evaluation mode.
 
-    Raises:
-        UserError: the file is missing, corrupt or not a faze checkpoint, or its weights do not match the sizes stored
-            in it.
+    Raise a UserError if the file is missing, corrupt or no faze checkpoint, or its weights do not match its sizes.
     """
     content = read_mapping(path, map_location)
     if content.get("format") != FORMAT:
@@ -44,16 +42,10 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
 
 
 def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool) -> DTED:
-    """Load a checkpoint's network, either as the start of a training run or only for evaluation.
+    """Load a checkpoint's network, either as the start of a training run (`trained`) or only for evaluation.
 
-    Args:
-        path: the checkpoint.
-        model: the sizes that the network must have.
-        camera: the virtual camera of the strips; it may differ from the checkpoint's if the network will be trained.
-        trained: whether the network will be trained.
-
-    Raises:
-        UserError: the checkpoint cannot be used; the message lists the values that differ.
+    Raise a UserError that lists the differences if its sizes are not those of `model`, or if the virtual camera of its
+    training strips is not `camera`, which is required only for evaluation.
     """
     found = load_model(path)
     remedy = "set the checkpoint's values in the configuration"
@@ -68,15 +60,10 @@ def load_start(path: Path, model: Model, camera: NormalizedCamera, trained: bool
 
 
 def import_published(path: Path | str, model: Model) -> DTED:
-    """Load a published checkpoint; every tensor must match.
+    """Load a published network of the given sizes from a file with a state dictionary.
 
-    Args:
-        path: a file with a state dictionary, at the top level or under "state_dict" or "model", whose keys may begin
-            with `module.`.
-        model: the sizes of the published network.
-
-    Raises:
-        UserError: the file cannot be read, or tensors are missing, unknown or of the wrong shape; they are listed.
+    The dictionary may be under "state_dict" or "model", and its keys may begin with `module.`. Raise a UserError if the
+    file cannot be read, or if tensors are missing, unknown or of the wrong shape; they are listed.
     """
     content = read_mapping(path)
     for key in ("state_dict", "model"):

@@ -51,9 +51,7 @@ class ResidualBlock(nn.Module):
 class GazeHeadEstimator(nn.Module):
     """A network that maps strips (B, 3, H, W) in [-1, 1] to gaze pitch, gaze yaw, head pitch and head yaw (B, 4), rad.
 
-    Args:
-        channels: number of channels in the first block; each of the next three doubles it and halves height and width.
-        size: height and width of the strips, px.
+    `size` is (H, W). The first block has `channels` channels; each of the next three doubles them and halves H and W.
     """
 
     def __init__(self, channels: int, size: tuple[int, int]) -> None:

@@ -57,9 +57,8 @@ def walk_person(
 ) -> tuple[dict[str, Picture], pd.DataFrame]:
     """Decode walks from a person's first strip.
 
-    Returns:
-        The strip and its reconstruction, keyed by caption, and a table with a row per walk and step: dataset, person,
-        walk, the requested and estimated angles (asked_deg, seen_deg), and the picture.
+    Return the strip and its reconstruction, keyed by caption, and a table with a row per walk and step: dataset,
+    person, walk, the requested and estimated angles (asked_deg, seen_deg), and the picture.
     """
     people = open_people(store, estimator.size)
     names = [each.name for each in people.persons]

@@ -26,8 +26,7 @@ INSTALLED = ("site-packages", sysconfig.get_path("stdlib"), f"{code_hash.ROOT}/f
 def load_class(name: str, checked: bool = False) -> Workload:
     """Import and instantiate a workload by its name, package.module:Class; if `checked`, check its return values.
 
-    Raises:
-        UserError: the class cannot be imported or instantiated, is not a `Workload`, or fails a check.
+    Raise a UserError if the class cannot be imported or instantiated, is not a `Workload`, or fails a check.
     """
     module, _, attribute = name.partition(":")
     for place in (str(code_hash.ROOT), str(Path.cwd())):

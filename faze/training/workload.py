@@ -43,14 +43,9 @@ class Workload(ABC):
 
     @abstractmethod
     def batch(self, number: int, seed: int) -> Batch:
-        """Return a step's batch on the CPU. It must depend only on the two arguments.
+        """Return the batch of step `number` (from 0) on the CPU. It must depend only on the two arguments.
 
-        Args:
-            number: index of the step, from 0.
-            seed: seed of the training run.
-
-        Returns:
-            Tensors whose first dimension is `batch_size`; each process or part of an accumulated step gets a slice.
+        The first dimension of each tensor is `batch_size`; each process or part of an accumulated step gets a slice.
         """
 
     @abstractmethod

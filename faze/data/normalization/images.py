@@ -14,10 +14,7 @@ _ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 swap width and height
 
 
 def read_image(path: Path) -> NDArray[np.uint8]:
-    """Read a frame as (H, W, 3) uint8 BGR, rotated according to its EXIF orientation.
-
-    Raise UnusableFrame if the file is missing, empty, truncated or not an image.
-    """
+    """Read a frame as (H, W, 3) uint8 BGR, rotated according to its EXIF orientation, or raise UnusableFrame."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -21,15 +21,9 @@ def make_strip(
 ) -> NDArray[np.uint8]:
     """Make an RGB strip (height, width, 3) with a single interpolation, which also corrects lens distortion.
 
-    Args:
-        image: (H, W, 3) BGR, distorted.
-        camera_matrix: (3, 3) in px, for the frame.
-        distortion: (d,) in OpenCV's order.
-        pose: Pose of the virtual camera.
-        camera: The virtual camera; anything it sees outside the frame is black.
-
-    Raises:
-        UnusableFrame: The frame does not match its camera, or the gaze origin is outside the frame.
+    The image is (H, W, 3) BGR, and distorted; its camera has the matrix (3, 3), in px, and the distortion (d,) in
+    OpenCV's order. Anything that the virtual camera `camera` sees outside the frame is black. Raise UnusableFrame if
+    the frame does not match its camera, or if the gaze origin is outside the frame.
     """
     _check_frame(image, camera_matrix, distortion, pose)
     size = (camera.width_px, camera.height_px)
