@@ -148,7 +148,6 @@ class DenseNetEncoder(nn.Module):
 
     def __init__(self, blocks: int, growth: int) -> None:
         super().__init__()
-        self.blocks = blocks
         self.initial = Initial(growth)
         self.channels = _add_blocks(self, blocks, 4 * growth, growth, nn.Conv2d, TransitionDown)
 
@@ -167,7 +166,6 @@ class DenseNetDecoder(nn.Module):
 
     def __init__(self, blocks: int, channels: int, growth: int) -> None:
         super().__init__()
-        self.blocks = blocks
         self.last = Last(_add_blocks(self, blocks, channels, growth, nn.ConvTranspose2d, transition_up), growth)
 
     def forward(self, x: Tensor) -> Tensor:

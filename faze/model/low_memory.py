@@ -65,7 +65,7 @@ class _Chain(torch.autograd.Function):
         by_weights = [torch.zeros_like(weight) for weight in weights]
         weights = [weight.to(grad.dtype) for weight in weights]  # autocast is off here, but gradients have its dtype
         for part in _slices(x, ctx.widest):
-            _chain_backward(grad[part], x[part], ctx.layers, weights, by_x[part], by_weights)
+            by_x[part] = _chain_backward(grad[part], x[part], ctx.layers, weights, by_weights)
         return by_x, None, *by_weights
 
 
@@ -77,14 +77,9 @@ def _through(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> T
 
 
 def _chain_backward(
-    grad: Tensor,
-    x: Tensor,
-    layers: Sequence[Layer],
-    weights: Sequence[Tensor],
-    by_x: Tensor,
-    by_weights: Sequence[Tensor],
-) -> None:
-    """Write the gradient of x into by_x, and add the gradients of the kernels to by_weights."""
+    grad: Tensor, x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor], by_weights: Sequence[Tensor]
+) -> Tensor:
+    """Return the gradient of x, and add the gradients of the kernels to by_weights."""
     activations: list[_Activated | None] = []
     inputs: list[Tensor] = []
     for number, layer in enumerate(layers):  # repeats the forward pass up to the last convolution
@@ -98,7 +93,7 @@ def _chain_backward(
         grad = _conv_backward(grad, inputs.pop(), weights[number], layer, by_weights[number])
         grad = F.interpolate(grad, scale_factor=2, mode="nearest").div_(4) if layer.pooled else grad
         grad = activation.backward(grad) if activation else grad
-    by_x.copy_(grad)
+    return grad
 
 
 class _DenseBlock(torch.autograd.Function):
@@ -121,7 +116,7 @@ class _DenseBlock(torch.autograd.Function):
         by_weights = [torch.zeros_like(weight) for weight in weights]
         weights = [weight.to(grad.dtype) for weight in weights]
         for part in _slices(raw, raw[0].numel()):
-            _block_backward(grad[part], raw[part], ctx.starts, ctx.layer, weights, by_x[part], by_weights)
+            by_x[part] = _block_backward(grad[part], raw[part], ctx.starts, ctx.layer, weights, by_weights)
         return by_x, None, *by_weights
 
 
@@ -135,15 +130,9 @@ def _fill_block(raw: Tensor, x: Tensor, starts: Sequence[int], layer: Layer, wei
 
 
 def _block_backward(
-    grad: Tensor,
-    raw: Tensor,
-    starts: Sequence[int],
-    layer: Layer,
-    weights: Sequence[Tensor],
-    by_x: Tensor,
-    by_weights: Sequence[Tensor],
-) -> None:
-    """Write the gradient of a dense block's input into by_x, and add the gradients of the kernels to by_weights."""
+    grad: Tensor, raw: Tensor, starts: list[int], layer: Layer, weights: Sequence[Tensor], by_weights: Sequence[Tensor]
+) -> Tensor:
+    """Return the gradient of a dense block's input, and add the gradients of the kernels to by_weights."""
     activation = _Activated(raw)
     by_active = torch.zeros_like(raw)
     for number in range(len(weights) - 1, -1, -1):
@@ -154,7 +143,7 @@ def _block_backward(
             by_added, activation.value[:, before], weights[number], layer, by_weights[number]
         )
     first = slice(starts[0])
-    torch.add(activation.backward(by_active[:, first], first), grad[:, first], out=by_x)
+    return activation.backward(by_active[:, first], first).add_(grad[:, first])
 
 
 class _Activated:
@@ -191,19 +180,10 @@ def _conv(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor) -> Tensor:
     """Return the gradient with respect to x, and add the kernel's gradient to by_weight."""
-    by_x, added, _ = torch.ops.aten.convolution_backward(
-        grad,
-        x,
-        weight,
-        None,
-        [layer.stride] * 2,
-        [weight.shape[-1] // 2] * 2,
-        [1, 1],
-        layer.transposed,
-        [layer.stride - 1 if layer.transposed else 0] * 2,
-        1,
-        [True, True, False],
-    )
+    stride, padding, dilation, groups = [layer.stride] * 2, [weight.shape[-1] // 2] * 2, [1, 1], 1
+    output_padding = [layer.stride - 1 if layer.transposed else 0] * 2
+    options = stride, padding, dilation, layer.transposed, output_padding, groups
+    by_x, added, _ = torch.ops.aten.convolution_backward(grad, x, weight, None, *options, [True, True, False])
     by_weight.add_(added)
     return by_x
 
