@@ -137,7 +137,7 @@ class GazeEstimator:
         poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm, any_target)
         if reason:
             raise UnusableFrame(reason)
-        strip = make_strip(image, *camera, poses[0], self.camera)
+        strip = make_strip(image, camera, poses[0], self.camera)
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
         with torch.inference_mode():
             codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size)))

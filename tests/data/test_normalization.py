@@ -98,18 +98,18 @@ def test_points_in_space_appear_where_the_virtual_camera_sees_them(make: Callabl
     for wanted in np.array([[40.0, 20], [128, 32], [200, 45]]):
         ray = np.linalg.inv(SCALED @ TILTED.rotation) @ [*wanted, 1]
         frame_px = cv2.projectPoints(400 * ray[None], np.zeros(3), np.zeros(3), MATRIX, lens)[0].ravel()
-        strip = make(frame_with_dot(frame_px), MATRIX, lens, TILTED, CAMERA)
+        strip = make(frame_with_dot(frame_px), (MATRIX, lens), TILTED, CAMERA)
         np.testing.assert_allclose(centre_of(strip), wanted, atol=0.1)
 
 
 def test_the_strip_is_rgb_and_black_beyond_the_frame() -> None:
     frame = np.zeros((480, 640, 3), np.uint8)
     frame[..., 0] = 200  # blue
-    strip = make_strip(frame, MATRIX, np.zeros(5), pose_with(translations_mm=[-170, 0, 500]), CAMERA)
+    strip = make_strip(frame, (MATRIX, np.zeros(5)), pose_with(translations_mm=[-170, 0, 500]), CAMERA)
     assert strip.shape == (64, 256, 3) and strip.dtype == np.uint8
     assert (strip[32, 200] == [0, 0, 200]).all() and (strip[32, 0] == 0).all()
     with pytest.raises(UnusableFrame, match="eyes are outside the 640 x 480 frame"):
-        make_strip(frame, MATRIX, np.zeros(5), pose_with(translations_mm=[-190, 0, 500]), CAMERA)
+        make_strip(frame, (MATRIX, np.zeros(5)), pose_with(translations_mm=[-190, 0, 500]), CAMERA)
 
 
 def with_segment(data: bytes, marker: int, contents: bytes) -> bytes:

@@ -163,8 +163,8 @@ def test_xgaze_rotated_camera_describes_the_stored_image(xgaze: Path) -> None:
 def test_xgaze_rotated_camera_gives_the_same_strips(xgaze: Path) -> None:
     camera, strips = NormalizedCamera(focal_length_px=900.0, distance_mm=600.0, width_px=64, height_px=64), []
     for frame in frames_of(xgaze, "subject0000"):
-        image = read_image(frame.folder / frame.files[0])
-        strips.append(make_strip(image, frame.cameras[0], frame.distortions[0, :5], pose_of(frame), camera).astype(int))
+        image, lens = read_image(frame.folder / frame.files[0]), (frame.cameras[0], frame.distortions[0, :5])
+        strips.append(make_strip(image, lens, pose_of(frame), camera).astype(int))
     assert strips[0].std() > 20
     np.testing.assert_allclose(strips[1::2], strips[::2], atol=3)
 

@@ -57,7 +57,7 @@ def test_gaze_is_that_of_the_strip_that_preprocessing_makes(dted: DTED, lens: tu
     found = see(dted, lens, pose)
     target = np.array([[100.0, -50.0, 20.0]])
     expected = normalize_poses(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM, target)[0][0]
-    strip = make_strip(picture(1), *lens, expected, CAMERA)
+    strip = make_strip(picture(1), lens, expected, CAMERA)
     assert np.abs(found.strip.astype(int) - strip).max() <= 1 and strip.std() > 10
     np.testing.assert_allclose(found.head_pose, pose, atol=1e-3)
     np.testing.assert_allclose(found.origin_mm, expected.gaze_origin_mm, atol=1e-2)

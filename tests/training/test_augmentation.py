@@ -24,7 +24,7 @@ def pose_of(head: np.ndarray, place: np.ndarray, target: np.ndarray) -> Normaliz
 
 
 def strip(pose: NormalizedPose, image: np.ndarray, matrix: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(make_strip(image, matrix, np.zeros(5), pose, CAMERA))[None]
+    return torch.from_numpy(make_strip(image, (matrix, np.zeros(5)), pose, CAMERA))[None]
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -43,7 +43,7 @@ def make_part(person: Person, start: int, settings: Preprocess, layout: str, par
 
 def _make_strip(person: Person, row: int, pose: NormalizedPose, settings: Preprocess, layout: str) -> NDArray[np.uint8]:
     image = read_image(person.folder / person.files[row])
-    frame = image, person.cameras[row], person.distortions[row], pose, settings
+    frame = image, (person.cameras[row], person.distortions[row]), pose, settings
     if settings.compatibility == "two_step":
         return make_strip_in_two_steps(*frame, recentred=layout.startswith("mpii"))
     return make_strip(*frame)
