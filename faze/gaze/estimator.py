@@ -74,15 +74,14 @@ class GazeEstimator:
     ) -> Iterator["GazeEstimator"]:
         """Load a checkpoint and open MediaPipe, which is closed at the end of the `with` block.
 
+        Raise a UserError if a file is unusable, the person's file is for another network, or MediaPipe is missing.
+
         Args:
             model: DT-ED checkpoint; default: the shipped network.
             landmarker: MediaPipe Face Landmarker file.
             person: file that `faze calibrate` wrote for this network.
             lens: lens for all frames that have no camera of their own; if None, a lens is assumed.
             faces: maximum number of faces per frame; 0 to use only `at_pose`, without MediaPipe.
-
-        Raises:
-            UserError: a file is unusable, the person's file was written for another network, or MediaPipe is missing.
         """
         dted = load_model(network_path(model))
         known = load_personal_estimator(Path(person), network_hash(dted)) if person else None
@@ -116,7 +115,7 @@ class GazeEstimator:
             try:
                 if isinstance(landmarks, UnusableFrame):
                     raise landmarks
-                found.append(self.at_pose(image, camera, pose_of(landmarks, image, *camera)))
+                found.append(self.at_pose(image, camera, pose_of(landmarks, image, camera)))
             except UnusableFrame as unusable:
                 found.append(str(unusable))
         return found

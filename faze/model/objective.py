@@ -27,7 +27,7 @@ class Objective(nn.Module):
         super().__init__()
         self.dted = dted
         self.loss = loss
-        self.angle, self.euclidean = losses.CodeAngle(), losses.CodeEuclidean()
+        self.angle, self.euclidean = losses.CodeAngle(), losses.CodeEuclidean()  # torch.compile cannot create them
         gaze = bool(loss.gaze_angle or loss.gaze_mse)
         embedding = any((loss.embedding_consistency, loss.triplet_angular, loss.triplet_euclidean, loss.all_equal))
         decoder = bool(loss.reconstruction_l1)

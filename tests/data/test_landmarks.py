@@ -85,7 +85,7 @@ def test_exact_landmarks_give_the_pose() -> None:
     rng, large = np.random.default_rng(0), np.zeros((1280, 960, 3), np.uint8)  # no face is cut off
     lens = LENS + [[0, 0, 240], [0, 0, 320], [0, 0, 0]], np.array([0.1, -0.05, 0.001, 0.002, 0])
     for pose in (random_pose(rng) for _ in range(50)):
-        np.testing.assert_allclose(pose_of(project(pose, *lens), large, *lens), pose, atol=1e-3)
+        np.testing.assert_allclose(pose_of(project(pose, *lens), large, lens), pose, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_exact_landmarks_give_the_pose() -> None:
 )
 def test_unusable_faces_are_refused(points: NDArray, reason: str) -> None:
     with pytest.raises(UnusableFrame, match=reason) if reason else contextlib.nullcontext():
-        pose_of(points, FRAME, LENS, STRAIGHT)
+        pose_of(points, FRAME, (LENS, STRAIGHT))
 
 
 def mirror(face: NDArray, width_px: int) -> NDArray:

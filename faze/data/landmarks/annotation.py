@@ -50,7 +50,7 @@ def annotate(person: Person, detect: FaceDetector) -> Person:
             face = next(iter(detect(image)), UnusableFrame(NO_FACE))
             if isinstance(face, UnusableFrame):
                 raise face
-            poses[row] = pose_of(face, image, cameras[row], person.distortions[row])
+            poses[row] = pose_of(face, image, (cameras[row], person.distortions[row]))
         except UnusableFrame as unusable:
             reasons[row] = str(unusable)
     return replace(person, cameras=cameras, poses=poses, reasons=reasons, source="estimated")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame
+from faze.data.readers.camera import Camera
 
 # Points of FAZE's face model, head frame, mm, from faze_preprocess (swook/faze_preprocess, MIT licence): the tip of the
 # nose, three points below the nose, and four eye corners, the latter two from the image's left to right.
@@ -43,18 +44,15 @@ def face_width_px(landmarks_px: NDArray) -> float:
     return float(np.linalg.norm(landmarks_px[7] - landmarks_px[4]))
 
 
-def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDArray, distortion: NDArray) -> NDArray:
+def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], lens: Camera) -> NDArray:
     """Estimate the head pose (6,) of a face: rotation vector (rad) and translation (mm), head -> camera.
 
     The head frame belongs to FAZE's 14-point face model, so the gaze origin is midway between
     `INNER_EYE_CORNERS_14_MM` in that pose. Raise UnusableFrame if the face is cut off, too small or turned away, its
     eyes are closed, or no pose fits.
 
-    Args:
-        landmarks_px: (12, 2) positions of VERTICES, in px from the centre of the frame's first pixel.
-        image: (H, W, 3), upright.
-        camera_matrix: (3, 3), in px from the centre of the frame's first pixel.
-        distortion: (d,) in OpenCV's order.
+    The landmarks are the positions (12, 2) of VERTICES in an upright image (H, W, 3). Like the principal point, they
+    are in px from the centre of the first pixel.
     """
     size_px, width_px = image.shape[1::-1], face_width_px(landmarks_px)
     if (landmarks_px < -0.5).any() or (landmarks_px >= np.array(size_px) - 0.5).any():
@@ -63,7 +61,7 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], camera_matrix: NDAr
         raise UnusableFrame(f"face is too small: {width_px:.0f} px between the outer eye corners")
     if max(_opening(*landmarks_px[list(eye)]) for eye in _EYES) < _MIN_OPENING:
         raise UnusableFrame("both eyes are closed")
-    points, lens = landmarks_px[: len(FACE_MODEL_MM)], (camera_matrix, distortion)
+    points = landmarks_px[: len(FACE_MODEL_MM)]
     found, rotation, translation = cv2.solvePnP(FACE_MODEL_MM, points, *lens, flags=cv2.SOLVEPNP_SQPNP)
     if not found:
         raise UnusableFrame("no head pose fits the landmarks")

@@ -40,6 +40,8 @@ def normalize_poses(
 ) -> tuple[NormalizedPose, list[str]]:
     """Compute the virtual cameras of n frames, and rotate gaze and head directions into their coordinates.
 
+    Return the poses (arrays (n, 3, 3), (n, 3) and (n, 4)) and, for each frame, the reason to leave it out, or "".
+
     Frames whose labels are impossible get a reason. A sign may be wrong, columns may be swapped, or angles may be in
     degrees. An eye turns by at most about 55 degrees in the head. Even if the head pose of a fitted face model is off
     by ten degrees or more, a gaze direction 90 degrees away from the head's is impossible.
@@ -49,9 +51,6 @@ def normalize_poses(
         translations_mm: (n, 3) head -> camera.
         inner_eye_corners_mm: (2, 3) or (n, 2, 3) in the head frame.
         gaze_targets_mm: (n, 3) in the camera frame.
-
-    Returns:
-        The poses (arrays (n, 3, 3), (n, 3) and (n, 4)) and, for each frame, the reason to leave it out, or "".
     """
     with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
