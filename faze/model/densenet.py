@@ -123,56 +123,52 @@ class Last(Part):
         return self.convolve(x, self.conv2, self.conv3)
 
 
-def call(part: nn.Module, x: Tensor) -> Tensor:
-    """Apply a part of the network, and store everything that its backward pass needs."""
-    return part(x)
+class DenseNet(nn.Module):
+    """Parts that are applied in order, among them dense blocks with transitions between them."""
+
+    @staticmethod
+    def call(part: nn.Module, x: Tensor) -> Tensor:
+        """Apply a part, and store everything that its backward pass needs."""
+        return part(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply all parts: (B, C, H, W) -> (B, C', H', W')."""
+        for part in self.children():
+            x = self.call(part, x)
+        return x
+
+    def add_blocks(
+        self, blocks: int, channels: int, growth: int, conv: ConvClass, transition: Callable[[int], nn.Module]
+    ) -> int:
+        """Add the dense blocks and transitions; return the last block's number of channels."""
+        for number in range(1, blocks + 1):
+            block = DenseBlock(channels, growth, conv)
+            channels = block.channels
+            self.add_module(f"block{number}", block)
+            if number < blocks:
+                self.add_module(f"trans{number}", transition(channels))
+        return channels
 
 
-def _add_blocks(
-    network: nn.Module, blocks: int, channels: int, growth: int, conv: ConvClass, transition: Callable[[int], nn.Module]
-) -> int:
-    """Add dense blocks, with transitions between them, to a network; return the last block's number of channels."""
-    for number in range(1, blocks + 1):
-        block = DenseBlock(channels, growth, conv)
-        channels = block.channels
-        network.add_module(f"block{number}", block)
-        if number < blocks:
-            network.add_module(f"trans{number}", transition(channels))
-    return channels
-
-
-class DenseNetEncoder(nn.Module):
+class DenseNetEncoder(DenseNet):
     """The encoder, which maps an image to features averaged over all positions."""
-
-    call = staticmethod(call)
 
     def __init__(self, blocks: int, growth: int) -> None:
         super().__init__()
         self.initial = Initial(growth)
-        self.channels = _add_blocks(self, blocks, 4 * growth, growth, nn.Conv2d, TransitionDown)
+        self.channels = self.add_blocks(blocks, 4 * growth, growth, nn.Conv2d, TransitionDown)
 
     def forward(self, image: Tensor) -> Tensor:
         """Encode images: (B, 3, H, W) -> (B, 4 g (b + 1))."""
-        x = image
-        for part in self.children():
-            x = self.call(part, x)
-        return x.mean(dim=(2, 3))  # (B, C, H/s, W/s) -> (B, C)
+        return super().forward(image).mean(dim=(2, 3))  # (B, C, H/s, W/s) -> (B, C)
 
 
-class DenseNetDecoder(nn.Module):
-    """The decoder, which maps a feature map to an image."""
-
-    call = staticmethod(call)
+class DenseNetDecoder(DenseNet):
+    """The decoder, which maps a feature map (B, C, H/s, W/s) to an image (B, 3, H, W)."""
 
     def __init__(self, blocks: int, channels: int, growth: int) -> None:
         super().__init__()
-        self.last = Last(_add_blocks(self, blocks, channels, growth, nn.ConvTranspose2d, transition_up), growth)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Decode feature maps: (B, C, H/s, W/s) -> (B, 3, H, W)."""
-        for part in self.children():
-            x = self.call(part, x)
-        return x
+        self.last = Last(self.add_blocks(blocks, channels, growth, nn.ConvTranspose2d, transition_up), growth)
 
 
 def _doubling(channels: int, out: int) -> nn.ConvTranspose2d:
