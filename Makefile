@@ -6,8 +6,8 @@
 # make oldest     tests of training with the oldest supported versions of torch and other packages
 # make cluster    a test on a SLURM cluster of one node on this machine; needs root and Debian's slurm-wlm and munge
 # make docs       the documentation: docs/_build/index.html
-# make gpu        proofs, speed and memory of every tier on one GPU, and a report; GPU=smoke: a small run, also on a CPU
-# make gpu_page   the report on the measurements so far, after `make gpu` was stopped
+# make gpu        proofs, speed and memory of every tier on one GPU, in a report and MLflow; GPU=smoke: a small run, also on a CPU
+# make gpu_page   the report and the MLflow runs of the measurements so far, after `make gpu` was stopped
 # make ui         MLflow's page for the results
 # Each target first creates .venv if it is missing or outdated. Requires python3 (3.11-3.13, with venv) and a C and a C++
 # compiler, for faze's kernels and for torch.compile.
@@ -93,6 +93,7 @@ gpu: $(INSTALLED)
 
 gpu_page:
 	$(BIN)/faze report --config results/$(GPU)/configs/report.yaml --results results/$(GPU) --out results/$(GPU)/report
+	$(BIN)/faze track --config results/$(GPU)/configs/track.yaml --results results/$(GPU) --out results/$(GPU)/tracking/tracked.json
 
 ui: $(INSTALLED)
 	$(BIN)/python -m faze ui

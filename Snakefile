@@ -14,7 +14,6 @@ include: "workflow/rules/common.smk"  # reads and checks the configuration
 rule stage:
     output:
         "never",
-    threads: 1
     shell:
         "mkdir -p $(dirname {params.log:q}) && python -m faze {rule} --threads {threads} {params.options:q} 2>&1 | tee -p {params.log:q}"
 
@@ -37,15 +36,13 @@ rule ablation:
     input:
         f"{ROOT}/report",
         f"{ROOT}/tracking/tracked.json",
-    localrule: True
 
 
-# Targets tier_baseline, tier_amp, ...: a single tier, up to the files that the report reads.
+# Targets tier_baseline, tier_amp, ...: a single tier, up to a page that compares it with the baseline and its own past.
 for tier in settings.tiers:
 
     rule:
         name:
             f"tier_{tier}"
         input:
-            expand(OF_TIER, tier=tier, seed=SEEDS),
-        localrule: True
+            f"{ROOT}/{tier}/report",

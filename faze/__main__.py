@@ -8,13 +8,12 @@ import contextlib
 import importlib
 import inspect
 import os
-import pkgutil
 import re
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from pkgutil import iter_modules
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import faze.commands
 import faze.stages
@@ -22,11 +21,8 @@ from faze.base.errors import UserError
 from faze.base.machine import LAUNCHER, check_environment, usable_cores
 from faze.native.allocator_retention import keep_memory
 
-STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
-COMMANDS = {
-    module.name.replace("_", "-"): f"faze.commands.{module.name}"
-    for module in pkgutil.iter_modules(faze.commands.__path__)
-}
+STAGES = {name: f"faze.stages.{name}" for _, name, _ in iter_modules(faze.stages.__path__)}
+COMMANDS = {name.replace("_", "-"): f"faze.commands.{name}" for _, name, _ in iter_modules(faze.commands.__path__)}
 # Stages and commands that run networks or decode frames, and would otherwise repeatedly free and request memory.
 KEEP_MEMORY = ("train", "encode", "walk", "redirect", "preprocess", "gaze")
 
@@ -83,31 +79,25 @@ def parse(function: Callable[..., None], prog: str, words: list[str], is_stage: 
     if is_stage and "threads" not in parameters:
         parser.add_argument("--threads", help=argparse.SUPPRESS)
     for name, parameter in parameters.items():
-        kind, several = _kind(hints[name])
-        options: dict[str, Any] = {"help": texts.get(name, "").replace("%", "%%")}
+        kind, options = hints[name], {"help": texts.get(name, "").replace("%", "%%")}
+        if type(None) in get_args(kind):
+            kind = next(arg for arg in get_args(kind) if arg is not type(None))
+        if get_origin(kind) is list:
+            [kind], options["nargs"] = get_args(kind), "*" if parameter.default == () else "+"
+        if get_origin(kind) is Literal:
+            kind, options["choices"] = str, get_args(kind)
         if kind is bool:
             options["action"] = "store_true"
         else:
-            options |= {"choices": get_args(kind)} if get_origin(kind) is Literal else {}
-            options["type"] = {Resolved: Path}.get(kind, kind if isinstance(kind, type) else str)
-            options |= {"nargs": "*" if parameter.default == () else "+"} if several else {}
+            options["type"] = Path if kind is Resolved else kind
         if parameter.kind is parameter.KEYWORD_ONLY:
-            missing = parameter.default is parameter.empty
-            default = usable_cores() if name == "threads" and missing else None if missing else parameter.default
-            options |= {"default": default} | ({"required": True} if missing and name != "threads" else {})
-            parser.add_argument(f"--{name.replace('_', '-')}", **options)
+            required = parameter.default is parameter.empty and name != "threads"
+            options["default"] = usable_cores() if name == "threads" else parameter.default
+            parser.add_argument(f"--{name.replace('_', '-')}", required=required, **options)
         else:
             parser.add_argument(name, **options)
     found = {name: value for name, value in vars(parser.parse_args(words)).items() if name in parameters}
     return {name: Resolved(read_yaml(value)) if hints[name] is Resolved else value for name, value in found.items()}
-
-
-def _kind(hint: Any) -> tuple[Any, bool]:
-    """Return an argument's type and whether it accepts several values: list[Path] | None -> Path, True."""
-    if get_origin(hint) in (Union, types.UnionType):
-        hint = next(arg for arg in get_args(hint) if arg is not type(None))
-    several = get_origin(hint) in (list, tuple)
-    return (get_args(hint)[0], True) if several else (hint, False)
 
 
 @contextlib.contextmanager
@@ -123,14 +113,12 @@ def written(arguments: dict[str, Any]) -> Iterator[None]:
     first.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(first.with_name(f".{first.name}.lock"))
     try:
-        lock.acquire(timeout=0.2)
+        held = lock.acquire(timeout=0.2)
     except Timeout:
         print(f"waiting for another process that is writing {first}", file=sys.stderr, flush=True)
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 # By default, mlflow reports its use over the network, retries a dead server for minutes, and prints passwords in URLs.
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 os.environ |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
+os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
 
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModel, LoggedModelOutput, Metric, Param, Run, RunTag
@@ -28,11 +30,12 @@ from mlflow.exceptions import MlflowException
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.run_log import LoggedRun, LoggedValue, read_run
+from faze.base.run_log import LoggedRun, LoggedValue
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.config.parameters import Tracking
 
 SQLITE = "sqlite:///"
+RECORD = "record.json"  # artifact of a run
 COLUMNS = ("error/", "score/", "speed/", "memory/", "proof/")  # metrics in the shared view
 MODEL_TAGS = ("ablation", "tier", "seed", "config_hash", "code_fingerprint", "git_commit", "device", "control")
 
@@ -53,7 +56,8 @@ class Outcome(NamedTuple):
     report: str  # location of the report, for the description
     files: Mapping[str, Path]  # name in MLflow -> file
     data_sets: Sequence[DatasetInput]
-    checkpoint: Path
+    checkpoint: Path | None = None
+    record: Mapping[str, Any] | None = None  # see faze.evaluation.records
 
 
 def places(tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[str] = ()) -> list[Place]:
@@ -122,9 +126,8 @@ class Store:
         self.client.set_experiment_tag(found.experiment_id, "faze.experiment", name)
         return found.experiment_id
 
-    def mirror(self, log: Path, place: Place, outcome: Outcome | None = None) -> str:
-        """Mirror a run's log and, if given, its outcome; return the run's id. A failed call can be repeated."""
-        run = read_run(log)
+    def mirror(self, run: LoggedRun, place: Place, outcome: Outcome | None = None) -> str:
+        """Mirror a run and, if given, its outcome; return the run's id. A failed call can be repeated."""
         tags, params = _tags(run), _texts(run.start["config"])
         results = _results(run, outcome.results) if outcome else []
         with self.lock, explained(self.uri):
@@ -135,9 +138,12 @@ class Store:
             tags["faze.values"] = str(max(sent, len(run.values)))
             texts = {"mlflow.runName": place.name}
             if outcome:
-                tags |= {"faze.results": _hash(results), "checkpoint": str(outcome.checkpoint)}
+                tags |= {"faze.results": _hash(results), "has_record": str(bool(outcome.record)).lower()}
                 texts["mlflow.note.content"] = _description(run, results, outcome.report)
-                model = self._find_or_create_model(run_id, place.name, tags, params)
+                model = None
+                if outcome.checkpoint:
+                    tags["checkpoint"] = str(outcome.checkpoint)
+                    model = self._find_or_create_model(run_id, place.name, tags, params)
                 metrics += [_metric(value, model, outcome.data_sets) for value in results]
             for name, text in texts.items():
                 if held.get(f"faze.{name}", _hash(None)) == _hash(held.get(name)):
@@ -149,6 +155,8 @@ class Store:
                 self.client.log_inputs(run_id, list(outcome.data_sets))
                 for name, file in outcome.files.items():
                     self.client.log_artifact(run_id, str(file), os.path.dirname(name))
+                if outcome.record:
+                    self.client.log_dict(run_id, dict(outcome.record), RECORD)
             if run.ended:
                 self.client.set_terminated(run_id, "FINISHED", round(1000 * run.ended))
         return run_id
@@ -169,9 +177,22 @@ class Store:
             if one.info.run_id != found.info.run_id:
                 for output in one.outputs.model_outputs:
                     self.client.set_logged_model_tags(output.model_id, {"superseded": "true"})
+                if one.data.tags.get("faze.mlflow.runName") == _hash(one.info.run_name):
+                    name = f"{place.name} (earlier, {one.data.tags['git_commit'][:9]})"
+                    self.client.set_tag(one.info.run_id, "mlflow.runName", name)
                 self.client.set_tag(one.info.run_id, "superseded_by", found.info.run_id)
                 self.client.set_tag(one.info.run_id, "superseded", "true")
         return found
+
+    def records(self, **tags: str) -> list[dict[str, Any]]:
+        """Return the records of all runs with these tags, newest first, each with its `run` (id) and `run_name`."""
+        query = " and ".join(f"tags.{name} = '{value}'" for name, value in (tags | {"has_record": "true"}).items())
+        with explained(self.uri), tempfile.TemporaryDirectory() as folder:
+            found = []
+            for run in self.client.search_runs([self.experiment_id], query):
+                path = Path(self.client.download_artifacts(run.info.run_id, RECORD, folder))
+                found.append(json.loads(path.read_bytes()) | {"run": run.info.run_id, "run_name": run.info.run_name})
+        return sorted(found, key=lambda record: record["time"], reverse=True)
 
     def _find_or_create_model(self, run_id: str, name: str, tags: Mapping, params: Mapping) -> LoggedModel:
         """Return a run's logged model, which holds its results and checkpoint path, but no weights."""
@@ -237,7 +258,7 @@ def _description(run: LoggedRun, results: Sequence[LoggedValue], report: str) ->
     """Return a Markdown description: headline numbers, then inactive switches. MLflow shows only five lines."""
     start, shown = run.start, ("error/", "speed/", "memory/")
     numbers = " · ".join(f"{one.metric} **{one.value:.4g}**" for one in results if one.metric.startswith(shown))
-    title = f"**{start['tier']}** of the ablation *{start['name']}*, seed {start['seed']}: {numbers}"
+    title = f"**{start['tier']}** of *{start['name']}*, seed {start['seed']}: {numbers}"
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
     return "\n\n".join([title, *inactive, f"Figures and intervals: {report}."])
 

@@ -1,8 +1,4 @@
-"""Hashes of the code that produces an output, computed from syntax trees without comments, docstrings or layout.
-
-`sources` returns the files that a module runs, each with its hash; the workflow's rules use this list as params.
-`fingerprint` combines the list into one hash, which is stored in outputs.
-"""
+"""Hashes of the code that produces an output, computed from syntax trees without comments, docstrings or layout."""
 
 import ast
 import functools
@@ -28,7 +24,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def fingerprint(module: str) -> str:
-    """Return a hash (12 hex digits) of the code of a faze module and of everything that it imports."""
+    """Return a hash (12 hex digits) of a module's `sources`, which is stored in outputs."""
     return hashlib.sha256("\n".join(sources(module)).encode()).hexdigest()[:12]
 
 
@@ -37,6 +33,7 @@ def sources(module: str, root: Path = ROOT) -> list[str]:
 
     The packages that contain these modules are included, with their data files, since Python runs their __init__ first.
     For a user's class, `root` is the class's folder; faze's modules are then left out, as they are hashed separately.
+    The workflow's rules use this list as params.
     """
     neutral = tuple(f"{name}." for name in NEUTRAL)
     found, waiting = set[str](), {module}

@@ -55,23 +55,19 @@ def machine_lock(exclusive: bool) -> Iterator[None]:
 
     The kernel releases the lock when the last process that holds it ends, even by kill -9.
     """
-    path = os.environ.get(LOCK_VARIABLE, "/tmp/faze-machine.lock")
-    try:
-        descriptor = os.open(path, os.O_RDONLY)  # another user's file in /tmp can only be opened without O_CREAT
-    except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT)
-        os.fchmod(descriptor, 0o644)  # whatever the umask
+    path = Path(os.environ.get(LOCK_VARIABLE, "/tmp/faze-machine.lock"))
+    if not path.exists():
+        path.touch()
+        path.chmod(0o644)  # whatever the umask, so that other users can open it
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-    try:
+    with path.open() as file:
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             others = "training runs and benchmarks" if exclusive else "a benchmark"
             print(f"waiting for {others} on this machine to end ({path})", file=sys.stderr, flush=True)
-            fcntl.flock(descriptor, kind)
+            fcntl.flock(file, kind)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def check_environment() -> None:
@@ -79,16 +75,12 @@ def check_environment() -> None:
     stated = {name: os.environ.get(name) or single for name, single in SINGLE.items()}
     found = [f"{name}={value}" for name, value in stated.items() if value != SINGLE[name]]
     if found and LAUNCHER not in os.environ:
-        raise UserError(
-            f"{', '.join(found)} in the environment, set by another launcher, would make faze wait for processes "
-            "that never start. Unset the variables, or start faze without torchrun"
-        )
+        effect = "set by another launcher, would make faze wait for processes that never start"
+        remedy = "Unset the variables, or start faze without torchrun"
+        raise UserError(f"{', '.join(found)} in the environment, {effect}. {remedy}")
 
 
 def recorded_variables() -> str:
     """Return the environment variables that can change speed, memory or rounding, as "NAME=value, ...", or ""."""
-    return ", ".join(
-        f"{name}={value}"
-        for name, value in sorted(os.environ.items())
-        if name.startswith(RECORDED) and not name.endswith(UNRECORDED) and value
-    )
+    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(RECORDED)}
+    return ", ".join(f"{name}={value}" for name, value in found.items() if value and not name.endswith(UNRECORDED))

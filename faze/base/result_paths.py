@@ -35,6 +35,3 @@ class ResultPaths:
 
     def walks(self, tier: str, seed: int) -> Path:
         return self.run(tier, seed, "walks")
-
-    def redirected_pairs(self, tier: str, seed: int) -> Path:
-        return self.run(tier, seed, "redirected_pairs.parquet")

@@ -9,9 +9,9 @@ Events, each with `time` (unix seconds) and `event`:
     end       seconds
 """
 
+import contextlib
 import json
-import math
-import os
+import operator
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 SCORE = "val/score"  # the metric that a workload's validation returns
 
 
-class RunLog:
+class RunLog(contextlib.AbstractContextManager):
     """A JSON-lines file to which events are appended; if the run is killed, all complete lines are preserved."""
 
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
@@ -31,23 +31,10 @@ class RunLog:
         self._file.truncate(keep_bytes)
         self._began = time.monotonic()
 
-    @property
-    def size(self) -> int:
-        """Return the number of bytes in the log."""
-        return os.fstat(self._file.fileno()).st_size
-
     def event(self, event: str, **values: Any) -> None:
         """Write one event; numbers that JSON cannot represent (nan, inf) become null."""
-        line = {"time": time.time(), "event": event, **finite(values)}
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.write(to_json({"time": time.time(), "event": event} | values) + "\n")
         self._file.flush()
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Write the metrics at a step (in training, the number of pairs seen)."""
-        self.event("metrics", step=step, values=dict(values))
-
-    def __enter__(self) -> "RunLog":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -75,10 +62,9 @@ class LoggedRun:
     values: list[LoggedValue] = field(default_factory=list)
 
 
-def read_events(path: Path, first_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Return the events in a log, or in its first `first_bytes` bytes, ignoring an incomplete last line."""
-    lines = path.read_bytes()[:first_bytes].split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Return the events in a log, ignoring an incomplete last line."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
 def read_run(path: Path) -> LoggedRun:
@@ -98,10 +84,7 @@ def read_run(path: Path) -> LoggedRun:
     return run
 
 
-def finite(value: Any) -> Any:
-    """Replace numbers that JSON cannot represent (nan, inf) with null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
+def to_json(value: Any) -> str:
+    """Return a value, which may contain numpy's scalars, as JSON; numbers that JSON cannot represent become null."""
+    text = json.dumps(value, default=operator.methodcaller("item"))
+    return json.dumps(json.loads(text, parse_constant=lambda _: None))

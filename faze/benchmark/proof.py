@@ -22,7 +22,7 @@ from torch._inductor import config as inductor
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved
 from faze.engine.execution import dropouts
-from faze.engine.parallel import World
+from faze.engine.parallel import World, pick_device
 from faze.engine.switches import number_format
 from faze.training.check import describe
 from faze.training.train import build, load_workload
@@ -40,6 +40,8 @@ RANDOM = "random numbers differ from the baseline's: draw them in batch(), which
 RANDOM_DISTANCE = 1e-3  # other draws change the weights by more than this in the first step, and rounding by less
 LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 in the first steps, which would be skipped
 
+SKETCH, SAME_SKETCH = 32, 1e-6  # numbers in a sketch; relative distance up to which two sketches count as the same
+
 Change = Mapping[str, Tensor]  # part of the network -> the changes of its weights; float64, on the host
 
 
@@ -50,7 +52,7 @@ def prove_tier(config: Resolved, data: Path | None, world: World) -> dict[str, A
         In the first process: `formats`, a row for each number format compared; `number`, the largest number in any row;
         `not_compared`, the reason why other formats are omitted, or ""; and if the proof failed, `failed`, the reason.
     """
-    workload = load_workload(config, data, world.processes_here)
+    workload = load_workload(config, data, world.size)
     training = build(workload, config.engine, world, seed=0)
     formats = "float64", number_format([asdict(switch) for switch in training.switches])
     whole, dropout = world.size * training.step.shares == 1, bool(dropouts(training.model))
@@ -93,6 +95,27 @@ def compare_formats(
     proof["not_compared"] = "; ".join(missing)
     failed = [DIFFERS.format(**row) for row in rows if row["number"] > 1] if rows else missing
     return proof | ({"failed": RANDOM if random else "; ".join(failed)} if failed else {})
+
+
+def sketch_first_steps(config: Resolved, data: Path | None) -> list[float]:
+    """Return random projections of the baseline's weight changes in its first steps in float64, if these can run.
+
+    Their distance is about that of the changes (Charikar et al. 2002, section 3), so the same training is recognised.
+    """
+    engine = config.baseline.model_copy(update={"parallel": "single"})
+    world = World(0, 1, pick_device(engine.device))
+    try:
+        changes = take_steps(load_workload(config, data), engine, world, 0, "float64", True)[max(STEPS)]
+    except Exception:  # a user's network can raise anything
+        return []
+    moved = torch.cat([changes[part] for part in sorted(changes)])
+    signs = 2 * torch.randint(2, moved.shape, generator=torch.Generator().manual_seed(0)) - 1
+    return [float(part.sum()) for part in (signs * moved).tensor_split(SKETCH)]
+
+
+def is_same_training(sketch: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether two sketches show the same training; False if there is none."""
+    return bool(sketch and other) and math.dist(sketch, other) <= SAME_SKETCH * math.hypot(*sketch)
 
 
 def take_steps(

@@ -1,8 +1,8 @@
 """Rounds of the benchmark: each starts fresh processes for every tier, in random order, and times them in turn.
 
 Processes that do the same work differ in memory layout, allocator state and memory peak. With fresh processes in each
-round, the measured variation includes these differences. Finished rounds are saved to a file so that a killed
-benchmark resumes with the next round. See docs/explanation/measurement.md.
+round, the measured variation includes these differences. Finished rounds are saved to a file, so that a killed
+benchmark resumes with the next round and later measurements add rounds. See docs/explanation/measurement.md.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from faze.base.errors import UserError
 from faze.base.machine import LAUNCHER
 from faze.benchmark.tier_process import PIPE
 from faze.config.parameters import Benchmark, Engine
-from faze.config.stage_config import Resolved
 from faze.engine.parallel import rank_environments
 from faze.native.allocator_retention import VARIABLE, with_allocator_retention
 
@@ -34,16 +33,16 @@ STEADY_SHARE = 0.1  # share by which the slowest of three blocks may take longer
 class TierProcesses(contextlib.AbstractContextManager):
     """The processes of a tier, controlled as one; exiting the context ends them."""
 
-    def __init__(self, tier: str, engine: Engine, command: Sequence[str]) -> None:
-        """Start `faze COMMAND --tier TIER`."""
+    def __init__(self, tier: str, engine: Engine, command: Sequence[str], **variables: str) -> None:
+        """Start `faze COMMAND` with additional environment variables."""
         self.tier, self._processes, self._answers = tier, [], []
-        common = {LAUNCHER: str(os.getpid())}
+        common = {LAUNCHER: str(os.getpid())} | variables
         if engine.allocator == "keep":  # glibc reads this when a process starts
             common[VARIABLE] = with_allocator_retention(os.environ.get(VARIABLE, ""))
         for rank in rank_environments(engine):
             ours, theirs = os.pipe()
             variables = os.environ | common | rank | {PIPE: str(theirs)}
-            words = [sys.executable, "-m", "faze", *command, "--tier", tier]
+            words = [sys.executable, "-m", "faze", *command]
             self._processes.append(subprocess.Popen(words, stdin=subprocess.PIPE, env=variables, pass_fds=[theirs]))
             os.close(theirs)
             self._answers.append(os.fdopen(ours))
@@ -74,40 +73,50 @@ class TierProcesses(contextlib.AbstractContextManager):
 
 
 def measure_rounds(
-    config: Resolved, start: Callable[[str], TierProcesses], kept: Path, identity: str, one_at_a_time: bool
+    benchmark: Benchmark,
+    states: Mapping[str, str],
+    start: Callable[[str], TierProcesses],
+    kept: Path,
+    label: str,
+    one_at_a_time: bool,
 ) -> Iterator[None]:
     """Measure every tier in each round; yield whenever results have been added to the file `kept`.
 
-    Results in that file with a different identity are ignored. With `one_at_a_time`, each tier has the device memory
-    to itself. If a tier cannot run, a UserError is raised after all other tiers have been measured.
+    The keys of `states` are tiers; a state is a hash of everything that may change a tier's speed. Rounds in the file
+    with the same label and states are continued or, if complete, followed by as many more. With `one_at_a_time`, each
+    tier has the device memory to itself. If a tier cannot run, a UserError is raised after all others were measured.
     """
-    random, tiers, failed = np.random.default_rng(0), list(config.engines), {}
-    for number in range(config.benchmark.rounds):
-        drawn, done = random.permutation(tiers).tolist(), read_rounds(kept, identity)[number]
+    tiers, failed, done = list(states), {}, read_rounds(kept, states)
+    complete = sum(run == label and set(tiers) == rows.keys() for (run, _), rows in done.items())
+    first = complete - complete % benchmark.rounds
+    random = np.random.default_rng(first)
+    for number in range(first, first + benchmark.rounds):
+        drawn, finished = random.permutation(tiers).tolist(), done[label, number]
         order = drawn if number else tiers  # the baseline first, in case the benchmark is stopped early
         for group in [[tier] for tier in order] if one_at_a_time else [order]:
-            if done.keys() >= set(group) or failed.keys() & set(group):
+            if finished.keys() >= set(group) or failed.keys() & set(group):
                 continue
             try:
-                found = measure_group(group, start, config.benchmark)
+                found = measure_group(group, start, benchmark)
             except UserError as error:
                 failed |= dict.fromkeys(group, str(error))
                 continue
+            rows = {states[tier]: row for tier, row in found.items()}
             with kept.open("a", encoding="utf-8") as file:  # the leading newline ends a line that a kill cut off
-                file.write("\n" + json.dumps({"identity": identity, "round": number, "tiers": found}))
+                file.write("\n" + json.dumps({"run": label, "round": number, "rows": rows}))
             yield
     if failed:
         raise UserError("; ".join(sorted(set(failed.values()))))
 
 
-def read_rounds(kept: Path, identity: str) -> dict[int, dict[str, dict]]:
-    """Return the rounds measured so far, by number; the last one may lack tiers."""
-    rounds: dict[int, dict[str, dict]] = defaultdict(dict)
+def read_rounds(kept: Path, states: Mapping[str, str]) -> dict[tuple[str, int], dict[str, dict]]:
+    """Return the rounds measured so far, by label and number, with a row for each tier that was in the given state."""
+    rounds: dict[tuple[str, int], dict[str, dict]] = defaultdict(dict)
     for line in kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ():
         with contextlib.suppress(json.JSONDecodeError):  # a line that a kill cut off
             record = json.loads(line)
-            if record["identity"] == identity:
-                rounds[record["round"]] |= record["tiers"]
+            rows = {tier: record["rows"].get(state) for tier, state in states.items()}
+            rounds[record["run"], record["round"]] |= {tier: row for tier, row in rows.items() if row}
     return rounds
 
 

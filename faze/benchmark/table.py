@@ -59,7 +59,7 @@ def compare(of_tier: Rows, of_baseline: Rows, comparisons: int) -> dict[str, Any
         "joules_per_step": None if None in joules else float(np.mean(joules)),
         "unsteady_rounds": sum(not row["warmup_steady"] for row in of_tier),
         "pays_off_after_pairs": first["batch"] * extra_s * 1e3 / gained_ms if gained_ms > 0 else None,
-        **{name: first[name] for name in ("warmup_s", "switches", "devices")},
+        **{name: first[name] for name in ("warmup_s", "switches", "devices", "processes", "threads")},
     }
 
 
@@ -102,9 +102,8 @@ def describe_disturbance(rounds: Sequence[Mapping[str, Any]], tiers: Mapping[str
     """Return a sentence if other programs or noise disturbed the measurement on a CPU, else None."""
     busy = float(np.mean([row["other_cores"] for measured in rounds for row in measured.values()]))
     apart = {tier: np.diff(row["step_ms_quartiles"])[0] / row["step_ms"] for tier, row in tiers.items()}
-    widest = max(apart, key=lambda tier: apart[tier])
-    if busy <= BUSY and apart[widest] <= APART:
+    widest, share = max(apart.items(), key=lambda of_tier: of_tier[1])
+    if busy <= BUSY and share <= APART:
         return None
     others = f"Other programs kept {busy:.1f} cores busy meanwhile, and the" if busy > BUSY else "The"
-    share = f"{100 * apart[widest]:.0f} %"
-    return f"{others} quartiles of {widest} are {share} apart: repeat the benchmark on an idle machine."
+    return f"{others} quartiles of {widest} are {100 * share:.0f} % apart: repeat the benchmark on an idle machine."

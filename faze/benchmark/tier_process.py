@@ -42,13 +42,14 @@ def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -
     """Build a tier's training and send its description; then answer requests until standard input is closed."""
     engine = config.engines[tier]
     with join(engine, share(threads, engine)) as world:
-        workload = load_workload(config, data, world.processes_here)
+        workload = load_workload(config, data, world.size)
         memory = MemoryPeak(world.device)
         training = build(workload, engine, world, seed=0)
         steps, step = TierSteps(training, config.benchmark.block_steps), training.step
         about = {"switches": [asdict(switch) for switch in training.switches], "settling_steps": step.settling_steps}
         about |= {"batch": workload.batch_size, "images": workload.images * workload.batch_size}
         about |= {"devices": world.size * step.replicas if world.device.type == "cuda" else 1}
+        about |= {"processes": world.size, "threads": torch.get_num_threads()}  # threads of each process
         answer(about | {"least_s": steps.energy.least_s})
         answers = {"block": steps.block, "phases": steps.phases, "settle": memory.settle, "memory": memory.read}
         for line in sys.stdin:
@@ -80,6 +81,7 @@ class TierSteps:
 
     def __init__(self, training: Training, block_steps: int) -> None:
         self.training, self._read_ahead = training, 0
+        self._synchronize = torch.cuda.synchronize if training.world.device.type == "cuda" else lambda: None
         self.energy = Energy(training.world.device, training.step.replicas)
         self._batches = training.feed(itertools.cycle(range(block_steps)))
 
@@ -118,10 +120,6 @@ class TierSteps:
     def _take(self, steps: int) -> None:
         for batch in itertools.islice(self._batches, steps):
             self.training.take(batch, self.training.workload.samples)
-
-    def _synchronize(self) -> None:
-        if self.training.world.device.type == "cuda":
-            torch.cuda.synchronize()
 
 
 class MemoryPeak:
@@ -193,7 +191,6 @@ class Traffic(TorchDispatchMode):
     total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run an operation and add the bytes that it moves; views move none."""
         out, name = func(*args, **(kwargs or {})), func._schema.name
         if func.namespace == "aten" and not func.is_view and not name.startswith(ALLOCATIONS):
             read = args[1:] if name in WRITE_ONLY or name.startswith("aten::new_") else args

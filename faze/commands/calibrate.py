@@ -11,15 +11,21 @@ The output is a dict of the fields of `PersonalEstimator` (faze.fewshot); read i
 """
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.run_log import LoggedRun
+from faze.base.tier_colors import BASELINE
+from faze.config.validation import read_config
 from faze.data.codes import CodeStore
 from faze.data.readers.manifest import needs_landmarks, read_manifest
+from faze.engine import machine
 from faze.fewshot.fine_tuning import FineTuned
 from faze.fewshot.interface import Learned
 from faze.fewshot.learners import LEARNERS, PersonalEstimator, calibrate, load_learned, save_fields
@@ -81,6 +87,21 @@ def main(
             )
     save_fields(dataclasses.replace(found, checkpoint=network), out)
     print(f"{out}: calibration of {own.name}; use it with faze gaze --person {out}")
+    log(found, own.name, {"learner": found.learner, "shots": len(support), "network": network, "file": str(out)})
+
+
+def log(found: PersonalEstimator, person: str, values: dict[str, Any]) -> None:
+    """Add the calibration to the MLflow store of the working directory's `results`, if mlflow is installed."""
+    try:
+        from faze import tracking
+    except ModuleNotFoundError:
+        return
+    start = {"stage": "calibrate", "name": "calibrations", "tier": person, "seed": 0, "time": time.time()}
+    start |= {"config": values, "config_hash": values["network"], "fingerprint": "", "machine": machine.describe()}
+    metrics = {"error/held_out_deg": found.error_deg, "error/held_out_unadapted_deg": found.unadapted_deg}
+    outcome = tracking.Outcome({"metrics": metrics, "curves": {}}, values["file"], {}, [])
+    place = tracking.Place(person, 0, f"calibration-{person}", BASELINE)
+    tracking.Store(read_config().tracking, Path("results")).mirror(LoggedRun(start, start["time"]), place, outcome)
 
 
 def choose(names: Sequence[str], path: Path, name: str | None) -> str:

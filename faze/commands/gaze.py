@@ -79,6 +79,7 @@ def main(
         raise UserError("--overlay is for a single video or camera")
     if replaced := {path.resolve() for path in outputs} & {source.path.resolve() for source in sources}:
         raise UserError(f"{replaced.pop()} is an input and would be overwritten: choose another output name")
+    partial = {path: path.with_name(f"{path.stem}.partial{path.suffix}") for path in outputs}
     for path in outputs:
         path.parent.mkdir(parents=True, exist_ok=True)
     screen_found = read_screen(screen) if screen else None
@@ -87,8 +88,8 @@ def main(
     progress = Progress("gaze" if sources else "gaze (Ctrl-C to stop)", None, "frames")
     with (
         GazeEstimator.load(model, landmarker, person=person, lens=camera, faces=faces) as estimator,
-        partial_of(table).open("w", buffering=1, newline="", encoding="utf-8") as file,
-        open_overlay(partial_of(overlay)) if overlay else contextlib.nullcontext() as show,
+        partial[table].open("w", buffering=1, newline="", encoding="utf-8") as file,
+        open_overlay(partial[overlay]) if overlay else contextlib.nullcontext() as show,
     ):
         rows = Table(file, screen_found)
         try:
@@ -101,12 +102,7 @@ def main(
             if sources or not rows.frames:
                 raise
     for path in outputs:
-        partial_of(path).replace(path)
+        partial[path].replace(path)
     print(f"{table}: {counted(rows.frames, 'frame')}, {rows.usable} with a gaze")
     if assumed and not all(source.people for source in sources):
         print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed; pass --lens or --hfov-deg to set it")
-
-
-def partial_of(path: Path) -> Path:
-    """Return the path of an unfinished table or video."""
-    return path.with_name(f"{path.stem}.partial{path.suffix}")

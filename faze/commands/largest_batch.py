@@ -11,7 +11,6 @@ DT-ED, a sample is a pair, and all pairs form one chunk. Gradient accumulation i
 import multiprocessing
 import resource
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -47,7 +46,7 @@ def main(*, tier: str, configfile: list[Path] = (), memory_gib: float | None = N
     print(f"largest micro-batch of {tier}: {fitting} samples")
 
 
-def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int) -> bool:
+def fits(tier: str, files: list[Path], memory_gib: float | None, threads: int, samples: int) -> bool:
     """Try a size in a fresh process, which the kernel may kill for lack of memory; return whether the size fits."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), end_with_parent) as process:
         try:
@@ -59,9 +58,7 @@ def fits(tier: str, files: Sequence[Path], memory_gib: float | None, threads: in
     return peak_gib is not None and (not memory_gib or peak_gib <= memory_gib)
 
 
-def measure_peak(
-    tier: str, files: Sequence[Path], memory_gib: float | None, threads: int, samples: int
-) -> float | None:
+def measure_peak(tier: str, files: list[Path], memory_gib: float | None, threads: int, samples: int) -> float | None:
     """Return the first steps' peak memory in GiB, or None if they ran out of memory."""
     sizes = {"train": {"global_batch": samples}, "loss": {"chunk_pairs": samples}}
     config, engine = tier_config(files, tier, sizes)

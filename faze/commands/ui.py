@@ -10,6 +10,7 @@ from pathlib import Path
 from faze import tracking
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
+from faze.base.run_log import read_run
 from faze.config.stage_config import controls, trained_tiers
 from faze.config.validation import read_config
 
@@ -43,7 +44,7 @@ def follow(store: tracking.Store, paths: ResultPaths, place: tracking.Place, siz
     log = live if live.exists() else log
     try:
         if log.exists() and (size := log.stat().st_size) != sizes.get(log):
-            store.mirror(log, place)
+            store.mirror(read_run(log), place)
             sizes[log] = size
     except (UserError, FileNotFoundError) as error:  # the log of a finished run is moved
         print(f"faze ui: {error}", file=sys.stderr)

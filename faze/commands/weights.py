@@ -69,15 +69,14 @@ def main(*, results: Path, tier: str = "baseline", seed: int = 0, learners: list
     start, network = read_run(paths.run_log(*run)).start, load_model(paths.checkpoint(*run))
     if "fold.folds" in start["config"]:
         raise UserError(f"{results} contains a network for each fold: train a single one, with a JSON file of splits")
-    datasets = pd.read_parquet(paths.errors(*run, learners[0]))["dataset"].unique().tolist()
     errors = read_errors(paths, [run], learners)
-    card = write_card(start, [read_store(paths.store(dataset)) for dataset in datasets], errors, learners)
+    stores = [read_store(paths.store(dataset)) for dataset in errors["dataset"].unique()]
+    card = write_card(start, stores, errors, learners)
     out.mkdir(parents=True, exist_ok=True)
     for learner in learners:
         shutil.copyfile(paths.run(*run, f"fewshot/{learner}.pt"), out / f"{learner}.pt")
     save_weights(out / "dted.pt", network)
-    columns = ["dataset", "person", "learner", "k", "error_deg"]
-    errors[columns].to_csv(out / "errors.csv", index=False, float_format="%.4f")
+    errors.drop(columns=["tier", "seed"]).to_csv(out / "errors.csv", index=False, float_format="%.4f")
     (out / "model_card.md").write_text(card, encoding="utf-8")
     print(f"weights: see {out / 'model_card.md'}")
 

@@ -269,9 +269,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     "estimator": ("fold", "model", "estimator"),
     "redirect": ("fold", "redirect"),
     "benchmark": (*TRAINING, "workload", "benchmark", "engines"),
+    "measure": (*TRAINING, "workload", "benchmark", "engines"),
     "evaluate": ("run", "datasets", "fewshot", "evaluate"),
     "report": ("workload", "run", "evaluate", "report"),
-    "track": ("run", "tracking"),
+    "track": ("workload", "run", "fewshot", "tracking"),
+    "answer": (*TRAINING, "workload", "baseline", "datasets", "run", "fewshot", "tracking"),
     "prove": (*TRAINING, "workload", "baseline", "engine"),
 }
 KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}

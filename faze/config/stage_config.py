@@ -15,6 +15,8 @@ from faze.config.parameters import CONTROLS, DTED, KINDS, STAGES, TRAINING, Conf
 
 DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with different devices
 
+FIRST_ANSWER = {"rounds": 3}  # of the stage `measure`; if it is repeated, it adds rounds
+
 
 class Resolved:
     """A stage's own configuration: stage, name, tier, seed, control, sections and `flat` (all values by dotted key)."""
@@ -36,6 +38,7 @@ def resolve(
     control = tier if tier in CONTROLS else None
     values = {"stage": stage, "name": config.name, "tier": tier, "seed": seed, "control": control}
     folds = training_set(config).folds
+    measured = dict.fromkeys([listed(config)[0], tier]) if stage == "measure" else listed(config)
     special = {
         "run": lambda: config.run.model_copy(update={"tiers": trained_tiers(config), "controls": controls(config)}),
         "preprocess": lambda: config.preprocess.model_copy(update={"datasets": ()}),
@@ -44,7 +47,8 @@ def resolve(
         "fold": lambda: Fold(number=fold, folds=folds) if folds else None,
         "baseline": lambda: resolve_tier(config, listed(config)[0]),
         "engine": lambda: resolve_tier(config, listed(config)[0] if control else tier),
-        "engines": lambda: {name: resolve_tier(config, name) for name in listed(config)},
+        "benchmark": lambda: config.benchmark.model_copy(update=FIRST_ANSWER if stage == "measure" else {}),
+        "engines": lambda: {name: resolve_tier(config, name) for name in measured},
     }
     needless = () if config.workload == DTED else set(TRAINING) - {"train"}
     names = [name for name in STAGES[stage] if name not in needless]

@@ -104,8 +104,9 @@ def _combinations(config: Config) -> Iterator[Fault]:
     height, width, times = config.preprocess.height_px, config.preprocess.width_px, 2 ** (model.blocks + 1)
     if model.image_height_px * width != model.image_width_px * height or height % model.image_height_px:
         yield "model.image_height_px", f"the image must be the {width} x {height} strip shrunk by an integer factor"
-    if model.image_height_px % times or model.image_width_px % times:
-        yield "model.image_height_px", f"both sides must be multiples of 2^(model.blocks + 1) = {times}"
+    sides = model.image_height_px, model.image_width_px
+    if any(side % times for side in sides) or max(sides) == times:  # normalisation needs more than one pixel
+        yield "model.image_height_px", f"both sides must be multiples of 2^(model.blocks + 1) = {times}, and one larger"
     if len(set(config.run.seeds)) < len(config.run.seeds):
         yield "run.seeds", "contains a seed twice"
     if not config.train.pairs and not config.train.start:

@@ -34,11 +34,6 @@ class World:
     size: int
     device: torch.device
 
-    @property
-    def processes_here(self) -> int:
-        """Number of processes on this machine."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
-
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all processes, in place."""
         if self.size > 1:

@@ -11,7 +11,7 @@ from faze.evaluation.wording import memory_change
 # Columns that are copied from the benchmark; None: not measured.
 MEASURED = ("step_ms", "images_per_s", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio", "unsteady_rounds")
 MEASURED += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
-MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
+MEASURED += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs", "processes", "threads")
 
 
 def performance(benchmark: Mapping[str, Any]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Number formats and phrases shared by verdicts, pages and tables; imports only the standard library."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def title_of(dataset: str) -> str:
@@ -17,6 +18,11 @@ def join(items: Sequence[str]) -> str:
 def counted(number: int, one: str, more: str = "") -> str:
     """Format a count with its noun: 1 person, 2 people. The default plural appends an s."""
     return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+
+
+def parallelism(row: Mapping[str, Any]) -> str:
+    """Describe the processes and threads of a measured tier, for example as 2 processes of 1 thread."""
+    return f"{counted(row['processes'], 'process', 'processes')} of {counted(row['threads'], 'thread')}"
 
 
 def signed(number: float, digits: int = 2) -> str:

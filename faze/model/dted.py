@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faze.base.errors import UserError
 from faze.config.parameters import Model, NormalizedCamera
 from faze.model.densenet import DenseNetDecoder, DenseNetEncoder
 
@@ -40,7 +39,7 @@ class Codes(NamedTuple):
 
 
 class DTED(nn.Module):
-    """The encoder, the decoder and the gaze head; a UserError is raised if the image size does not fit their sizes.
+    """The encoder, the decoder and the gaze head. The configuration's checks ensure that the image size fits them.
 
     Convolutional and linear layers run in the context that `autocast` returns. Codes are normalised and rotated outside
     it, in the dtype of the weights, because low precision would degrade the geometry.
@@ -50,12 +49,6 @@ class DTED(nn.Module):
         super().__init__()
         height, width = model.image_height_px, model.image_width_px
         times = 2 ** (model.blocks + 1)  # two strided convolutions and the transitions each halve both sides
-        if height % times or width % times or height * width <= times**2:
-            raise UserError(
-                f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {times}, and "
-                f"one must be larger than {times}: an encoder with model.blocks {model.blocks} shrinks a strip by a "
-                f"factor of {times}, and normalisation needs more than one remaining pixel"
-            )
         self.model = model
         self.autocast = autocast
         self.camera: NormalizedCamera | None = None  # the virtual camera of the training strips, if known

@@ -1,12 +1,10 @@
 """The figures of the report page."""
 
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from textwrap import fill
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -33,22 +31,23 @@ STYLE |= {"axes.titlelocation": "left", "axes.titlesize": 11, "axes.titleweight"
 STYLE |= {"axes.axisbelow": True, "grid.color": RULE, "grid.linewidth": 0.8, "hatch.linewidth": 0.6}
 STYLE |= {"xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK}
 STYLE |= {"text.parse_math": False, "svg.hashsalt": "faze"}  # people's names may contain $; files are reproducible
-drawing = functools.partial(matplotlib.rc_context, STYLE)  # context manager that applies this style
 
 
-def panels(height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[Axes]]:
-    """Create a figure of a given height in inches; return the figure and its axes, row by row."""
+def panels(height: float, rows: int, columns: int, grid: str = "y", **settings: object) -> tuple[Figure, list[Axes]]:
+    """Create a figure of a given height in inches with grid lines on one axis; return it and its axes, row by row."""
     figure = Figure(figsize=(12, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04, hspace=0.06)
-    return figure, figure.subplots(rows, columns, squeeze=False, sharey=True, **settings).ravel().tolist()
+    every = figure.subplots(rows, columns, squeeze=False, sharey=True, **settings).ravel().tolist()
+    for axes in every:
+        axes.grid(axis=grid)
+    return figure, every
 
 
 def by_dataset(results: Results, height: float, xlabel: str, ylabel: str = "", **settings) -> tuple[Figure, dict]:
     """Create a figure with a titled panel for each data set; return the figure and its axes, keyed by data set."""
-    figure, row = panels(height, 1, len(results.datasets), **settings)
+    figure, row = panels(height, 1, len(results.datasets), "y" if ylabel else "x", **settings)
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.set(title=title_of(dataset), xlabel=xlabel)
-        axes.grid(axis="y" if ylabel else "x")
     row[0].set_ylabel(ylabel)
     return figure, dict(zip(results.datasets, row, strict=True))
 
@@ -64,7 +63,7 @@ def draw_tiers(results: Results) -> Figure:
     """Plot every tier's step time, peak memory, and error or score, next to published ratios."""
     rows, published = pd.DataFrame(results.rows), results.published if len(results.rows) > 1 else {}
     names = [*rows["tier"], *([published["name"]] if published else [])]
-    figure, row = panels(1.3 + 0.36 * len(names), 1, 2 + bool(results.tables))
+    figure, row = panels(1.3 + 0.36 * len(names), 1, 2 + bool(results.tables), "x")
     time, memory = rows[["step_ms", "step_ms_q1", "step_ms_q3"]], rows[["peak_gib", "peak_gib_low", "peak_gib_high"]]
     _draw_bars(row[0], results, time, [f"{ms:.3g}" for ms in rows["step_ms"]], published.get("speed"), "faster")
     _draw_bars(row[1], results, memory, [f"{gib:.2f}" for gib in rows["peak_gib"]], published.get("memory"), "less")
@@ -78,7 +77,6 @@ def draw_tiers(results: Results) -> Figure:
     row[0].get_yticklabels()[-1].set_color(PUBLISHED if published else INK)
     for axes in row:
         axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x")
     return figure
 
 
@@ -137,7 +135,6 @@ def draw_training(results: Results) -> Figure:
             axes.plot(mean[column], mean[value], f"{marker}-", color=color, markersize=4, label=tier)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set(xlabel=name, xlim=(0, None))
-        axes.grid(axis="y")
         if results.datasets:
             label = f"final error of {results.tiers[0]} + {results.summary['margin_deg']:g}°"
             axes.axhline(results.tables["convergence"]["target_deg"].mean(), **DASHED, label=label)
@@ -199,7 +196,6 @@ def draw_shots(results: Results, tiers: Sequence[str]) -> Figure:
     for axes, (dataset, tier) in zip(grid, wanted, strict=False):
         _draw_learners(axes, results, tier, dataset, 0.6 if several else 1)
         axes.set_title(f"{title_of(dataset)}, {tier}" if several else title_of(dataset))
-        axes.grid(axis="y")
         axes.set_xlabel("calibration samples k" if grid.index(axes) >= len(wanted) - columns else "")
     for axes in grid[len(wanted) :]:
         axes.axis("off")
@@ -260,6 +256,5 @@ def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
             axes.plot(mean.index, mean, color=color, linewidth=2, label=tier)
         axes.plot(mean.index, mean.index, **DASHED, label="as requested")
         axes.set(title=walk, xlabel="requested, degrees")
-        axes.grid(axis="y")
     row[0].set_ylabel("estimated, degrees")
     return with_legend(figure, row[0])

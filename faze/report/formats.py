@@ -27,12 +27,7 @@ interval = or_dash(lambda low, high: f"{low:.2f} to {'>999' if high > 999 else f
 percent = or_dash(lambda share: f"{wording.signed(-100 * share, 0)} %")  # of a reduction: 0.51 becomes −51 %
 share = or_dash(lambda part: f"{100 * part:.0f} %".replace("-0 ", "0 ").replace("-", "−"))
 distance = or_dash(lambda part: f"{100 * part:.2g} %")  # 0.000031 becomes 0.0031 %
-
-
-@or_dash
-def p_value(p: float) -> str:
-    """Format a p-value with two significant digits."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+p_value = or_dash(lambda p: "p < 0.001" if p < 0.001 else f"p = {p:.2g}")
 
 
 @or_dash
@@ -59,6 +54,4 @@ def marked(text: str) -> Markup:
 
 def machine(described: Mapping[str, str]) -> str:
     """Return a machine's name: its GPUs or, if it has none, its processor and cores."""
-    cores = described.get("cores")
-    processor = described.get("processor") or "an unknown processor"
-    return described.get("gpus") or processor + (f", {wording.counted(int(cores), 'core')}" if cores else "")
+    return described.get("gpus") or f"{described['processor']}, {wording.counted(int(described['cores']), 'core')}"

@@ -19,7 +19,6 @@ from faze.data.strips import RENDERED, StripStore, read_store
 from faze.evaluation import wording
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import title_of
-from faze.report import figures
 from faze.report import formats as f
 from faze.report.results import Results, read_csv
 
@@ -54,6 +53,7 @@ def tier_table(results: Results) -> list[Cells]:
     found, verdicts = [], results.summary.get("tier_verdicts", {})
     for row in results.rows:
         added = ", ".join(f"{s['switch']} {s['wanted']}" for s in row["changed"] if not s["reason"])
+        changed = f"{row['before']} + {added.replace(' true', '')}" if added else ""
         idle = ", ".join(switch["switch"] for switch in row["changed"] if switch["reason"])
         speed, memory = [f.ratio(row["speed_ratio"])], [row["memory_change"]]
         speed += [f.interval(row["speed_low"], row["speed_high"])] * bool(row["before"])
@@ -61,13 +61,9 @@ def tier_table(results: Results) -> list[Cells]:
             speed = memory = ["not compared"]
         low, high = row["peak_gib_low"], row["peak_gib_high"]
         cells = {
-            "Tier": [
-                row["tier"],
-                f"{row['before']} + {added.replace(' true', '')}" if added else "",
-                f"inactive: {idle}" if idle else "",
-            ],
+            "Tier": [row["tier"], changed, f"inactive: {idle}" if idle else ""],
             "Same experiment": describe_proof(row["proof"]) if row["before"] else ["reference"],
-            "Speed": [*speed, f.milliseconds(row["step_ms"])],
+            "Speed": [*speed, f.milliseconds(row["step_ms"]), wording.parallelism(row)],
             "Peak memory": [*memory, f"{row['peak_gib']:.3f} GiB", f"{low:.3f} to {high:.3f}" if low < high else ""],
         }
         shown = {("", title): "\n".join(filter(None, lines)) for title, lines in cells.items()}
@@ -87,7 +83,7 @@ def describe_proof(proof: Mapping[str, Any]) -> list[str]:
     main = "the same in float64" if formats.pop("float64", None) else "the same"
     lines = [f"in {name} within {found} (tolerated: {most})" for name, (found, most) in formats.items()]
     left_out = proof.get("not_compared")
-    return [main, *lines, *([f"not compared: {left_out}"] if left_out else [])]
+    return [main, *lines, f"not compared: {left_out}" if left_out else ""]
 
 
 def error_cells(results: Results, tier: str) -> Cells:
@@ -155,9 +151,8 @@ def data_table(results: Results, paths: ResultPaths) -> list[dict[str, Any]]:
 def save_figures(drawn: Mapping[str, Figure], folder: Path) -> dict[str, str]:
     """Save every figure as an SVG file; return each figure's data URI."""
     folder.mkdir()
-    with figures.drawing():
-        for name, figure in drawn.items():
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    for name, figure in drawn.items():
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
     return {name: embed((folder / f"{name}.svg").read_bytes(), "image/svg+xml") for name in drawn}
 
 

@@ -35,10 +35,6 @@ def main(*, config: Resolved, learner_file: list[Path], codes: list[Path], threa
     for name, file, path in zip(settings.learners, learner_file, out, strict=True):
         learned, began = load_learned(file), time.perf_counter()
         errors = LEARNERS[name].errors(learned, calibrations, settings, threads)
-        about = {
-            "left_out": left_out,
-            "left_out_of_training": learned.left_out,
-            "val_deg": learned.val_deg,
-            "seconds": {"learn": learned.seconds, "adapt": time.perf_counter() - began},
-        }
+        about = {"left_out": left_out, "left_out_of_training": learned.left_out, "val_deg": learned.val_deg}
+        about["seconds"] = {"learn": learned.seconds, "adapt": time.perf_counter() - began}
         write_tables([errors_table(name, calibrations, settings.query_entries, errors)], path, about)

@@ -2,16 +2,16 @@
 
 import itertools
 import json
-import operator
 from pathlib import Path
 
 import pandas as pd
 
 from faze.base.files import whole_folder
 from faze.base.result_paths import ResultPaths
-from faze.base.run_log import finite, read_run
+from faze.base.run_log import read_run, to_json
 from faze.config.stage_config import Resolved
-from faze.evaluation import UNADAPTED, diagnostics, tables
+from faze.evaluation import UNADAPTED, tables
+from faze.evaluation.diagnostics import by_variant, pixel_checks
 from faze.evaluation.performance import performance, times_to_error, validation_curves
 from faze.evaluation.runs import list_runs, read_errors
 from faze.evaluation.summary import summarize
@@ -21,8 +21,8 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
     """Read every run, compare each tier with the first tier, and write the tables as CSV files and summary.json."""
     paths, run, learners, settings = ResultPaths(results), config.run, config.fewshot.learners, config.evaluate
     persons = read_errors(paths, list_runs(run), learners)
-    turned = {of: diagnostics.by_variant(pd.read_parquet(paths.redirected_pairs(*of))) for of in list_runs(run)}
-    people = pd.concat([rows.assign(tier=tier, seed=seed) for (tier, seed), rows in turned.items()])
+    pairs = {of: pd.read_parquet(paths.run(*of, "redirected_pairs.parquet")) for of in list_runs(run)}
+    people = pd.concat([by_variant(rows).assign(tier=tier, seed=seed) for (tier, seed), rows in pairs.items()])
     trainings = {of: read_run(paths.run_log(*of)) for of in itertools.product(run.tiers, run.seeds)}
     benchmark = json.loads(paths.benchmark.read_text(encoding="utf-8"))
     matrices, speed = tables.error_matrices(persons), performance(benchmark)
@@ -33,7 +33,7 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
         "tiers": tables.mean_errors(matrices, settings),
         "changes": tables.changes(matrices, run.tiers, decide, settings),
         "learners": tables.learner_differences(matrices, run.tiers, settings),
-        "pixel_checks": diagnostics.pixel_checks(paths, config, persons),
+        "pixel_checks": pixel_checks(paths, config, persons),
         "redirected_people": people,
         "redirected": tables.redirected(people, settings),
         "redirection_changes": tables.redirection_changes(people, run.tiers, settings),
@@ -45,5 +45,4 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
     with whole_folder(out) as folder:
         for name, table in found.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
-        text = json.dumps(finite(summary), allow_nan=False, default=operator.methodcaller("item"))
-        (folder / "summary.json").write_text(text, encoding="utf-8")
+        (folder / "summary.json").write_text(to_json(summary), encoding="utf-8")

@@ -30,9 +30,8 @@ def main(*, config: Resolved, codes: Path, threads: int, out: list[Path]) -> Non
         needed = largest + settings.meta_query
         train, few_train = read_people(store, "train", needed=needed, reason=reason + "meta_query")
         if len(train) < settings.tasks:
-            raise UserError(
-                f"{codes}: only {len(train)} training people have {needed} entries: lower fewshot.tasks or meta_query"
-            )
+            found = f"only {len(train)} training people have {needed} entries"
+            raise UserError(f"{codes}: {found}: lower fewshot.tasks or meta_query")
     for sentence in few_train + few:
         print(f"warning: {sentence}", file=sys.stderr)
     for learner, path in zip(learners, out, strict=True):

@@ -15,9 +15,8 @@ def main(
     *, config: Resolved, raw: Path, supplementary: Path | None = None, threads: int, out: Path, rejects: Path
 ) -> None:
     """Normalise every usable frame of a data set, and list the rejected ones."""
-    entry = config.dataset
-    if entry.layout == "strips":
+    if config.dataset.layout == "strips":
         counts = copy_strips(config, raw, out, rejects)
     else:
         counts = normalise(config, raw, supplementary, threads, out, rejects)
-    print(f"{entry.name}: {counts}, listed in {rejects}")
+    print(f"{config.dataset.name}: {counts}, listed in {rejects}")

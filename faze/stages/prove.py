@@ -8,7 +8,7 @@ from pathlib import Path
 
 from faze.base.files import whole_file
 from faze.base.machine import machine_lock
-from faze.benchmark.proof import prove_tier, take_steps
+from faze.benchmark.proof import prove_tier, sketch_first_steps, take_steps
 from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
 from faze.engine.machine import check_torch
@@ -17,7 +17,7 @@ from faze.training.check import describe, load_class, named
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
-    """Write a tier's proof; for the baseline, only check the workload. Only DT-ED needs `data`."""
+    """Write a tier's proof; for the baseline, check the workload and sketch its steps. Only DT-ED needs `data`."""
     check_torch()
     proof = {"number": 0.0, "formats": []}
     with machine_lock(exclusive=False):
@@ -36,11 +36,13 @@ def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
                     sys.exit(1)
                 if out.exists():
                     proof = json.loads(out.read_bytes())
-        elif config.workload != DTED:
-            workload = load_class(config.workload, checked=True)
-            with named(config.workload):
-                engine = config.baseline.model_copy(update={"parallel": "single"})
-                take_steps(workload, engine, World(0, 1, pick_device(engine.device)), 0, "fp32", True)
+        else:
+            if config.workload != DTED:
+                workload = load_class(config.workload, checked=True)
+                with named(config.workload):
+                    engine = config.baseline.model_copy(update={"parallel": "single"})
+                    take_steps(workload, engine, World(0, 1, pick_device(engine.device)), 0, "fp32", True)
+            proof["first_steps"] = sketch_first_steps(config, data)
     if os.environ.get("RANK", "0") == "0":
         with whole_file(out) as temporary:
             temporary.write_text(json.dumps(proof), encoding="utf-8")

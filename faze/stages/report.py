@@ -6,6 +6,7 @@ For workloads other than DT-ED, it also writes a summary for the rule `track` to
 import json
 from pathlib import Path
 
+import matplotlib
 from matplotlib.figure import Figure
 
 from faze.base.files import whole_folder
@@ -33,10 +34,10 @@ def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None 
         with whole_folder(evaluation) as folder:
             (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     with whole_folder(out) as folder:
-        shown = summary["tiers"], list(summary["pixel_sources"])
-        found = Results(rows, benchmark, summary, tables, published, *shown)
+        found = Results(rows, benchmark, summary, tables, published, summary["tiers"], list(summary["pixel_sources"]))
         page.tiers_in_full(found).to_csv(folder / "tiers.csv", float_format="%.6g")
-        drawn = page.save_figures(draw(found, paths), folder / "figures")
+        with matplotlib.rc_context(figures.STYLE):
+            drawn = page.save_figures(draw(found, paths), folder / "figures")
         text = page.render(found, paths, title, config.report.note, drawn)
         (folder / "index.html").write_text(text, encoding="utf-8")
     print(f"report: open {out / 'index.html'}")
@@ -44,18 +45,17 @@ def main(*, config: Resolved, results: Path, out: Path, evaluation: Path | None 
 
 def draw(results: Results, paths: ResultPaths) -> dict[str, Figure]:
     """Draw every figure for which there are results."""
-    with figures.drawing():
-        drawn = {"tiers": figures.draw_tiers(results)}
-        if len(results.tables.get("training", ())):
-            drawn["training"] = figures.draw_training(results)
-        if not results.datasets:
-            return drawn
-        if len(results.tiers) > 1:
-            drawn["changes"] = figures.draw_changes(results)
-            drawn["shots_by_tier"] = figures.draw_shots(results, results.tiers)
-        if len(results.tables["learners"]):
-            drawn["learners"] = figures.draw_learners(results)
-        ends, seed = dict.fromkeys([results.tiers[0], results.tiers[-1]]), results.summary["seeds"][0]
-        angles = {tier: read_csv(paths.walks(tier, seed) / "angles.csv") for tier in ends}
-        drawn |= {"shots": figures.draw_shots(results, results.tiers[:1]), "people": figures.draw_people(results)}
-        return drawn | {"walks": figures.draw_walks(results, angles)}
+    drawn = {"tiers": figures.draw_tiers(results)}
+    if len(results.tables.get("training", ())):
+        drawn["training"] = figures.draw_training(results)
+    if not results.datasets:
+        return drawn
+    if len(results.tiers) > 1:
+        drawn["changes"] = figures.draw_changes(results)
+        drawn["shots_by_tier"] = figures.draw_shots(results, results.tiers)
+    if len(results.tables["learners"]):
+        drawn["learners"] = figures.draw_learners(results)
+    ends, seed = dict.fromkeys([results.tiers[0], results.tiers[-1]]), results.summary["seeds"][0]
+    angles = {tier: read_csv(paths.walks(tier, seed) / "angles.csv") for tier in ends}
+    drawn |= {"shots": figures.draw_shots(results, results.tiers[:1]), "people": figures.draw_people(results)}
+    return drawn | {"walks": figures.draw_walks(results, angles)}

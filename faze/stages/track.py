@@ -11,26 +11,37 @@ from typing import Any
 from faze import tracking
 from faze.base.files import whole_file
 from faze.base.result_paths import ResultPaths
+from faze.base.run_log import LoggedRun, read_run
 from faze.config.stage_config import Resolved
 from faze.data.strips import SPLITS, read_store
+from faze.evaluation.records import make_record
 
 
 def main(*, config: Resolved, results: Path, out: Path) -> None:
-    """Mirror every run of the ablation in MLflow, and print the address of its chart view."""
+    """Mirror every run and every other measured tier in MLflow, and print the address of the chart view."""
     paths, runs, report = ResultPaths(results.resolve()), {}, "artifact `report/index.html`"
-    summary = json.loads((paths.evaluation / "summary.json").read_text(encoding="utf-8"))
-    places = tracking.places(config.run.tiers, config.run.seeds, config.run.controls)
+    summary, benchmark = {"runs": [], "pixel_sources": {}}, json.loads(paths.benchmark.read_bytes())
+    if (path := paths.evaluation / "summary.json").exists():  # otherwise, nothing was trained
+        summary = json.loads(path.read_bytes())
+    trained, measured = {(run["tier"], run["seed"]): run for run in summary["runs"]}, benchmark["tiers"]
+    tiers = list(dict.fromkeys([*config.run.tiers, *measured]))
+    places = tracking.places(tiers, config.run.seeds, config.run.controls)
     store = tracking.Store(config.tracking, paths.root.parent)
     data_sets = [read_data_set(name, paths.store(name)) for name in summary["pixel_sources"]]
     for place in places:
-        key = (place.tier, place.seed)
-        found = next(run for run in summary["runs"] if (run["tier"], run["seed"]) == key)
-        files = {"run.jsonl": paths.run_log(*key)}
+        key, row = (place.tier, place.seed), measured.get(place.tier, {})
+        if key not in trained and (not row or place.seed != config.run.seeds[0]):
+            continue
+        is_trained, log, checkpoint = key in trained, paths.run_log(*key), paths.checkpoint(*key)
+        files = {"run.jsonl": log} if is_trained else {}
         for folder in [paths.walks(*key)] + [paths.report] * (place == places[0]):
             visible = [file for file in folder.rglob("[!.]*") if file.is_file()]
             files |= {str(file.relative_to(folder.parent)): file for file in visible}
-        outcome = tracking.Outcome(found, report, files, data_sets, paths.checkpoint(*key))
-        runs[place.name] = store.mirror(paths.run_log(*key), place, outcome)
+        record = make_record(paths, config, benchmark, place.tier, is_trained) if row else None
+        found = trained.get(key) or {"metrics": {"speed/step_ms": row["step_ms"]}, "curves": {}}
+        outcome = tracking.Outcome(found, report, files, data_sets, checkpoint if is_trained else None, record)
+        run = read_run(log) if is_trained else LoggedRun(record, record["time"], row["switches"])
+        runs[place.name] = store.mirror(run, place, outcome)
         report = f"artifact `report/index.html` of run {places[0].name}"
     address = store.share_view(config.name)
     tracked = {"store": tracking.bare(store.uri), "experiment_id": store.experiment_id, "runs": runs}

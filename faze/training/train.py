@@ -84,9 +84,7 @@ class Training:
         return self.step(batch, self.workload.weights(seen), **options)
 
     def validate(self) -> dict[str, float]:
-        """Evaluate the model in fp32, in the first process only; return the scores by name."""
-        if self.world.rank:
-            return {}
+        """Evaluate the model in fp32; return the scores by name."""
         self.model.eval()
         with torch.inference_mode(), exact(self.model), torch.random.fork_rng():
             found = self.workload.validate(self.model)
@@ -116,10 +114,9 @@ def build(workload: Workload, switches: Engine, world: World, seed: int) -> Trai
     step = engine.build(partial(Losses, workload, model), lambda _: groups, lambda: next(feed(range(1))), **how)
     shares = world.size * step.shares
     if workload.batch_size % (shares * workload.chunk):
-        raise UserError(
-            f"train.global_batch (or the batch_size of a class) {workload.batch_size} is not a multiple of {shares} "
-            f"processes, replicas or parts x loss.chunk_pairs {workload.chunk}: choose a multiple, or use fewer GPUs"
-        )
+        batch = f"train.global_batch (or the batch_size of a class) {workload.batch_size}"
+        parts = f"{shares} processes, replicas or parts x loss.chunk_pairs {workload.chunk}"
+        raise UserError(f"{batch} is not a multiple of {parts}: choose a multiple, or use fewer GPUs")
     return Training(workload, world, step, feed, (*step.switches, pin, resident), model, first_rates, seed)
 
 
@@ -146,9 +143,9 @@ def fit(training: Training, log: RunLog | None, first: int, save: Callable[[int]
             scaled = any(scaler.is_enabled() for scaler in training.step.scalers)  # then a few steps may overflow
             if not math.isfinite(values["train/loss"]) and (not scaled or lost >= MOST_LOST_STEPS):
                 raise UserError(f"the loss is not finite after {seen} samples; lower the learning rates")
-            values |= training.validate() if due[1] else {}
             if log:
-                log.metrics(seen, values)
+                values |= training.validate() if due[1] else {}
+                log.event("metrics", step=seen, values=values)
             if log and due[2]:
                 save(number)
             sums, taken, began = {}, 0, time.perf_counter()
@@ -171,7 +168,7 @@ def summarize(training: Training, sums: dict[str, Tensor], taken: int, began: fl
 
 def train(config: Resolved, data: Path | None, world: World, out: Path, run_log: Path) -> None:
     """Train one tier with one seed, on a store of strips or a class's batches; write the checkpoint and the run log."""
-    workload = load_workload(config, data, world.processes_here)
+    workload = load_workload(config, data, world.size)
     training = build(workload, config.engine, world, config.seed)
     network = workload.network(training.model)
     if config.control == "rounding":
@@ -184,7 +181,7 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
 
     def save(number: int) -> None:
         weights = {"format": FORMAT, "model": network.state_dict(), **workload.about(training.model)}
-        position = {"step": number, "log_bytes": log.size, "identity": identity}
+        position = {"step": number, "log_bytes": log_path.stat().st_size, "identity": identity}
         write_mapping(checkpoint, weights | training.step.state_dict() | position)
 
     with RunLog(log_path, log_bytes) if world.rank == 0 else contextlib.nullcontext() as log:
@@ -193,7 +190,7 @@ def train(config: Resolved, data: Path | None, world: World, out: Path, run_log:
         if workload.steps:
             fit(training, log, first, save)
         elif log:  # given weights are only evaluated
-            log.metrics(0, training.validate())
+            log.event("metrics", step=0, values=training.validate())
             save(0)
     world.wait()  # until the first process has written the last checkpoint
     if world.rank == 0:

@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,6 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     folder, printed = tmp_path_factory.mktemp("benchmark"), io.StringIO()
     with contextlib.redirect_stdout(printed):
         assert call_stage("benchmark", folder, config=CONFIG, data=data, threads=1, out=folder / "benchmark.json") == 0
-    assert not (folder / "rounds.jsonl").exists()
     return json.loads((folder / "benchmark.json").read_text()), printed.getvalue()
 
 
@@ -93,11 +93,25 @@ def test_a_killed_benchmark_keeps_its_rounds(data: Path, tmp_path: Path) -> None
     until(lambda: not living(started), "the end of all processes", seconds=60)
     [first, *_] = json.loads(out.read_text())["tiers"]["baseline"]["blocks_ms"]
     with kept.open("a") as file:
-        file.write('\n{"identity": "cut o')
+        file.write('\n{"run": "cut o')
     assert subprocess.run(command, cwd=ROOT).returncode == 0
     result = json.loads(out.read_text())
     assert result["rounds"] == 3 and result["tiers"]["baseline"]["blocks_ms"][0] == first
-    assert not kept.exists()
+    assert len([line for line in kept.read_text().split("\n") if line.startswith('{"run": "", ')]) == 3
+
+
+def test_a_tier_is_timed_beside_its_previous_state(data: Path, tmp_path: Path) -> None:
+    out, found = tmp_path / "tier_recompute.json", []
+    for growth in (24, 4, 4):  # of the network; the third measurement adds rounds to the second one
+        changes = merge(CONFIG, {"model": {"growth": growth}})
+        options = {"tier": "recompute", "config": changes, "data": data, "threads": 1, "out": out}
+        assert call_stage("measure", tmp_path, **options) == 0
+        found.append(json.loads(out.read_text()))
+    assert [(result["rounds"], "change" in result) for result in found] == [(3, False), (3, True), (6, True)]
+    assert all(list(result["tiers"]) == ["baseline", "recompute"] for result in found)
+    change = found[2]["change"]
+    assert change["state"] == found[0]["states"]["recompute"] and len(change["after"]["peaks_gib"]) == 6
+    assert found[1]["change"]["after"]["blocks_ms"] == change["after"]["blocks_ms"][:3]
 
 
 # --- with stand-ins for the processes ---------------------------------------------------------------------------------
@@ -128,27 +142,26 @@ class FakeTier:
         return answers.get(request, blocks)
 
 
-class Config:
-    """The part of a configuration that rounds need."""
-
-    benchmark = Benchmark(warmup_steps=2, warmup_blocks=3, block_steps=4, blocks=3, rounds=3)
-
-    def __init__(self, *tiers: str) -> None:
-        self.engines = dict.fromkeys(tiers)
+BENCHMARK = Benchmark(warmup_steps=2, warmup_blocks=3, block_steps=4, blocks=3, rounds=3)
 
 
 def measured_rounds(tmp_path: Path, *tiers: str, one_at_a_time: bool) -> tuple[list[dict], list[tuple[str, str]]]:
     journal: list[tuple[str, str]] = []
-    kept = tmp_path / "rounds.jsonl"
-    for _ in measure_rounds(Config(*tiers), lambda tier: FakeTier(tier, journal), kept, "own", one_at_a_time):
+    kept, states = tmp_path / "rounds.jsonl", states_of(tiers)
+    for _ in measure_rounds(BENCHMARK, states, lambda tier: FakeTier(tier, journal), kept, "", one_at_a_time):
         pass
-    return list(read_rounds(kept, "own").values()), journal
+    return list(read_rounds(kept, states).values()), journal
+
+
+def states_of(tiers: Iterable[str]) -> dict[str, str]:
+    return {tier: f"state of {tier}" for tier in tiers}
 
 
 def test_tiers_take_turns_in_alternating_order_that_is_drawn_anew_in_each_round(tmp_path: Path) -> None:
     rounds, journal = measured_rounds(tmp_path, *"abcd", one_at_a_time=False)
     assert [set(measured) for measured in rounds] == [set("abcd")] * 3
-    assert not read_rounds(tmp_path / "rounds.jsonl", "of another")
+    others = read_rounds(tmp_path / "rounds.jsonl", {"a": "another state", "b": "state of b"})
+    assert [set(measured) for measured in others.values()] == [{"b"}] * 3
     row, orders = rounds[0]["a"], set()
     assert row["blocks_ms"] == pytest.approx([100.0] * 3) and row["joules_per_step"] == pytest.approx(6.0)
     assert row["peak_gib"] == 1.5 and row["phases_ms"] == {"forward": 100.0} and row["warmup_steady"]
@@ -166,7 +179,8 @@ def test_tiers_take_turns_in_alternating_order_that_is_drawn_anew_in_each_round(
 def test_one_at_a_time_a_tier_that_cannot_run_does_not_stop_the_others(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="broken: its process exited early"):
         measured_rounds(tmp_path, "a", "broken", "b", one_at_a_time=True)
-    assert [set(measured) for measured in read_rounds(tmp_path / "rounds.jsonl", "own").values()] == [{"a", "b"}] * 3
+    rounds = read_rounds(tmp_path / "rounds.jsonl", states_of(["a", "b", "broken"]))
+    assert [set(measured) for measured in rounds.values()] == [{"a", "b"}] * 3
 
 
 @pytest.mark.parametrize(
@@ -175,7 +189,7 @@ def test_one_at_a_time_a_tier_that_cannot_run_does_not_stop_the_others(tmp_path:
 )
 def test_a_warm_up_ends_when_three_blocks_take_about_the_same_time(seconds: list[float], steady: bool) -> None:
     """They differ by at most a tenth; the first block counts only as time. There are at most four further blocks."""
-    left, settings = list(seconds), Config.benchmark.model_copy(update={"warmup_blocks": 4})
+    left, settings = list(seconds), BENCHMARK.model_copy(update={"warmup_blocks": 4})
     tier = FakeTier("a", [])
     tier.ask = lambda request, steps: [{"seconds": left.pop(0), "joules": 0.0}]
     found = warm_up(tier, {"settling_steps": 3, "least_s": 10.0}, settings)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stage_runs import call_stage
 
-from faze.benchmark.proof import STEPS
+from faze.benchmark.proof import STEPS, is_same_training
 
 SHARED = Path(__file__).resolve().parents[1] / "shared"
 BF16 = {"precision": "bf16", "force": True}
@@ -23,14 +23,14 @@ def prove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
     """Return prove(switches, kind): the proof of a tier of a class in tests/shared/planted_cheats.py."""
     monkeypatch.setenv("PYTHONPATH", str(SHARED))
 
-    def run(switches: Mapping[str, object], kind: str = "Cheats") -> dict:
+    def run(switches: Mapping[str, object], kind: str = "Cheats", tier: str = "amp") -> dict:
         changes = {
             "workload": f"planted_cheats:{kind}",
             "run": {"tiers": ["baseline", "amp"], "controls": []},
             "tiers": {"baseline": {"device": "cpu"}, "amp": {"precision": None, **switches}},
         }
         out = tmp_path / "amp.json"
-        assert call_stage("prove", tmp_path, changes, tier="amp", out=out) == 0
+        assert call_stage("prove", tmp_path, changes, tier=tier, out=out) == 0
         return json.loads(out.read_text())
 
     return run
@@ -63,6 +63,13 @@ def test_dropout_is_off_only_where_draws_must_differ(prove) -> None:
     whole, parts = (prove(switches, "Dropout") for switches in ({"optimizer": "fused_sgd"}, {"accumulate": 2}))
     assert "failed" not in whole | parts and "dropout" not in whole["not_compared"]
     assert parts["not_compared"] == "dropout, which was off"
+
+
+def test_a_sketch_recognises_the_same_training(prove) -> None:
+    kinds = ("Cheats", "Cheats", "Dropout", "OnlyInFloat32")
+    first, same, other, none = (prove({}, kind, "baseline")["first_steps"] for kind in kinds)
+    assert is_same_training(first, same) and not is_same_training(first, other)
+    assert none == [] and not is_same_training(none, none)
 
 
 def test_rounding_to_float32_is_not_another_experiment(prove) -> None:

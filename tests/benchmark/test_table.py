@@ -12,7 +12,7 @@ def measured(blocks_ms: list[float], peak_gib: float = 1.0, **about: object) -> 
     """Return one round of a tier."""
     row = {"blocks_ms": blocks_ms, "peak_gib": peak_gib, "phases_ms": {"forward": blocks_ms[0] / 2}, "switches": []}
     row |= {"joules_per_step": None, "warmup_s": 1.0, "warmup_steps": 10, "warmup_steady": True}
-    return row | {"images": 16, "batch": 8, "devices": 1, "other_cores": 0.0} | about
+    return row | {"images": 16, "batch": 8, "devices": 1, "processes": 1, "threads": 2, "other_cores": 0.0} | about
 
 
 def tabulated(rounds: list[dict], **tiers: dict) -> dict:

@@ -15,6 +15,7 @@ from faze.fewshot.interface import Learned
 from faze.fewshot.learners import LEARNERS, PersonalEstimator, load_fields, load_learned, save_fields
 from faze.fewshot.mlp import PARTS, random_network
 from faze.fewshot.person_codes import Calibration, PersonCodes, read_person
+from faze.tracking import MlflowClient
 
 FEWSHOT = read_config().fewshot.model_copy(update={"shots": (1, 4), "adapt_steps": 50, "adapt_lr": 1e-4})
 
@@ -58,6 +59,9 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     assert "person me of mine: offset on 9 samples: error 0." in told and ") on 11 other " in told
     person, found = read_both()
     assert found.state["offset_rad"].tolist() == pytest.approx([np.radians(4), 0], abs=0.005)
+    [logged] = MlflowClient("sqlite:///results/mlflow.db").search_runs(["1"])
+    assert logged.info.run_name == "calibration-me" and logged.data.params["shots"] == "9"
+    assert logged.data.metrics["error/held_out_deg"] == found.error_deg
     assert found.support == list(range(9)) and found.shots == 9 and found.query_entries == 11
     expected = np.degrees(angular_error(found.gaze(person.seen(slice(None))), person.gaze)[9:].mean())
     assert found.error_deg == pytest.approx(expected) and expected < 0.6 and found.unadapted_deg > 3

@@ -118,7 +118,7 @@ def test_metrics_have_their_names(small):
 def test_redirection_errors_are_averaged_over_people_and_compared(copied):
     """Regression: pairs, instead of people, had equal weights; a control was used as the redirected variant."""
     case, paths = copied
-    path = paths.redirected_pairs("amp", 0)
+    path = paths.run("amp", 0, "redirected_pairs.parquet")
     rows = pd.read_parquet(path)
     rows = rows[(rows["person"] != rows["person"].iloc[0]) | (rows["pair"] < 2)]  # fewer pairs of one person
     rows.to_parquet(path, index=False)

@@ -35,12 +35,6 @@ def test_sizes_follow_the_model(blocks, height, width):
     assert dted.encoder.channels == 2 * 4 * (blocks + 1)
 
 
-@pytest.mark.parametrize(("height", "width"), [(32, 32), (48, 192), (32, 100)])
-def test_sizes_that_the_network_cannot_halve_are_refused(height, width):
-    with pytest.raises(ValueError, match=r"model\.image_height_px .* multiples of 32"):
-        build(image_height_px=height, image_width_px=width)
-
-
 def test_redirection_rotates_from_the_own_pose_to_the_requested_one():
     dted, image = build(), strips()
     own, wanted = (rotations(seed=1), rotations(seed=2)), (rotations(seed=3), rotations(seed=4))

@@ -19,7 +19,7 @@ from faze.config.stage_config import Resolved, resolve
 from faze.config.validation import read_config
 from faze.data.strips import RENDERED
 from faze.report import formats
-from faze.report.figures import draw_tiers, drawing
+from faze.report.figures import draw_tiers
 from faze.report.page import embed_picture
 from faze.report.results import TALK, Results, read_csv, read_evaluation, tier_rows
 from faze.stages import evaluate, report
@@ -284,8 +284,7 @@ def test_untrained_tiers_have_a_speed_but_no_error(tmp_path):
     summary, tables = read_evaluation(paths, rows)
     results = Results(rows, benchmark, summary, tables, TALK, summary["tiers"], list(DATASETS))
     assert {tier: results.colors[tier] for tier in results.tiers} == tier_colors(["baseline", "ddp"])  # as in MLflow
-    with drawing():
-        time, _, error = draw_tiers(results).axes
+    time, _, error = draw_tiers(results).axes
     assert [text.get_text() for text in time.get_yticklabels()] == ["baseline", "amp", "ddp", "talk"]
     labels = {round(text.xy[1]): text.get_text() for text in error.texts}
     assert labels[1] == "not trained" and all("→" in labels[row] for row in (0, 2))
@@ -313,7 +312,8 @@ def workload(folder: Path, trained: bool) -> tuple[dict, str]:
             with RunLog(paths.run_log(tier, seed)) as log:
                 log.event("start", stage="train")
                 for step in (100, 200):
-                    log.metrics(step, {SCORE: step / 4 + 3 * seed + tiers.index(tier) if tier in tiers else 48.5})
+                    score = step / 4 + 3 * seed + tiers.index(tier) if tier in tiers else 48.5
+                    log.event("metrics", step=step, values={SCORE: score})
     (folder / "benchmark/proofs.json").write_text(json.dumps(PROOFS))
     run = {"tiers": list(tiers), "seeds": [0, 1, 2], "controls": ["seed"]}
     changes = {"name": "mine", "workload": "tiny_workload:Tiny", "run": run, "tiers": {"ddp": {"train": True}}}

@@ -104,7 +104,7 @@ class Fabricated:
             seconds = {what: took * (1 + [*KEPT].index(learner)) for what, took in SECONDS.items()}
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(seconds)}), path)
         counts = dict(zip(self.pixel_sources, self.people, strict=True))
-        write_pairs(paths.redirected_pairs(tier, seed), counts, rng)
+        write_pairs(paths.run(tier, seed, "redirected_pairs.parquet"), counts, rng)
         _write_log(paths.run_log(tier, seed), self._switches(tier), tier, seed, rng)
         _write_walks(paths.walks(tier, seed), tier)
 
@@ -134,6 +134,7 @@ class Fabricated:
             peaks = [gib / memory for gib in (0.436, 0.426, 0.446, 0.43, 0.44)][: 1 if self.one_round else 5]
             speedup, of_all = ([speed, speed * (1 - wide), speed * (1 + wide)] for wide in (spread, 2 * spread))
             row = {"step_ms": step_ms, "step_ms_quartiles": [0.985 * step_ms, 1.02 * step_ms], "warmup_s": 6.5}
+            row |= {"processes": 1, "threads": 2}
             row |= {"images_per_s": 2 * 16 / step_ms * 1e3, "peak_gib": peaks[0], "memory_ratio": memory}
             row |= {"peaks_gib": peaks, "peak_gib_low": min(peaks), "peak_gib_high": max(peaks)}
             row["phases_ms"] = {"data": 1.0, "forward": 140.0, "backward": 255.0, "optimizer": 8.0}

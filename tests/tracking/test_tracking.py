@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from faze.base.run_log import read_run
 from faze.config.parameters import Tracking
 from faze.tracking import MlflowClient, Outcome, Place, Store, data_set, places
 
@@ -83,7 +84,7 @@ def mirror(store, tmp_path):
 
     def call(change=0.0, start=TIME, seed_place=AMP):
         log = write_log(tmp_path / "amp/run.jsonl", seed_place, start=start)
-        return store.mirror(log, seed_place, outcome(log, change))
+        return store.mirror(read_run(log), seed_place, outcome(log, change))
 
     return call
 
@@ -168,7 +169,7 @@ def test_second_mirror_changes_nothing(store, mirror, tmp_path):
     before = content(store, run_id)
     assert mirror() == run_id
     other = Store(Tracking(experiment="faze", uri=None), tmp_path)
-    assert other.mirror(tmp_path / "amp/run.jsonl", AMP) == run_id  # its log alone
+    assert other.mirror(read_run(tmp_path / "amp/run.jsonl"), AMP) == run_id  # its log alone
     assert content(store, run_id) == before
     assert list(shown_runs(store)) == [run_id]
 
@@ -190,10 +191,24 @@ def test_replaced_run_stays_and_is_not_shown(store, mirror, changed):
     new = mirror(**changed)
     assert shown_runs(store) == {new: "1-amp"}
     after = content(store, old)
-    assert after["tags"] == before["tags"] | {"superseded": "true", "superseded_by": new}
+    tags = {"superseded": "true", "superseded_by": new, "mlflow.runName": "1-amp (earlier, 1a2b)"}
+    assert after["tags"] == before["tags"] | tags
     assert after["models"][0][3]["superseded"] == "true"
-    assert after["run"] == before["run"] and after["values"] == before["values"]
+    assert after["run"][1:] == before["run"][1:] and after["values"] == before["values"]
     assert len(content(store, new)["values"]) == 12
+
+
+def test_records_are_found_by_their_runs_tags(store, tmp_path):
+    log = write_log(tmp_path / "amp/run.jsonl", AMP)
+    for number in (1, 2):  # two results of the same training
+        record = {"time": TIME + number, "tier": "amp"}
+        found = outcome(log, change=number)._replace(record=record, checkpoint=None)
+        run_id = store.mirror(read_run(log), AMP, found)
+    assert [(record["time"] - TIME, record["run_name"]) for record in store.records(ablation="demo", tier="amp")] == [
+        (2, "1-amp"),
+        (1, "1-amp (earlier, 1a2b)"),
+    ]
+    assert store.records()[0]["run"] == run_id and not store.records(tier="baseline")
 
 
 def test_words_that_people_typed_stay(store, mirror):
@@ -223,14 +238,14 @@ def test_renamed_experiment_is_found_and_a_deleted_one_is_reported(store, tmp_pa
 def test_run_is_followed_while_it_trains(store, tmp_path):
     """A training that is killed and resumed repeats values, at other times."""
     log = tmp_path / "amp/run.jsonl"
-    run_id = store.mirror(write_log(log, AMP, steps=2, end=False), AMP)
+    run_id = store.mirror(read_run(write_log(log, AMP, steps=2, end=False)), AMP)
     assert content(store, run_id)["run"][1] == "RUNNING"
     for steps, end in ((1, False), (3, True)):
-        assert store.mirror(write_log(log, AMP, steps, end), AMP) == run_id
+        assert store.mirror(read_run(write_log(log, AMP, steps, end)), AMP) == run_id
     found = content(store, run_id)
     assert found["run"][1] == "FINISHED" and not found["models"] and not found["files"]
     assert [one[1] for one in found["values"]] == [100, 200, 300] * len(TRAINED)
-    assert store.mirror(log, AMP, outcome(log)) == run_id
+    assert store.mirror(read_run(log), AMP, outcome(log)) == run_id
 
 
 def test_shared_view_has_results_as_columns(store, mirror):
@@ -266,7 +281,7 @@ def test_broken_store_is_reported_in_one_sentence(tmp_path, bad):
 def open_and_mirror(folder: Path, number: int) -> None:
     place = Place(f"tier{number}", 0, f"{number}", "#000000")
     log = write_log(folder / f"{number}/run.jsonl", place)
-    Store(Tracking(experiment="race", uri=None), folder).mirror(log, place)
+    Store(Tracking(experiment="race", uri=None), folder).mirror(read_run(log), place)
 
 
 def test_fresh_store_is_created_once(tmp_path):

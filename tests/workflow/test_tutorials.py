@@ -67,7 +67,7 @@ def test_own_tier(folder: Path) -> None:
     """Regression: the target made the tier's walk, and so trained the baseline, which selects the people of walks."""
     dry_run, run, switches = follow("own-tier.md", folder)
     jobs = Answer(0, dry_run).jobs
-    stages = ("prove", "train", "encode", "meta_train", "adapt", "redirect")
+    stages = ("prove", "measure", "train", "encode", "meta_train", "adapt", "answer")
     assert jobs == dict.fromkeys((*stages, "tier_checkpointed"), 1)
     assert "steps (100%) done" in run
     assert '"switch": "checkpointing", "wanted": "true", "acted": "true"' in switches

@@ -81,9 +81,9 @@ def stage_params(stage, *words, workload=False):
         words: command-line arguments besides the named inputs and outputs; they may contain wildcards.
         workload: whether the stage imports the workload's class.
     """
-    values = own_config(stage, tier=TIERS[0]) if stage in STAGES else []
-    line = lambda wildcards, number: own_config(stage, **dict(wildcards.items()))[number]
-    params = [functools.partial(line, number=number) for number in range(len(values))]
+    count = max(len(own_config(stage, tier=tier)) for tier in settings.tiers) if stage in STAGES else 0  # tiers differ
+    line = lambda wildcards, number: dict(enumerate(own_config(stage, **dict(wildcards.items())))).get(number, "")
+    params = [functools.partial(line, number=number) for number in range(count)]
     params += [*sources(f"faze.stages.{stage}"), *(WORKLOAD_CODE if workload else [])]
     numbered = {f"v{number}": param for number, param in enumerate(params)}
     log = lambda wildcards: file_of(stage, dict(wildcards.items()), "logs", "log")
@@ -119,12 +119,13 @@ onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
         print(f"usable cores (affinity, CPU quota): {CORES}; all jobs share them", file=sys.stderr)
     needed = [(job.rule.name, job.wildcards_dict) for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
-    for stage, wildcards in [*needed, ("report", {})]:  # the report can be made as soon as one tier is measured
+    for stage, wildcards in [*needed, ("report", {}), ("track", {})]:  # possible as soon as one tier is measured
         path = Path(file_of(stage, wildcards, "configs", "yaml"))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(own_config(stage, **wildcards)) + "\n", encoding="utf-8")
 
 
 onsuccess:
-    if (page := Path(f"{ROOT}/report/index.html")).exists():
-        print(f"report: {page}")
+    for job in workflow.dag.jobs:
+        if job.rule.name in ("report", "answer"):
+            print(f"report: {job.output.out}/index.html")

@@ -23,11 +23,9 @@ def supplementary(wildcards):
         return local(data.supplementary)
     if not without_poses(data):
         return []
-    return (
-        f"{ROOT}/raw/{wildcards.dataset}_landmarks.h5"
-        if data.path
-        else f"{ROOT}/raw/{RENDERED[data.layout]}_supplementary.h5"
-    )
+    if data.path:
+        return f"{ROOT}/raw/{wildcards.dataset}_landmarks.h5"
+    return f"{ROOT}/raw/{RENDERED[data.layout]}_supplementary.h5"
 
 
 def splits(wildcards):

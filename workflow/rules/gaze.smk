@@ -2,11 +2,7 @@
 STORES = [f"{ROOT}/data/{dataset}.h5" for dataset in DATASETS]
 LEARNERS = settings.fewshot.learners
 FIRST_FOLD = FOLDS[0] if FOLDS else ""  # its network is used for redirection and walks
-OF_TIER = [
-    f"{RUN}/checkpoint.pt",
-    f"{RUN}/redirected_pairs.parquet",
-    *(f"{RUN}/fewshot/{name}_errors.parquet" for name in LEARNERS),
-]
+ERRORS = [f"{RUN}/fewshot/{name}_errors.parquet" for name in LEARNERS]
 
 
 use rule stage as encode with:
@@ -101,8 +97,7 @@ use rule stage as walk with:
 use rule stage as evaluate with:
     input:
         after=[
-            every_run(OF_TIER),
-            every_run(f"{RUN}/run.jsonl"),
+            every_run([f"{RUN}/redirected_pairs.parquet", *ERRORS, f"{RUN}/run.jsonl"]),
             rules.estimator.output.errors,
             f"{ROOT}/benchmark/benchmark.json",
             PROOFS,

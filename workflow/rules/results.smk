@@ -36,6 +36,29 @@ use rule stage as benchmark with:
         **stage_params("benchmark", workload=True),
 
 
+use rule stage as measure with:
+    input:
+        data=TRAINED_ON,
+        after=PROOF,
+    output:
+        out=f"{ROOT}/benchmark/tier_{{tier}}.json",
+    threads: CORES
+    params:
+        **stage_params("measure", workload=True),
+
+
+use rule stage as answer with:
+    input:
+        data=TRAINED_ON,
+        proof=PROOF,
+        measured=rules.measure.output.out,
+        errors=lambda wildcards: expand(ERRORS, tier=wildcards.tier, seed=SEEDS * settings.tiers[wildcards.tier].train),
+    output:
+        out=directory(f"{ROOT}/{{tier}}/report"),
+    params:
+        **stage_params("answer", "--results", ROOT, workload=True),
+
+
 use rule stage as track with:
     input:
         after=[f"{ROOT}/evaluation", f"{ROOT}/report", every_run(f"{RUN}/run.jsonl")],

@@ -1,6 +1,6 @@
 # A user's own training, defined by a class.
 
-OF_TIER = [f"{RUN}/checkpoint.pt"]
+ERRORS = [f"{RUN}/checkpoint.pt"]
 
 
 use rule stage as report with:
