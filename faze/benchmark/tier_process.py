@@ -49,8 +49,7 @@ def measure_tier(config: Resolved, tier: str, data: Path | None, threads: int) -
         about = {"switches": [asdict(switch) for switch in training.switches], "settling_steps": step.settling_steps}
         about |= {"batch": workload.batch_size, "images": workload.images * workload.batch_size}
         about |= {"devices": world.size * step.replicas if world.device.type == "cuda" else 1}
-        about |= {"processes": world.size, "threads": torch.get_num_threads()}  # threads of each process
-        answer(about | {"least_s": steps.energy.least_s})
+        answer(about | {"least_s": steps.energy.least_s, "processes": world.size, "threads": torch.get_num_threads()})
         answers = {"block": steps.block, "phases": steps.phases, "settle": memory.settle, "memory": memory.read}
         for line in sys.stdin:
             request, *arguments = json.loads(line)

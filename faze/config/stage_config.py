@@ -15,8 +15,6 @@ from faze.config.parameters import CONTROLS, DTED, KINDS, STAGES, TRAINING, Conf
 
 DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with different devices
 
-FIRST_ANSWER = {"rounds": 3}  # of the stage `measure`; if it is repeated, it adds rounds
-
 
 class Resolved:
     """A stage's own configuration: stage, name, tier, seed, control, sections and `flat` (all values by dotted key)."""
@@ -47,7 +45,7 @@ def resolve(
         "fold": lambda: Fold(number=fold, folds=folds) if folds else None,
         "baseline": lambda: resolve_tier(config, listed(config)[0]),
         "engine": lambda: resolve_tier(config, listed(config)[0] if control else tier),
-        "benchmark": lambda: config.benchmark.model_copy(update=FIRST_ANSWER if stage == "measure" else {}),
+        "benchmark": lambda: config.benchmark.model_copy(update={"rounds": 3} if stage == "measure" else {}),
         "engines": lambda: {name: resolve_tier(config, name) for name in measured},
     }
     needless = () if config.workload == DTED else set(TRAINING) - {"train"}

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jinja2
+import numpy as np
 
 from faze.evaluation.records import Record, compare_errors
+from faze.evaluation.statistics import compare
 from faze.evaluation.wording import memory_change, parallelism, signed, title_of
 from faze.report import formats as f
 
 NOT_SHOWN = "not shown"
-ENOUGH_ROUNDS = 3  # for intervals that include the differences between processes
 
 
 class Row(NamedTuple):
@@ -44,21 +45,23 @@ def render(record: Record, measured: Mapping[str, Any], tables: Sequence[Table],
     return environment.get_template("answer.html.j2").render(values)
 
 
-def measured_rows(before: Mapping[str, Any], after: Mapping[str, Any], speedup: Mapping[str, float]) -> list[Row]:
-    """Compare the step time and the memory of two measurements in the same rounds."""
+def measured_rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Row]:
+    """Compare the step time and the memory of two measurements in the same rounds, at least three."""
     times = [f.milliseconds(row["step_ms"]) for row in (before, after)]
     first, second = before["peaks_gib"], after["peaks_gib"]
     peaks = [f"{min(peaks):.3f} to {max(peaks):.3f} GiB" for peaks in (first, second)]
-    verdict = "less" if max(second) < min(first) else "more" if min(second) > max(first) else NOT_SHOWN
-    memory = Row("Peak memory", *peaks, memory_change(after["memory_ratio"], differs=True), verdict)
-    rows = [speed_row("Speed", *times, **speedup), memory]
-    return rows if len(second) >= ENOUGH_ROUNDS else [row._replace(verdict=NOT_SHOWN) for row in rows]
+    tested = compare(np.log(np.divide(first, second)), margin=0.0, alpha=0.025)
+    saving = {name: math.exp(tested[f"{name}_deg"]) for name in ("difference", "low", "high")}
+    memory = ratio_row("Peak memory", *peaks, saving | {"ratio": saving["difference"]}, "less", "more")
+    return [ratio_row("Speed", *times, after["speedup"], "faster", "slower"), memory]
 
 
-def speed_row(quantity: str, before: str, after: str, ratio: float, low: float, high: float) -> Row:
-    """Judge a ratio of speeds, given with its interval."""
-    verdict = NOT_SHOWN if low <= 1 <= high else "faster" if ratio > 1 else "slower"
-    return Row(quantity, before, after, f"{f.ratio(ratio)} ({f.interval(low, high)})", verdict)
+def ratio_row(quantity: str, before: str, after: str, change: Mapping[str, float], better: str, worse: str) -> Row:
+    """Judge a ratio (`ratio`, `low`, `high`) that is above 1 for an improvement."""
+    verdict = NOT_SHOWN if change["low"] <= 1 <= change["high"] else better if change["ratio"] > 1 else worse
+    return Row(
+        quantity, before, after, f"{f.ratio(change['ratio'])} ({f.interval(change['low'], change['high'])})", verdict
+    )
 
 
 def error_rows(before: Mapping[str, list], after: Mapping[str, list]) -> list[Row]:
@@ -92,7 +95,8 @@ def compare_records(before: Record, after: Record) -> list[Row]:
         ratio = parts[1]["ratio"] / parts[0]["ratio"]
         reach = math.exp(math.hypot(*(math.log(part["high"] / part["ratio"]) for part in parts)))
         speeds = [f.ratio(part["ratio"]) for part in parts]
-        rows = [speed_row("Speed, relative to the baseline", *speeds, ratio, ratio / reach, ratio * reach)]
+        change = {"ratio": ratio, "low": ratio / reach, "high": ratio * reach}
+        rows = [ratio_row("Speed, relative to the baseline", *speeds, change, "faster", "slower")]
         parts = [record["speed"]["memory_ratio"] for record in (before, after)]
         savings = [memory_change(part, differs=True) for part in parts]
         rows.append(Row("Peak memory, relative to the baseline", *savings, f.ratio(parts[1] / parts[0]), ""))

@@ -42,7 +42,7 @@ def main(
     if "failed" in proof:
         notes.append(f"{tier} is not shown to be the same experiment as the baseline: {proof['failed']}.")
     if tier != (baseline := next(iter(measured["tiers"]))):
-        rows = answer.measured_rows(record["baseline"], record["speed"], record["speed"]["speedup"])
+        rows = answer.measured_rows(record["baseline"], record["speed"])
         of_baseline, note = baseline_errors(paths, config, data, measured, baseline)
         rows += answer.error_rows(of_baseline.to_dict("list"), record["errors"])
         tables.append(answer.Table("Compared with the baseline", [baseline, tier], rows, note))
@@ -83,9 +83,9 @@ def compare_with_previous(store: tracking.Store, record: Record, measured: dict[
     before, change, note = changed[0], measured.get("change"), ""
     rows = answer.compare_records(before, record)
     if change and change["state"] == before["config_hash"]:
-        speedup, rounds = change["after"]["speedup"], len(change["after"]["peaks_gib"])
-        paired = answer.measured_rows(change["before"], change["after"], speedup)
+        paired = answer.measured_rows(change["before"], change["after"])
         rows = paired + [row for row in rows if not row.quantity.startswith(("Speed", "Peak"))]
+        speedup, rounds = change["after"]["speedup"], len(change["after"]["peaks_gib"])
         reach = 100 * (speedup["high"] / speedup["ratio"] - 1)
         note = f"These {rounds} rounds can show changes of speed of more than about {reach:.0f} %."
     elif before["config_hash"] != record["config_hash"]:
@@ -101,9 +101,8 @@ def mirror(
     """Mirror the runs of a trained tier in MLflow, or the measurement of a tier that is not trained."""
     errors, tier = pd.DataFrame(record["errors"]), config.tier
     speed = {"speed/step_ms": row["step_ms"], "memory/peak_gib": row["peak_gib"]}
-    trained, seeds = len(errors) > 0, config.run.seeds
-    names = config.datasets if trained and config.workload == DTED else []
-    data_sets = [read_data_set(name, paths.store(name)) for name in names]
+    trained, gaze, seeds = len(errors) > 0, config.workload == DTED, config.run.seeds
+    data_sets = [read_data_set(name, paths.store(name)) for name in config.datasets if trained and gaze]
     places = tracking.places(list(dict.fromkeys([*config.run.tiers, tier])), seeds if trained else seeds[:1])
     for place in [place for place in places if place.tier == tier]:
         log, checkpoint = paths.run_log(tier, place.seed), paths.checkpoint(tier, place.seed) if trained else None
