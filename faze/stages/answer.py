@@ -40,7 +40,8 @@ def main(
     record = make_record(paths, config, measured, tier, bool(errors))
     tables, notes = [], [measured["disturbed"]]
     if "failed" in proof:
-        notes.append(f"{tier} is not shown to be the same experiment as the baseline: {proof['failed']}.")
+        is_other = "a different experiment from" if proof["number"] is not None else "not shown to be the same as"
+        notes.append(f"{tier} is {is_other} the baseline: {proof['failed']}.")
     if tier != (baseline := next(iter(measured["tiers"]))):
         rows = answer.measured_rows(record["baseline"], record["speed"])
         of_baseline, note = baseline_errors(paths, config, data, measured, baseline)
