@@ -85,7 +85,7 @@ def run(config: Resolved, data: Path | None, threads: int, out: Path) -> None:
 
     def measure(states: Mapping[str, str]) -> dict:
         for _ in measure_rounds(config.benchmark, states, start, kept, single, not is_cpu):
-            rounds = list(read_rounds(kept, states).values())
+            rounds = [rows for rows in read_rounds(kept, states).values() if single in rows or not single]
             result = about | tabulate(rounds, engines, is_cpu)
             if beside := [row for row in rounds if {PREVIOUS, single} <= row.keys()]:
                 before, after = ([row[name] for row in beside] for name in (PREVIOUS, single))
