@@ -225,7 +225,7 @@ def _results(run: LoggedRun, found: Mapping[str, Any]) -> list[LoggedValue]:
     """Return scalar results at step 0 and curves with k as the step, all timestamped like the last training value."""
     time = max((value.time for value in run.values), default=run.start["time"])  # the same whenever they are sent
     series = {name: [[0, value]] for name, value in found["metrics"].items()}
-    series |= {f"curve/{name}_deg": points for name, points in found["curves"].items()}
+    series |= {f"curve/{name}_deg": points for name, points in found.get("curves", {}).items()}
     return [LoggedValue(name, k, v, time) for name, points in series.items() for k, v in points if v is not None]
 
 

@@ -99,7 +99,7 @@ def log(found: PersonalEstimator, person: str, values: dict[str, Any]) -> None:
     start = {"stage": "calibrate", "name": "calibrations", "tier": person, "seed": 0, "time": time.time()}
     start |= {"config": values, "config_hash": values["network"], "fingerprint": "", "machine": machine.describe()}
     metrics = {"error/held_out_deg": found.error_deg, "error/held_out_unadapted_deg": found.unadapted_deg}
-    outcome = tracking.Outcome({"metrics": metrics, "curves": {}}, values["file"], {}, [])
+    outcome = tracking.Outcome({"metrics": metrics}, values["file"], {}, [])
     place = tracking.Place(person, 0, f"calibration-{person}", BASELINE)
     tracking.Store(read_config().tracking, Path("results")).mirror(LoggedRun(start, start["time"]), place, outcome)
 

@@ -108,7 +108,7 @@ def mirror(
     for place in [place for place in places if place.tier == tier]:
         log, checkpoint = paths.run_log(tier, place.seed), paths.checkpoint(tier, place.seed) if trained else None
         means = errors[errors["seed"] == place.seed].groupby("metric", sort=False)["error"].mean().to_dict()
-        found, files = {"metrics": means | speed, "curves": {}}, {"report/index.html": page / "index.html"}
+        found, files = {"metrics": means | speed}, {"report/index.html": page / "index.html"}
         files |= {"run.jsonl": log} if trained else {}
         outcome = tracking.Outcome(found, "report/index.html", files, data_sets, checkpoint, record)
         run = read_run(log) if trained else LoggedRun(record, record["time"], row["switches"])

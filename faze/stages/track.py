@@ -38,7 +38,7 @@ def main(*, config: Resolved, results: Path, out: Path) -> None:
             visible = [file for file in folder.rglob("[!.]*") if file.is_file()]
             files |= {str(file.relative_to(folder.parent)): file for file in visible}
         record = make_record(paths, config, benchmark, place.tier, is_trained) if row else None
-        found = trained.get(key) or {"metrics": {"speed/step_ms": row["step_ms"]}, "curves": {}}
+        found = trained.get(key) or {"metrics": {"speed/step_ms": row["step_ms"], "memory/peak_gib": row["peak_gib"]}}
         outcome = tracking.Outcome(found, report, files, data_sets, checkpoint if is_trained else None, record)
         run = read_run(log) if is_trained else LoggedRun(record, record["time"], row["switches"])
         runs[place.name] = store.mirror(run, place, outcome)
