@@ -4,8 +4,8 @@ r"""`faze calibrate`: a person's codes or frames -> a calibrated gaze estimator,
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-With a manifest, a third of the targets are held out for measurement. Calibration uses one frame of each remaining
-target, or k frames spread over them. If the error on held-out targets does not decrease, no file is saved.
+With a manifest, calibration uses one frame of each target, or k frames spread over the targets. Its error is measured
+by leave-one-target-out cross-validation. If it is not shown to be better than a constant guess, no file is saved.
 With codes, calibration uses the first k entries, and measurement uses the rest. See docs/how-to/gaze.md.
 The output is a dict of the fields of `PersonalEstimator` (faze.fewshot); read it with torch.load(weights_only=True).
 """
@@ -30,8 +30,9 @@ from faze.fewshot.fine_tuning import FineTuned
 from faze.fewshot.interface import Learned
 from faze.fewshot.learners import LEARNERS, PersonalEstimator, calibrate, load_learned, save_fields
 from faze.fewshot.person_codes import PersonCodes, read_person
+from faze.gaze.cross_validation import CALIBRATED, SPANS, check
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
-from faze.gaze.recording import Recording, measure_held_out, read_recording
+from faze.gaze.recording import Recording, read_recording
 from faze.model.weights import network_hash
 from faze.weights import FOLDER, SHIPPED
 
@@ -69,7 +70,7 @@ def main(
         support, query = range(shots), np.arange(shots, len(own.code))
     else:
         recording, network = record(manifest, model, landmarker, person)
-        own, support, query = recording.person, recording.support(shots), recording.held_out
+        own, support, query = recording.person, recording.support(shots), np.arange(len(recording.files))
     if learned.state and learned.checkpoint != network:
         remedy = "pass the learner of this network, or run meta_train again with its codes"
         raise UserError(f"{learner_file}: {learned.learner} was trained for another network: {remedy}")
@@ -78,13 +79,17 @@ def main(
         error = f"error {found.error_deg:.2f} degrees (unadapted: {found.unadapted_deg:.2f})"
         print(f"{own}: {found.learner} on {shots} samples: {error} on {found.query_entries} other entries")
     else:
-        improves, lines = measure_held_out(recording, found)
+        count = len(recording.files)
+        print(f"{count} of {count + len(recording.rejects)} frames can be used")
+        print(*(f"  rejected: {reject}\n" for reject in recording.rejects), sep="", end="")
+        print(f"{found.learner} on {found.shots} samples: {', '.join(recording.files[entry] for entry in support)}")
+        span = SPANS["shipped" if str(model) == SHIPPED else "other"]
+        means_deg, lines, fault = check(recording, learned, shots, span)
         print("\n".join(lines))
-        if not improves:
-            raise UserError(
-                "no calibration was written, because it does not reduce the error on held-out targets: record more "
-                "targets, and check the screen, camera and labels"
-            )
+        if fault:
+            raise UserError(f"{manifest}: {fault}")
+        errors_deg = {"error_deg": float(means_deg[CALIBRATED]), "unadapted_deg": float(means_deg["unadapted"])}
+        found = dataclasses.replace(found, **errors_deg)
     save_fields(dataclasses.replace(found, checkpoint=network), out)
     print(f"{out}: calibration of {own.name}; use it with faze gaze --person {out}")
     log(found, own.name, {"learner": found.learner, "shots": len(support), "network": network, "file": str(out)})

@@ -20,6 +20,11 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | origin_x_mm, origin_y_mm, origin_z_mm | origin of the gaze, midway between the inner eye corners |
 | pose_Tx, pose_Ty, pose_Tz | position of the head, mm: the origin of faze's face model, between the eyes |
 | pose_Rx, pose_Ry, pose_Rz | angles of the head about x, y and z, rad: R_x R_y R_z is its rotation |
+| expected_error_deg | expected error of the gaze; empty without --person, for networks, and for `offset` with k < 3 |
+| eye_opening | distance between the lids divided by the eye's width, of the wider open eye; empty for known poses |
+
+If the person resembles the learner's training people, 95 % of errors are below 2.2 times the expected error, and 68 %
+below 1.2 times. With the shipped `bayes`, real people's errors exceed it by 80 % (k = 1) to 30 % (k = 9).
 
 The overlay is the video with the strip, the angles and an arrow for the gaze, or the reason why there is no gaze. An
 interrupted run leaves its rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.
@@ -38,7 +43,7 @@ from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.overlay import draw, open_overlay
 from faze.gaze.sources import ASSUMED_HFOV_DEG, camera_frames, frames_of, read_lens, sources_of
 from faze.gaze.table import Table
-from faze.weights import SHIPPED
+from faze.weights import SHIPPED, UNCALIBRATED
 
 
 def main(
@@ -106,3 +111,5 @@ def main(
     print(f"{table}: {counted(rows.frames, 'frame')}, {rows.usable} with a gaze")
     if assumed and not all(source.people for source in sources):
         print(f"a field of view of {ASSUMED_HFOV_DEG:g} degrees is assumed; pass --lens or --hfov-deg to set it")
+    if person is None and str(model) == SHIPPED and rows.usable:
+        print(UNCALIBRATED)

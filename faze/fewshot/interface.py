@@ -84,6 +84,10 @@ class Learner(ABC):
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
         """Estimate the gaze of n entries as unit vectors (n, 3), using the result of `fit`."""
 
+    def expected_error_deg(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+        """Return the expected angular error (n,) of the estimates in degrees; NaN, as here, if it is unknown."""
+        return np.full(len(seen.gaze_hat), np.nan)
+
     def errors(
         self, learned: Learned, calibrations: Sequence[Calibration], settings: Fewshot, threads: int = 1
     ) -> Errors:

@@ -33,8 +33,9 @@ class PersonalEstimator:
     """A person's estimator; its file contains a dict of these fields.
 
     `state` is the result of `fit`. For `offset`, it contains offset_rad (2,), to be subtracted from gaze_hat's pitch
-    and yaw. For a network, it contains hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,)
-    and is_relu. The gaze, which (like the labels) points from the target to the eye, is then the direction of
+    and yaw, and for k >= 3 variance_deg2 (2,), the variances of the remaining errors. For a network, it contains
+    hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,) and is_relu. The gaze, which (like
+    the labels) points from the target to the eye, is then the direction of
     act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, where act is ReLU or SELU.
     """
 
@@ -46,7 +47,7 @@ class PersonalEstimator:
     shots: int  # k
     support: list[int]  # entries of the store used for calibration
     state: dict[str, Tensor]
-    query_entries: int = 0  # number of entries, outside the support, over which errors are averaged; 0: no query
+    query_entries: int = 0  # number of entries, outside the support or cross-validated, with errors; 0: no query
     error_deg: float | None = None  # mean after calibration; None without a query
     unadapted_deg: float | None = None  # mean before calibration
     checkpoint: str = ""  # hash of the network that computed the codes (CodeStore.checkpoint); "" if unknown
@@ -54,6 +55,10 @@ class PersonalEstimator:
     def gaze(self, seen: Seen) -> NDArray[np.float64]:
         """Estimate calibrated gaze directions as unit vectors (n, 3)."""
         return LEARNERS[self.learner].estimate(self.state, seen)
+
+    def expected_error_deg(self, seen: Seen) -> NDArray[np.float64]:
+        """Return the expected angular errors (n,) of these estimates in degrees; NaN if they are unknown."""
+        return LEARNERS[self.learner].expected_error_deg(self.state, seen)
 
 
 def calibrate(

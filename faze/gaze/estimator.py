@@ -4,6 +4,7 @@ frame -> landmarks -> head pose -> strip -> code -> gaze in the normalised camer
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from faze.base.geometry import pitchyaw_from_vector
 from faze.config.parameters import NormalizedCamera
 from faze.config.validation import read_config
 from faze.data.landmarks.detector import NO_FACE, FaceDetector, open_faces
-from faze.data.landmarks.pose import pose_of
+from faze.data.landmarks.pose import eye_opening, pose_of
 from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import make_strip
@@ -41,6 +42,8 @@ class FaceGaze:
     strip: NDArray[np.uint8]  # (H, W, 3) RGB
     rotation: NDArray[np.float64]  # (3, 3) camera -> normalised camera
     seen: Seen  # one entry for a calibration, in the normalised camera's frame
+    expected_error_deg: float = np.nan  # mean angular error; NaN without a calibration that predicts it
+    eye_opening: float = np.nan  # distance between the lids / width, of the wider open eye; NaN without landmarks
 
     @property
     def pitchyaw(self) -> NDArray[np.float64]:
@@ -115,7 +118,8 @@ class GazeEstimator:
             try:
                 if isinstance(landmarks, UnusableFrame):
                     raise landmarks
-                found.append(self.at_pose(image, camera, pose_of(landmarks, image, camera)))
+                gaze = self.at_pose(image, camera, pose_of(landmarks, image, camera))
+                found.append(dataclasses.replace(gaze, eye_opening=eye_opening(landmarks)))
             except UnusableFrame as unusable:
                 found.append(str(unusable))
         return found
@@ -144,4 +148,6 @@ class GazeEstimator:
         seen = Seen(codes.gaze.flatten(1).numpy(), gaze_hat, poses.labels[:, 2:])
         # Like labels, the network's vector points from the target to the eye.
         vector = (self.person.gaze(seen) if self.person else gaze_hat)[0]
-        return FaceGaze(-poses.rotation[0].T @ vector, poses.gaze_origin_mm[0], pose, strip, poses.rotation[0], seen)
+        error_deg = self.person.expected_error_deg(seen)[0] if self.person else np.nan
+        direction, origin_mm = -poses.rotation[0].T @ vector, poses.gaze_origin_mm[0]
+        return FaceGaze(direction, origin_mm, pose, strip, poses.rotation[0], seen, error_deg)

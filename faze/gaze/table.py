@@ -16,7 +16,7 @@ from faze.gaze.sources import SourceFrame
 COLUMNS = ("source", "frame", "timestamp", "face_id", "success", "reason", "gaze_angle_x", "gaze_angle_y")
 COLUMNS += ("gaze_pitch_deg", "gaze_yaw_deg", "gaze_x", "gaze_y", "gaze_z", "screen_x_px", "screen_y_px")
 COLUMNS += ("origin_x_mm", "origin_y_mm", "origin_z_mm", "pose_Tx", "pose_Ty", "pose_Tz")
-COLUMNS += ("pose_Rx", "pose_Ry", "pose_Rz")
+COLUMNS += ("pose_Rx", "pose_Ry", "pose_Rz", "expected_error_deg", "eye_opening")
 FARTHEST_MM = 150.0  # a face that moved farther between two frames counts as a new face
 
 
@@ -59,6 +59,6 @@ class Table:
         head_angles = Rotation.from_rotvec(face.head_pose[:3]).as_euler("XYZ")
         point = self._screen.hit(face.origin_mm, face.direction) if self._screen else None
         numbers = [np.arctan2(x, -z), np.arctan2(y, -z), *np.degrees(face.pitchyaw), *face.direction]
-        numbers += [None, None] if point is None else [*point]
-        numbers += [*face.origin_mm, *face.head_pose[3:], *head_angles]
-        return ["" if number is None else f"{number:.6g}" for number in numbers]
+        numbers += [np.nan, np.nan] if point is None else [*point]
+        numbers += [*face.origin_mm, *face.head_pose[3:], *head_angles, face.expected_error_deg, face.eye_opening]
+        return ["" if np.isnan(number) else f"{number:.6g}" for number in numbers]

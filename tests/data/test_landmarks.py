@@ -52,7 +52,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [f"{row}.png" for row in range(len(POSES))]
     contents = dict.fromkeys(("appleFace", "appleLeftEye", "appleRightEye"), {"IsValid": [1, 1, 1, 0]})
     contents |= {"info": {"Dataset": "train", "DeviceName": "iPhone 5"}, "frames": names}
-    contents["dotInfo"] = dict.fromkeys(("XPts", "YPts", "XCam"), [2] * 4) | {"YCam": [-3] * 4}
+    contents["dotInfo"] = dict.fromkeys(("XPts", "YPts", "XCam"), [2] * 4) | {"YCam": [-3] * 4, "Time": [1] * 4}
     for name, content in contents.items():
         (root / "00002" / f"{name}.json").write_text(json.dumps(content))
     lines = ["image,person,fx_px,fy_px,cx_px,cy_px,gaze_pitch_deg,gaze_yaw_deg"]

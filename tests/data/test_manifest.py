@@ -121,11 +121,14 @@ def test_field_of_view_gives_an_assumed_camera(path: Path) -> None:
     assert anna.reasons[:3] == [""] * 3 and all(map(str.__contains__, anna.reasons[3:], words))
 
 
-def test_screen_converts_pixels(path: Path) -> None:
+def test_screen_converts_pixels(path: Path, capsys: pytest.CaptureFixture) -> None:
     """The middle of a 345 x 194 mm screen, 10 mm below a camera centred above it: 107 mm below the camera."""
     raw_data.write_file(path.parent / "screen.yaml", SCREEN)
     anna = read(write_table(path, lines(**NO_TARGET, target_x_px=[960, 0, 1920], target_y_px=[540, 0, 0])))
     np.testing.assert_allclose(anna.targets_mm, [[0, 107, 0], [172.5, 10, 0], [-172.5, 10, 0]], atol=1e-12)
+    assert not capsys.readouterr().err
+    read(write_table(path, lines(**NO_TARGET, target_x_px=[960, -1, 1920], target_y_px=[540, 0, 1081])))
+    assert "the targets of 2 lines, such as line 3, are outside the screen" in capsys.readouterr().err
     raw_data.write_file(path.parent / "leaning.yaml", SCREEN + "rotation_deg: [30, 0, 0]\n")  # its lower edge is nearer
     leaning, below = read_screen(path.parent / "leaning.yaml"), 194 * np.array([0, np.cos(np.pi / 6), 0.5])
     np.testing.assert_allclose(leaning.to_mm(np.array([[0, 1080.0]]))[0], below + [172.5, 10, 0])

@@ -229,6 +229,13 @@ def test_a_recording_with_a_damaged_file_has_one_reason(gazecapture: Path, name:
         raise UserError(bad.reasons[0])
 
 
+def test_frames_before_the_eyes_reach_the_dot_are_rejected(gazecapture: Path) -> None:
+    dots = {"XCam": [1, 2, 3], "YCam": [-1, -2, -3], "Time": [0.2, 0.399, 0.45]}
+    (gazecapture / "00002/dotInfo.json").write_text(json.dumps(dots))
+    first, second, third = read_recording(gazecapture / "00002").reasons
+    assert "0.20 s after the dot appeared" in first and "less than 0.4 s" in second and not third
+
+
 DOTS = pd.read_csv(KEPT / "gazecapture_dots.csv")
 DEVICES = pd.read_csv(KEPT / "gazecapture_devices.csv").set_index("device")
 
@@ -254,7 +261,7 @@ def test_dots_are_where_the_screen_is(device: str, gazecapture: Path) -> None:
     """Regression: x or y was not turned into the camera frame; x and y were exchanged; cm were used as mm."""
     dots = DOTS[DOTS.device == device]
     assert len(DOTS) == 180 and len(dots) == 12 and set(dots.orientation) == {1, 2, 3, 4}
-    points = {"XCam": dots.x_cam_cm.tolist(), "YCam": dots.y_cam_cm.tolist()}
+    points = {"XCam": dots.x_cam_cm.tolist(), "YCam": dots.y_cam_cm.tolist(), "Time": [0.4] * 12}
     contents = dict.fromkeys(("appleFace", "appleLeftEye", "appleRightEye", "faceGrid"), {"IsValid": [1] * 12})
     contents |= {"frames": [f"{number:05d}.jpg" for number in range(12)], "dotInfo": points}
     for name, content in contents.items():

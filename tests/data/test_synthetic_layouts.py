@@ -11,7 +11,7 @@ from truth import annotated_labels
 from faze.config.parameters import RENDERED, Synthetic
 from faze.config.validation import read_config
 from faze.data.normalization.pose import normalize_poses
-from faze.data.readers.gazecapture import open_gazecapture
+from faze.data.readers.gazecapture import SETTLING_S, open_gazecapture
 from faze.data.readers.mpiigaze import open_mpiigaze
 from faze.data.readers.person import Person
 from faze.data.synthetic.layouts import supplementary, truth, write_arrays
@@ -67,6 +67,7 @@ def test_gazecapture_arrays_are_complete_and_agree(raw: Path, person: str) -> No
     folder = raw / "gazecapture" / person
     read = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
     assert len(read["frames"]) == 5 and all((folder / "frames" / name).is_file() for name in read["frames"])
+    assert min(read["dotInfo"]["Time"]) >= SETTLING_S
     assert read["info"]["Dataset"] == {"0": "train", "6": "val", "8": "test"}[person[0]]
     for name, x, y in zip(read["frames"], read["dotInfo"]["XCam"], read["dotInfo"]["YCam"], strict=True):
         height, width, _ = cv2.imread(str(folder / "frames" / name)).shape

@@ -2,7 +2,7 @@
 
 Checked by breaking the code: a posterior that forgets the prior's mean, the variances of pitch and yaw exchanged,
 samples that keep their weight, a weight that ignores the posterior's variance, degrees of freedom estimated from one
-axis, a mean that is not shrunk, a shrunk mean whose length is missing from the covariance.
+axis, a mean that is not shrunk, a shrunk mean whose length is missing from the covariance, familiar people only.
 """
 
 import dataclasses
@@ -12,13 +12,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 from test_fewshot import settings
 
-from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
+from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.fewshot import residual as residual_module
 from faze.fewshot.interface import Learned, MetaTraining
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, Seen, draw_calibrations
-from faze.fewshot.residual import learn_weights, likely_dof, residual_deg
+from faze.fewshot.residual import FACTORS, UNFAMILIAR, learn_weights, likely_dof, residual_deg, stretch
 
 CLOSED = ("affine", "bayes")
 Truth = Callable[[np.random.Generator, Seen], np.ndarray]  # of a person: residuals (n, 2), degrees
@@ -67,14 +69,20 @@ def test_the_posterior_is_brute_forces(learner: str, k: int) -> None:
     someone, support = people(affine_person, 1, 900)[0], np.arange(k)
     found = LEARNERS[learner].fit(someone, support, learned)
     prior = {name: value.numpy() for name, value in learned.state.items()}
-    for axis in range(2):
-        features = LEARNERS[learner].features(someone.seen(support))[axis]
-        design = (features - prior["center"][axis]) / prior["scale"][axis]
-        precision = np.linalg.inv(prior["covariance"][axis])
-        covariance = np.linalg.inv(precision + design.T @ design / prior["noise"][axis])
-        residual = residual_deg(someone, support)[axis]
-        weights = covariance @ (precision @ prior["mean"][axis] + design.T @ residual / prior["noise"][axis])
-        np.testing.assert_allclose(found["mean"][axis], weights, rtol=1e-4, atol=1e-6)
+    share, means, residual = [], [], residual_deg(someone, support)
+    features = LEARNERS[learner].features(someone.seen(support))
+    design = (features - prior["center"][:, None]) / prior["scale"][:, None]
+    for one, probability in ((prior, 1 - UNFAMILIAR), (stretch(prior, FACTORS), UNFAMILIAR)):
+        weights = []
+        for x, r, mean, spread, noise in zip(
+            design, residual, one["mean"], one["covariance"], one["noise"], strict=True
+        ):
+            covariance = np.linalg.inv(np.linalg.inv(spread) + x.T @ x / noise)
+            weights.append(covariance @ (np.linalg.solve(spread, mean) + x.T @ r / noise))
+            probability *= multivariate_normal(x @ mean, x @ spread @ x.T + noise * np.eye(k)).pdf(r)
+        share.append(probability)
+        means.append(weights)
+    np.testing.assert_allclose(found["mean"], np.average(means, axis=0, weights=share), rtol=1e-3, atol=1e-5)
 
 
 def test_expectation_maximisation_finds_what_people_were_drawn_from() -> None:
@@ -139,6 +147,10 @@ def heavy_person(rng: np.random.Generator, seen: Seen) -> np.ndarray:
     return rng.normal(0, 3, 2) + 2.0 * heavy(rng, len(seen.head), 3.0)
 
 
+def mild_person(rng: np.random.Generator, seen: Seen) -> np.ndarray:
+    return rng.normal(0, 3, 2) + 2.0 * heavy(rng, len(seen.head), 6.0)
+
+
 def offset_prior(dof: float = DOF) -> Learned:
     """Create the prior of `affine` for people who differ in an offset only."""
     covariance = np.stack([np.diag([variance, 1e-12]) for variance in VARIANCE])
@@ -170,8 +182,9 @@ def found_offset(residual: np.ndarray, learned: Learned) -> np.ndarray:
 
 
 @pytest.mark.parametrize("k", [1, 3, 5, 9])
-def test_the_offset_is_near_the_posterior_mean(k: int) -> None:
+def test_the_offset_is_near_the_posterior_mean(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Expectation maximisation is approximate, but closer to the mean than a model with normal noise is."""
+    monkeypatch.setattr(residual_module, "UNFAMILIAR", 1e-12)
     rng = np.random.default_rng(k)
     ours, normal = [], []
     for _ in range(40):
@@ -181,6 +194,38 @@ def test_the_offset_is_near_the_posterior_mean(k: int) -> None:
         normal.append(found_offset(residual, offset_prior(1e12)) - truth)
     assert np.abs(ours).max() < 0.6
     assert np.std(ours) < 0.6 * np.std(normal)
+
+
+def test_a_large_constant_error_is_an_unfamiliar_persons() -> None:
+    """Of 1 degree, the prior of familiar people leaves 1 / (9 + 1) or more; of 13 degrees, at most 8 / (90 + 8)."""
+    found = [found_offset(np.array([[error, 0.0]]), offset_prior(20.0))[0] / error for error in (1.0, 13.0)]
+    assert found[0] == pytest.approx(0.9, abs=0.04) and found[1] > 0.91
+
+
+@pytest.mark.parametrize("learner", [*CLOSED, "offset"])
+@pytest.mark.parametrize("k", [3, 9])
+def test_expected_errors_are_those_of_new_people(learner: str, k: int) -> None:
+    """Errors are below multiples of the expected error as often as for a bivariate t distribution with 6 dof."""
+    learned = Learned("offset", [], {}) if learner == "offset" else learn(learner, mild_person)
+    errors, expected = [], []
+    for one in people(mild_person, 150, 700):
+        state, query = LEARNERS[learner].fit(one, np.arange(k), learned), one.seen(slice(20, None))
+        errors.append(np.degrees(angular_error(LEARNERS[learner].estimate(state, query), one.gaze[20:])))
+        expected.append(LEARNERS[learner].expected_error_deg(state, query))
+    assert np.mean(expected) == pytest.approx(np.mean(errors), rel=0.1)
+    ratio = np.divide(errors, expected)
+    if learner != "offset":  # which does not know how uncertain a variance from few samples is
+        assert np.mean(ratio < 1.16) == pytest.approx(0.68, abs=0.05)
+        assert np.mean(ratio < 2.2) == pytest.approx(0.95, abs=0.05)
+
+
+def test_an_expected_error_may_be_unknown() -> None:
+    """With one sample, for a network, and for a file of an earlier version, which has no variances."""
+    learned, someone = learn("bayes", mild_person), people(mild_person, 1)[0]
+    earlier = {name: value for name, value in learned.state.items() if name in ("center", "scale", "mean")}
+    one = LEARNERS["offset"].fit(someone, np.arange(1), Learned("offset", [], {}))
+    for learner, state in (("bayes", earlier), ("offset", one), ("maml", {})):
+        assert np.isnan(LEARNERS[learner].expected_error_deg(state, someone.seen(slice(0, 5)))).tolist() == [True] * 5
 
 
 @pytest.mark.parametrize("dof", [3.0, 6.0, 20.0])

@@ -18,6 +18,7 @@ from stage_runs import call_faze
 from faze.base.geometry import pitchyaw_from_vector
 from faze.commands import gaze
 from faze.config.validation import read_config
+from faze.data.landmarks.pose import eye_opening
 from faze.data.network_input import to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, normalize_poses
 from faze.data.normalization.warp import make_strip
@@ -102,7 +103,10 @@ def test_a_folder_of_images_and_videos_with_an_assumed_lens(run, capsys) -> None
     np.testing.assert_allclose([angle_x, angle_y], [np.arctan2(x, -z), np.arctan2(y, -z)], atol=1e-5)
     about = [cv2.Rodrigues(angle * axis)[0] for angle, axis in zip(head, np.eye(3), strict=True)]
     np.testing.assert_allclose(about[0] @ about[1] @ about[2], cv2.Rodrigues(POSES[0, :3])[0], atol=1e-4)
-    assert "5 frames, 3 with a gaze\na field of view of 60 degrees is assumed" in capsys.readouterr().out
+    assert float(rows[0]["eye_opening"]) == pytest.approx(eye_opening(project(POSES[0], *LENS)), rel=1e-5)
+    assert rows[3]["eye_opening"] == "" and {row["expected_error_deg"] for row in rows} == {""}
+    out = capsys.readouterr().out
+    assert "5 frames, 3 with a gaze\na field of view of 60 degrees is assumed" in out and "without a" not in out
 
 
 def test_a_manifest_states_the_lenses_and_head_poses_of_its_frames(run, capsys) -> None:
@@ -114,6 +118,12 @@ def test_a_manifest_states_the_lenses_and_head_poses_of_its_frames(run, capsys) 
     pose = ",".join(f"{value}" for value in POSES[1])
     Path("posed.csv").write_text(f"{MANIFEST.strip()},{','.join(POSE)}\na.png,p,60,0,100,0,{pose}\n")
     assert run("posed.csv") == 0 and float(read_table()[0]["pose_Tz"]) == 620
+    assert read_table()[0]["eye_opening"] == ""
+
+
+def test_without_a_calibration_of_the_shipped_network_errors_and_the_remedy_are_stated(run, capsys) -> None:
+    assert call_faze("gaze", "a.png", "--hfov-deg", "60", "--table", "gaze.csv") == 0
+    assert "degrees (mean: 10.8); with nine" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_calibrated_lens_belongs_to_frames_of_its_size(run) -> None:
@@ -134,7 +144,7 @@ def test_the_point_of_gaze_is_on_the_screens_plane(run, dted: DTED) -> None:
 
 
 def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(run, dted: DTED, capsys) -> None:
-    state = {"offset_rad": torch.tensor([0.1, -0.2], dtype=torch.float64)}
+    state = {"offset_rad": torch.tensor([0.1, -0.2]).double(), "variance_deg2": torch.tensor([4.0, 4.0])}
     found = []
     for path, network in (("me.pt", network_hash(dted)), ("other.pt", "0123" * 4)):
         save_fields(PersonalEstimator("offset", "me", "frames", 1, [0], state, checkpoint=network), Path(path))
@@ -143,6 +153,7 @@ def test_a_persons_calibration_changes_the_gaze_and_belongs_to_one_network(run, 
     plain, calibrated = see(dted), np.array([float(read_table()[0][name]) for name in NUMBERS[:3]])
     turned = [pitchyaw_from_vector(-plain.rotation @ direction) for direction in (plain.direction, calibrated)]
     np.testing.assert_allclose(turned[0] - turned[1], [0.1, -0.2], atol=1e-4)
+    assert float(read_table()[0]["expected_error_deg"]) == pytest.approx(2 * np.sqrt(np.pi / 2), rel=1e-4)  # Rayleigh
 
 
 def test_a_camera_is_read_until_ctrl_c_and_its_faces_keep_their_numbers(run, monkeypatch: pytest.MonkeyPatch) -> None:

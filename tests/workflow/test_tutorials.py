@@ -120,9 +120,9 @@ def test_own_video(tmp_path: Path) -> None:
     found, head, calibrated, last = follow("own-video.md", tmp_path)
     assert "gaze.csv: 6 frames, 6 with a gaze" in found and "6 frames, 6 with a gaze" in last
     assert head.splitlines()[0] == "frame,timestamp,face_id,success,reason,gaze_pitch_deg,gaze_yaw_deg"
-    assert "9 of 9 frames can be used" in calibrated and "bayes on 6 samples: 6.png" in calibrated
-    before, after, change = re.findall(r"(?:before|after|change): (\S+) degrees", calibrated)
-    assert float(after) < float(before) and change.startswith("−")
+    assert "9 of 9 frames can be used" in calibrated and "bayes on 9 samples: 6.png" in calibrated
+    _, constant, after, difference = re.findall(r"^  .*: (\S+) degrees", calibrated, re.MULTILINE)
+    assert float(after) < float(constant) and difference.startswith("−")
     with (tmp_path / "calibrated.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert all(-1000 < float(row["screen_x_px"]) < 3000 for row in rows)

@@ -36,12 +36,19 @@ _EYES = (4, 5, 8, 9), (7, 6, 10, 11)  # outer and inner corner, upper and lower 
 _MIN_WIDTH_PX = 40
 _MAX_ERROR = 0.04  # root mean square distance from the projected face model, as a fraction of the width
 _MAX_TURN_DEG = 50  # angle between the direction of the face and the direction from the face to the camera
-_MIN_OPENING = 0.12  # of the wider eye: distance between the lids divided by distance between the corners
+_MIN_OPENING = 0.12  # see `eye_opening`
 
 
 def face_width_px(landmarks_px: NDArray) -> float:
     """Return the distance between the outer eye corners, given the landmarks (12, 2)."""
     return float(np.linalg.norm(landmarks_px[7] - landmarks_px[4]))
+
+
+def eye_opening(landmarks_px: NDArray) -> float:
+    """Return the distance between the lids divided by that between the corners, of the wider open eye (12, 2)."""
+    outer, inner, upper, lower = landmarks_px[np.array(_EYES).T]  # each (2 eyes, 2)
+    widths = np.maximum(np.linalg.norm(outer - inner, axis=1), 1e-9)
+    return float(np.max(np.linalg.norm(upper - lower, axis=1) / widths))
 
 
 def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], lens: Camera) -> NDArray:
@@ -59,7 +66,7 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], lens: Camera) -> ND
         raise UnusableFrame("the frame's edge cuts off the eyes or the nose")
     if width_px < _MIN_WIDTH_PX:
         raise UnusableFrame(f"face is too small: {width_px:.0f} px between the outer eye corners")
-    if max(_opening(*landmarks_px[list(eye)]) for eye in _EYES) < _MIN_OPENING:
+    if eye_opening(landmarks_px) < _MIN_OPENING:
         raise UnusableFrame("both eyes are closed")
     points = landmarks_px[: len(FACE_MODEL_MM)]
     found, rotation, translation = cv2.solvePnP(FACE_MODEL_MM, points, *lens, flags=cv2.SOLVEPNP_SQPNP)
@@ -74,7 +81,3 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], lens: Camera) -> ND
     if (turn_deg := np.degrees(np.arccos(np.clip(along, -1, 1)))) > _MAX_TURN_DEG:
         raise UnusableFrame(f"face is turned away from the camera by {turn_deg:.0f} degrees")
     return np.concatenate([rotation.ravel(), translation.ravel()])
-
-
-def _opening(outer_px: NDArray, inner_px: NDArray, upper_px: NDArray, lower_px: NDArray) -> float:
-    return float(np.linalg.norm(upper_px - lower_px) / max(np.linalg.norm(outer_px - inner_px), 1e-9))

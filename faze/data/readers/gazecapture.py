@@ -18,6 +18,10 @@ from faze.data.readers.person import OUTSIDE, People, Person, is_inside
 from faze.data.readers.supplementary import open_people
 from faze.data.strips import SPLITS
 
+# Frames are used from this time on after the dot appeared (`Time` in dotInfo.json, see GazeCapture's README). In the
+# recording 00002, frames were taken 0.20 to 0.48 s after the dot appeared, and the irises move towards most dots
+# between 0.30 and 0.40 s.
+SETTLING_S = 0.4
 _DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye")  # faceGrid is derived from the first one
 
 
@@ -52,7 +56,11 @@ def read_recording(folder: Path) -> Person:
             reasons[row] += f", {detection}" if reasons[row] else f"IsValid 0 in {detection}"
     targets_mm = np.full((count, 3), np.nan)
     if (folder / "dotInfo.json").exists():
-        targets_mm = np.pad(-10 * _read_numbers(folder, "dotInfo", count, "XCam", "YCam"), [(0, 0), (0, 1)])
+        dots = _read_numbers(folder, "dotInfo", count, "XCam", "YCam", "Time")
+        targets_mm = np.pad(-10 * dots[:, :2], [(0, 0), (0, 1)])
+        for row in np.flatnonzero(dots[:, 2] < SETTLING_S):
+            why = f"{dots[row, 2]:.2f} s after the dot appeared, the eyes may not have reached it"
+            reasons[row] = reasons[row] or f"{why} (less than {SETTLING_S:g} s)"
     return Person(
         folder.name,
         folder.parent,

@@ -6,6 +6,7 @@ whereas a fault in one line excludes only that line's frame.
 
 import difflib
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -255,7 +256,12 @@ def _read_targets(table: Table) -> tuple[NDArray, NDArray | None]:
             raise UserError(f"{table.path}: all targets are within 30 mm of the camera: write them in mm, not cm or m")
         return values, None
     if table.target == "px":
-        return read_screen(table.path.with_name("screen.yaml")).to_mm(values), None
+        screen = read_screen(table.path.with_name("screen.yaml"))
+        outside = table.cells.index[((values < 0) | (values > screen.size_px)).any(axis=1)]
+        if len(outside):
+            which = f"the targets of {len(outside)} lines, such as line {outside[0]}, are outside the screen"
+            print(f"warning: {table.path}: {which}: check their unit, and the size in screen.yaml", file=sys.stderr)
+        return screen.to_mm(values), None
     if table.target == "deg":
         values = np.radians(values)
     if (np.abs(values) > np.pi + 1e-6).any():

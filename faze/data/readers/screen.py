@@ -22,6 +22,7 @@ _KEYS = ("width_mm", "height_mm", "width_px", "height_px", "top_left_mm", "rotat
 class Screen:
     """A flat screen in the camera frame."""
 
+    size_px: NDArray  # (2,) width and height
     pixel_mm: NDArray  # (2,) width and height of a pixel
     top_left_mm: NDArray  # (3,)
     axes: NDArray  # (2, 3) directions in which x_px and y_px grow
@@ -56,4 +57,4 @@ def read_screen(path: Path) -> Screen:
         raise UserError(f"{path}: width_px and height_px give pixels that are not square: are they swapped?")
     about_x, about_y, about_z = (cv2.Rodrigues(axis)[0] for axis in np.diag(np.radians(rotation_deg)))
     axes = np.array([[-1.0, 0, 0], [0, 1.0, 0]]) @ (about_z @ about_y @ about_x).T
-    return Screen(size_mm / size_px, top_left_mm, axes)
+    return Screen(size_px, size_mm / size_px, top_left_mm, axes)

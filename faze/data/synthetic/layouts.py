@@ -155,7 +155,7 @@ def write_gazecapture(root: Path, frames: PersonFrames) -> None:
     right_cm, up_cm = (-frames.scene.target_mm[:, :2] / 10).T.tolist()
     arrays = dict.fromkeys(("appleFace", "appleLeftEye", "appleRightEye"), detected) | {
         "frames": [Path(name).name for name in frames.file_names],
-        "dotInfo": {"XCam": right_cm, "YCam": up_cm},
+        "dotInfo": {"XCam": right_cm, "YCam": up_cm, "Time": [1.0] * len(frames.scene)},
         "info": {"Dataset": frames.role.split, "DeviceName": frames.setting.device},
     }
     for name, contents in arrays.items():
