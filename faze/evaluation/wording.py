@@ -21,8 +21,8 @@ def counted(number: int, one: str, more: str = "") -> str:
 
 
 def parallelism(row: Mapping[str, Any]) -> str:
-    """Describe the processes and threads of a measured tier, for example as 2 processes of 1 thread."""
-    return f"{counted(row['processes'], 'process', 'processes')} of {counted(row['threads'], 'thread')}"
+    """Describe the processes of a measured tier and the threads of each, for example as 2 × 1 thread."""
+    return f"{row['processes']} × {counted(row['threads'], 'thread')}"
 
 
 def signed(number: float, digits: int = 2) -> str:

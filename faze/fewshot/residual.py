@@ -117,8 +117,6 @@ class Bayes(Learner):
     def expected_error_deg(self, correction: Mapping[str, Tensor], seen: Seen) -> Array:
         """Compute the mean error from the variances of the weights and the noise, for errors with a t distribution."""
         own = {name: value.numpy() for name, value in correction.items()}
-        if "noise" not in own:  # written by an earlier version
-            return super().expected_error_deg(correction, seen)
         design, half = self.design(own, seen), own["dof"] / 2
         normal = mean_error_deg(np.sum(design @ own["covariance"] * design, axis=-1) + own["noise"][:, None])
         return normal * np.sqrt(half - 1) * poch(half, -0.5)

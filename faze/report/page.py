@@ -60,11 +60,10 @@ def tier_table(results: Results) -> list[Cells]:
         if not row["same"]:
             speed = memory = ["not compared"]
         low, high = row["peak_gib_low"], row["peak_gib_high"]
-        ran = f"{row['processes']} × {wording.counted(row['threads'], 'thread')}"  # short, for a narrow column
         cells = {
             "Tier": [row["tier"], changed, f"inactive: {idle}" if idle else ""],
             "Same experiment": describe_proof(row["proof"]) if row["before"] else ["reference"],
-            "Speed": [*speed, f.milliseconds(row["step_ms"]), ran],
+            "Speed": [*speed, f.milliseconds(row["step_ms"]), wording.parallelism(row)],
             "Peak memory": [*memory, f"{row['peak_gib']:.3f} GiB", f"{low:.3f} to {high:.3f}" if low < high else ""],
         }
         shown = {("", title): "\n".join(filter(None, lines)) for title, lines in cells.items()}

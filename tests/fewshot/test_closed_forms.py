@@ -197,7 +197,7 @@ def test_the_offset_is_near_the_posterior_mean(k: int, monkeypatch: pytest.Monke
 
 
 def test_a_large_constant_error_is_an_unfamiliar_persons() -> None:
-    """Of 1 degree, the prior of familiar people leaves 1 / (9 + 1) or more; of 13 degrees, at most 8 / (90 + 8)."""
+    """The remaining share of an error is noise / (prior + noise): 1 / (9 + 1) if familiar, 8 / (90 + 8) if not."""
     found = [found_offset(np.array([[error, 0.0]]), offset_prior(20.0))[0] / error for error in (1.0, 13.0)]
     assert found[0] == pytest.approx(0.9, abs=0.04) and found[1] > 0.91
 
@@ -220,11 +220,10 @@ def test_expected_errors_are_those_of_new_people(learner: str, k: int) -> None:
 
 
 def test_an_expected_error_may_be_unknown() -> None:
-    """With one sample, for a network, and for a file of an earlier version, which has no variances."""
-    learned, someone = learn("bayes", mild_person), people(mild_person, 1)[0]
-    earlier = {name: value for name, value in learned.state.items() if name in ("center", "scale", "mean")}
+    """With one sample, and for a network."""
+    someone = people(mild_person, 1)[0]
     one = LEARNERS["offset"].fit(someone, np.arange(1), Learned("offset", [], {}))
-    for learner, state in (("bayes", earlier), ("offset", one), ("maml", {})):
+    for learner, state in (("offset", one), ("maml", {})):
         assert np.isnan(LEARNERS[learner].expected_error_deg(state, someone.seen(slice(0, 5)))).tolist() == [True] * 5
 
 
