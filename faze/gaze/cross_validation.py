@@ -21,7 +21,7 @@ from faze.fewshot.person_codes import PersonCodes
 from faze.gaze.recording import Recording
 
 CONSTANT, CALIBRATED = "constant guess", "calibrated"
-# Plausible ratios of the standard deviations of labels and estimates. On nine targets, the ratio was 1.1 to 1.8 in 95 %
+# Plausible ratios of the standard deviations of labels and estimates. On nine targets, the ratio was 1.0 to 1.6 in 95 %
 # of the draws for two real people and the shipped network, and 0.8 to 2.0 for four networks trained on real people.
 SPANS = {"shipped": (0.95, 1.9), "other": (0.75, 1.9)}
 Span = tuple[float, float]

@@ -62,6 +62,8 @@ def test_people_are_spread_as_the_table_says(people: list[SyntheticPerson]) -> N
     up, yaw = np.degrees([p.kappa_rad for p in people]).transpose(2, 0, 1)
     nasal = yaw * [-1, 1]
     upper, lower = (np.array([getattr(p, f"{lid}_lids_mm") for p in people]) for lid in ("upper", "lower"))
+    # Both lids are at heights from the line between the corners; the pupil is above that line.
+    above = np.array([-p.eye_centres_mm[0, 1] - p.tilt_mm / 2 for p in people])
     wearing = [p for p in people if p.spectacles]
     powers = np.array([p.spectacles.power_dioptres for p in wearing])
     found = {
@@ -70,12 +72,13 @@ def test_people_are_spread_as_the_table_says(people: list[SyntheticPerson]) -> N
         "kappa_up_deg": up.mean(axis=1),
         "kappa_up_between_eyes_deg": up[:, 1] - up[:, 0],
         "kappa_nasal_between_eyes_deg": nasal[:, 1] - nasal[:, 0],
-        "upper_lid_mm": upper.mean(axis=1),
-        "lower_lid_mm": lower.mean(axis=1),
+        "pupil_above_mm": above,
+        "upper_lid_mm": upper.mean(axis=1) - above,
         "fissure_between_eyes_mm": (upper + lower)[:, 1] - (upper + lower)[:, 0],
         "upper_lid_follow": [p.upper_lid_follow for p in people],
         "lower_lid_follow": [p.lower_lid_follow for p in people],
         "head_bias_deg": np.degrees([p.head_bias_rad for p in people]).ravel(),
+        "head_below_mm": [p.head_below_mm for p in people],
         "screen_shift_mm": np.concatenate([p.screen_shift_mm for p in people]),
         "lens_width_mm": [2 * p.spectacles.half_mm[0] for p in wearing],
         "lens_height_mm": [2 * p.spectacles.half_mm[1] for p in wearing],

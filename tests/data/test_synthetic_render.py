@@ -31,7 +31,7 @@ def with_person(frames: PersonFrames, **changes: object) -> PersonFrames:
 
 def wide_awake(role: Role) -> PersonFrames:
     """Draw a person whose lids are so wide open that the whole iris is visible."""
-    lids = {"upper_lids_mm": np.full(2, 13.0), "lower_lids_mm": np.full(2, 10.0), "lashes": 0.0}
+    lids = {"upper_lids_mm": np.full(2, 17.0), "lower_lids_mm": np.full(2, 10.0), "lashes": 0.0}
     return with_person(sample_frames(role, TINY), **lids, upper_lid_follow=1.0, lower_lid_follow=1.0)
 
 
@@ -103,7 +103,7 @@ def test_a_frame_does_not_depend_on_the_frames_rendered_before_it(role: Role) ->
 
 @pytest.mark.parametrize("level", compiled.LEVELS)
 def test_frames_are_the_stored_ones_whatever_the_processor(level: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first edition rendered them; levels of the architecture round differently, by at most one grey level."""
+    """Levels of the architecture round differently, by at most one grey level."""
     below = {number: flags for number, flags in compiled.LEVELS.items() if number <= level}
     monkeypatch.setattr(compiled, "LEVELS", below)
     compiled.library.cache_clear()

@@ -38,9 +38,9 @@ def test_annotated_head_deviates_by_the_bias_alone(frames: PersonFrames) -> None
     turn = scene.annotated_rotation @ np.swapaxes(scene.rotation, 1, 2)
     facing = turn @ np.array([0.0, 0.0, -1.0])
     np.testing.assert_allclose(pitchyaw_from_vector(-facing), np.tile(frames.person.head_bias_rad, (40, 1)), atol=1e-9)
-    scale = 1.04 * 45.6 / frames.person.outer_half_mm  # and is farther away, and 2 mm lower
+    scale = 1.04 * 45.6 / frames.person.outer_half_mm  # and is farther away, and lower
     in_head = np.einsum("nji,nj->ni", scene.rotation, scene.annotated_origin_mm / scale - scene.origin_mm)
-    np.testing.assert_allclose(in_head, np.tile([0.0, 2.0, 0.0], (40, 1)), atol=1e-9)
+    np.testing.assert_allclose(in_head, np.tile([0.0, frames.person.head_below_mm, 0.0], (40, 1)), atol=1e-9)
 
 
 def test_kappa_turns_the_visual_axis_toward_the_nose_and_up() -> None:

@@ -25,8 +25,8 @@ TIMES_S = (0, 0.04, 0.16, 0.2, 2.4, 2.44)
 
 @pytest.fixture(scope="module")
 def person():
-    """Return the frames (H, W, 3) BGR of a person, their annotation, and the camera."""
-    role = Role("mpiifacegaze", "test", 2)
+    """Return the frames (H, W, 3) BGR of a person with a small error, their annotation, and the camera."""
+    role = Role("mpiifacegaze", "test", 17)
     frames = sample_frames(role, read_config().synthetic.model_copy(update={"frames_per_person": 12}))
     images = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in render_frames(frames, 1)]
     known = supplementary(frames)

@@ -55,8 +55,8 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], lens: Camera) -> ND
     """Estimate the head pose (6,) of a face: rotation vector (rad) and translation (mm), head -> camera.
 
     The head frame belongs to FAZE's 14-point face model, so the gaze origin is midway between
-    `INNER_EYE_CORNERS_14_MM` in that pose. Raise UnusableFrame if the face is cut off, too small or turned away, its
-    eyes are closed, or no pose fits.
+    `INNER_EYE_CORNERS_14_MM` in that pose; it projects to the middle of the corners found. Raise UnusableFrame if the
+    face is cut off, too small or turned away, its eyes are closed, or no pose fits.
 
     The landmarks are the positions (12, 2) of VERTICES in an upright image (H, W, 3). Like the principal point, they
     are in px from the centre of the first pixel.
@@ -80,4 +80,7 @@ def pose_of(landmarks_px: NDArray, image: NDArray[np.uint8], lens: Camera) -> ND
     along = cv2.Rodrigues(rotation)[0][:, 2] @ translation[:, 0] / np.linalg.norm(translation)
     if (turn_deg := np.degrees(np.arccos(np.clip(along, -1, 1)))) > _MAX_TURN_DEG:
         raise UnusableFrame(f"face is turned away from the camera by {turn_deg:.0f} degrees")
+    # Faces differ from the model, so the head is moved until the middle of the inner eye corners is where it was found.
+    moved_px = (points - seen)[5:7].mean(axis=0)
+    translation[:2, 0] += translation[2] * moved_px / np.diag(lens[0])[:2]
     return np.concatenate([rotation.ravel(), translation.ravel()])

@@ -82,6 +82,7 @@ class SyntheticPerson:
     mouth_mm: NDArray  # (2, 3) corners
     kappa_rad: NDArray  # (2, 2) visual minus optical axis per eye, in the head frame
     head_bias_rad: NDArray  # (2,) annotated minus true head pose, a rotation in the camera frame
+    head_below_mm: float  # ... and a shift along the head's y axis
     upper_lids_mm: NDArray  # (2,) heights from the line between the corners when looking straight ahead
     lower_lids_mm: NDArray  # (2,) the same, downward
     tilt_mm: float  # from the inner corner up to the outer one
@@ -127,11 +128,12 @@ PEOPLE = {
     "kappa_up_deg": Spread(2.0, 1.5),
     "kappa_nasal_between_eyes_deg": Spread(0.0, 0.75),
     "kappa_up_between_eyes_deg": Spread(0.0, 0.6),
-    "upper_lid_mm": Spread(3.5, 0.9, 1.6, 6.2),  # MRD1
-    "lower_lid_mm": Spread(5.4, 0.7, 3.6, 7.0),  # MRD2
+    "pupil_above_mm": Spread(3.2, 1.0, 0.5, 5.9),  # the line between the corners
+    "upper_lid_mm": Spread(3.5, 0.9, 1.6, 6.2),  # MRD1, from the pupil up to the margin
+    "lower_lid_mm": Spread(5.4, 1.0, 3.0, 8.0),  # MRD2, from the pupil down to the margin
     "fissure_between_eyes_mm": Spread(0.0, 0.53, -1.8, 1.8),
-    "upper_lid_follow": Spread(0.95, 0.08, 0.7, 1.1),  # travel of the margin per travel of the iris
-    "lower_lid_follow": Spread(0.55, 0.08, 0.3, 0.8),
+    "upper_lid_follow": Spread(0.9, 0.16, 0.5, 1.2),  # travel of the margin per travel of the iris
+    "lower_lid_follow": Spread(0.55, 0.16, 0.1, 0.9),
     "refraction_dioptres": Spread(-0.65, 2.38, -9, 5),
     "refraction_between_eyes_dioptres": Spread(0.0, 0.33),
     "vertex_mm": Spread(13.0, 1.0, 10, 16),
@@ -142,13 +144,24 @@ PEOPLE = {
     "screen_shift_mm": Spread(0.0, 3.0),
     "fixation_deg": Spread(0.36, 0.15, 0.07, 0.79),
     "head_bias_deg": Spread(0.0, 2.0),
+    "head_below_mm": Spread(0.8, 0.3),  # annotated minus true head
+    "sclera": Spread(0.7, 0.15, 0.45, 0.95),  # brightness: lids shade it
 }
 WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; minimum power of their lenses
 COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share coated; reflectance uncoated and coated; share rimless
 KAPPA_PER_DIOPTRE_DEG = 0.16
-ANNOTATED_BELOW_MM, ANNOTATED_FARTHER = 2.0, 1.04  # so that irises in strips are as high and large as real ones
+ANNOTATED_FARTHER = 1.04  # so that irises in strips are as large as real ones
+BROWN = 0.6  # share of people with brown irises, in addition to those with dark skin
 
-_AS_MEASURED = ("eyeball_mm", "iris_mm", "pupil_mm", "upper_lid_follow", "lower_lid_follow", "fixation_deg")
+_AS_MEASURED = (
+    "eyeball_mm",
+    "iris_mm",
+    "pupil_mm",
+    "upper_lid_follow",
+    "lower_lid_follow",
+    "fixation_deg",
+    "head_below_mm",
+)
 _IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
 _APEX_MM = 13.3  # distance of the cornea from the eyeball's centre
 _SIDES = np.array([-0.5, 0.5])  # each eye's share of a difference between the eyes
@@ -157,32 +170,30 @@ _RIMS = np.array([[0.05, 0.05, 0.06], [0.16, 0.10, 0.07], [0.45, 0.36, 0.24], [0
 
 def sample_person(rng: np.random.Generator) -> SyntheticPerson:
     """Sample a person."""
-    rng.normal(size=3)  # unnamed draws are unused, but without them, a seed would give different people
-    eye_depth, eye_height = rng.normal(7.6, 0.7), rng.normal(-0.6, 0.4)
-    rng.normal(size=8)
+    eye_depth = rng.normal(7.6, 0.7)
     mouth_half, mouth_y = rng.normal(25.0, 1.5), rng.normal(67.0, 2.5)
     tone = rng.uniform(0, len(_SKINS) - 1)
     hair = _blend(_HAIRS, rng.uniform(0, 1) if tone > 3 else rng.uniform(0, len(_HAIRS) - 1))
-    iris = _blend(_IRISES, rng.uniform(0, 1.2) if tone > 3 else rng.uniform(0, len(_IRISES) - 1))
-    drawn = {"outer_depth_mm": rng.normal(5.2, 0.5)}
-    rng.normal(size=2)
-    drawn |= {"tilt_mm": rng.normal(1.6, 0.9), "crease_mm": rng.uniform(2.5, 6.0)}
-    rng.random(2)
-    drawn["lashes"] = rng.uniform(0.4, 1.0)
-    rng.random()
-    drawn |= {
+    brown = tone > 3 or rng.random() < BROWN
+    iris = _blend(_IRISES, rng.uniform(0, 1.2) if brown else rng.uniform(0, len(_IRISES) - 1))
+    one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
+    drawn = {name: one[name] for name in _AS_MEASURED} | {
+        "outer_depth_mm": rng.normal(5.2, 0.5),
+        "tilt_mm": rng.normal(1.6, 0.9),
+        "crease_mm": rng.uniform(2.5, 6.0),
+        "lashes": rng.uniform(0.4, 1.0),
         "skin": np.clip(_blend(_SKINS, tone) * rng.normal(1.0, 0.03, 3), 0, 1),
-        "iris": np.clip(iris * rng.normal(1.0, 0.08, 3), 0.04, 1),
-        "sclera": np.clip(_SCLERA * rng.normal(1.0, 0.02) - [0.0, 0.02, 0.03] * rng.random(3), 0, 1),
+        "iris": np.clip(iris * rng.uniform(0.5, 1.0) * rng.normal(1.0, 0.08, 3), 0.04, 1),
+        "sclera": one["sclera"] * _SCLERA - [0.0, 0.02, 0.03] * rng.random(3),
         "hair": hair,
         "brow_height_mm": rng.normal(19.0, 1.6),
         "brow_weight": rng.uniform(0.35, 1.0),
     }
-    one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
     half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
     deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
     wider = _SIDES * one["fissure_between_eyes_mm"] / 2  # per lid
-    drawn |= {name: one[name] for name in _AS_MEASURED}
+    above = one["pupil_above_mm"]
+    eye_height = -above - drawn["tilt_mm"] / 2  # the line between the corners rises by the tilt
     wears = rng.random() < WEARERS
     person = SyntheticPerson(
         inner_half_mm=half - 0.5 * width,
@@ -191,8 +202,8 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
         mouth_mm=np.array([[-mouth_half, mouth_y, 2.0], [mouth_half, mouth_y, 2.0]]),
         kappa_rad=_kappa(one),
         head_bias_rad=np.radians([PEOPLE["head_bias_deg"].draw(rng) for _ in range(2)]),
-        upper_lids_mm=np.maximum(one["upper_lid_mm"] + wider, 1.2),
-        lower_lids_mm=np.maximum(one["lower_lid_mm"] + wider, 2.5),
+        upper_lids_mm=one["upper_lid_mm"] + wider + above,
+        lower_lids_mm=np.maximum(one["lower_lid_mm"] + wider - above, 1.2),
         screen_shift_mm=np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]),
         **drawn,
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw, vector_from_pitchyaw
-from faze.data.synthetic.person import ANNOTATED_BELOW_MM, ANNOTATED_FARTHER, SyntheticPerson
+from faze.data.synthetic.person import ANNOTATED_FARTHER, SyntheticPerson
 from faze.data.synthetic.setting import Setting
 
 MODEL_OUTER_HALF_MM = 45.6  # half the distance between the outer eye corners in annotators' generic face models
@@ -94,9 +94,9 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
         rotation=rotation,
         origin_mm=origin,
         annotated_rotation=rotation_from_pitchyaw(person.head_bias_rad * [-1, 1]) @ rotation,
-        annotated_origin_mm=farther * (origin + ANNOTATED_BELOW_MM * rotation[:, :, 1]),
+        annotated_origin_mm=farther * (origin + person.head_below_mm * rotation[:, :, 1]),
         optical_in_head=optical_axes(person, rotation, origin, true_target),
-        aperture=np.clip(rng.normal(1.0, 0.08, count), 0.75, 1.2),
+        aperture=np.clip(rng.normal(0.97, 0.12, count), 0.6, 1.25),
     )
 
 
