@@ -88,6 +88,12 @@ def test_exact_landmarks_give_the_pose() -> None:
         np.testing.assert_allclose(pose_of(project(pose, *lens), large, lens), pose, atol=1e-3)
 
 
+def test_the_strip_is_centred_between_the_inner_eye_corners_wherever_the_eyes_are_in_the_face() -> None:
+    lens, found = (LENS, STRAIGHT), FACE - np.array([[0, 6]]) * (np.arange(12)[:, None] >= 4)
+    middle_px = project(pose_of(found, FRAME, lens), *lens)[5:7].mean(axis=0)
+    np.testing.assert_allclose(middle_px, found[5:7].mean(axis=0), atol=0.1)
+
+
 @pytest.mark.parametrize(
     ("points", "reason"),
     [

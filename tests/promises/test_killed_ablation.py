@@ -43,7 +43,7 @@ KILLS = (
     ("raw/.*.writing-*", 1.0, "snakemake"),
     ("data/.work.*", 1.0, "everything"),
     ("baseline/seed0/checkpoint.work/checkpoint.pt", 0.3, "stages"),
-    ("two_processes/seed0/checkpoint.work/checkpoint.pt", 0.3, "everything"),
+    ("two_processes/seed0/checkpoint*", 0.3, "everything"),
     ("*/seed0/redirected_pairs.parquet", 3.0, "snakemake"),
     ("benchmark/.*", 5.0, "everything"),
     ("evaluation/*", 1.0, "everything"),
