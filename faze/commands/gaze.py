@@ -24,7 +24,7 @@ The camera frame is OpenCV's: x right, y down, z away from the camera.
 | eye_opening | distance between the lids divided by the eye's width, of the wider open eye; empty for known poses |
 
 If the person resembles the learner's training people, 95 % of errors are below 2.2 times the expected error, and 68 %
-below 1.2 times. With the shipped `bayes`, real people's errors exceed it by 120 % (k = 1) to 50 % (k = 9).
+below 1.2 times. With the shipped `bayes`, real people's errors exceed it by 100 % (k = 1) to 40 % (k = 9).
 
 The overlay is the video with the strip, the angles and an arrow for the gaze, or the reason why there is no gaze. An
 interrupted run leaves its rows in NAME.partial.csv. Ctrl-C ends a recording from a camera.

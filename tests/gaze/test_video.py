@@ -82,7 +82,7 @@ def test_the_gaze_in_a_video_is_that_of_its_frames(name: str, person, tmp_path: 
             toward = target_mm - face.origin_mm
             for found, direction in ((moved_deg, plain.direction), (errors_deg, toward / np.linalg.norm(toward))):
                 found.append(np.degrees(angular_error(face.direction, direction)))
-    assert row == 5 and max(moved_deg) < 1.5 and np.mean(moved_deg) < 0.6 and np.mean(errors_deg) < 4
+    assert row == 5 and max(moved_deg) < 1.5 and np.mean(moved_deg) < 0.6 and np.mean(errors_deg) < 6
 
 
 def test_a_damaged_video_keeps_its_other_frames_and_what_is_no_video_is_refused(person, tmp_path: Path, capsys) -> None:

@@ -128,9 +128,9 @@ PEOPLE = {
     "kappa_up_deg": Spread(2.0, 1.5),
     "kappa_nasal_between_eyes_deg": Spread(0.0, 0.75),
     "kappa_up_between_eyes_deg": Spread(0.0, 0.6),
-    "pupil_above_mm": Spread(3.2, 1.0, 0.5, 5.9),  # the line between the corners
+    "lower_lid_below_mm": Spread(2.2, 0.6, 0.7, 3.7),  # the line between the corners
     "upper_lid_mm": Spread(3.5, 0.9, 1.6, 6.2),  # MRD1, from the pupil up to the margin
-    "lower_lid_mm": Spread(5.4, 1.0, 3.0, 8.0),  # MRD2, from the pupil down to the margin
+    "lower_lid_mm": Spread(5.4, 0.8, 3.0, 7.8),  # MRD2, from the pupil down to the margin
     "fissure_between_eyes_mm": Spread(0.0, 0.53, -1.8, 1.8),
     "upper_lid_follow": Spread(0.9, 0.16, 0.5, 1.2),  # travel of the margin per travel of the iris
     "lower_lid_follow": Spread(0.55, 0.16, 0.1, 0.9),
@@ -192,8 +192,8 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
     half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
     deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
     wider = _SIDES * one["fissure_between_eyes_mm"] / 2  # per lid
-    above = one["pupil_above_mm"]
-    eye_height = -above - drawn["tilt_mm"] / 2  # the line between the corners rises by the tilt
+    above = one["lower_lid_mm"] - one["lower_lid_below_mm"]  # the pupil, above the line between the corners
+    eye_height = -above - drawn["tilt_mm"] / 2  # that line rises by the tilt
     wears = rng.random() < WEARERS
     person = SyntheticPerson(
         inner_half_mm=half - 0.5 * width,
@@ -203,7 +203,7 @@ def sample_person(rng: np.random.Generator) -> SyntheticPerson:
         kappa_rad=_kappa(one),
         head_bias_rad=np.radians([PEOPLE["head_bias_deg"].draw(rng) for _ in range(2)]),
         upper_lids_mm=one["upper_lid_mm"] + wider + above,
-        lower_lids_mm=np.maximum(one["lower_lid_mm"] + wider - above, 1.2),
+        lower_lids_mm=one["lower_lid_below_mm"] + wider,
         screen_shift_mm=np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]),
         **drawn,
     )
