@@ -2,6 +2,7 @@
 # make demo       a small ablation in three minutes; opens its page if there is a display
 # make test       style, documentation and tests, in 11 minutes on two cores; CI runs this
 # make landmarker MediaPipe and its model, for `faze gaze` and for head poses in your own frames
+# make networks   the packages unigaze and ptgaze, for `faze gaze --model unigaze:NAME`
 # make compiled   tests that compile C++; takes minutes
 # make oldest     tests of training with the oldest supported versions of torch and other packages
 # make cluster    a test on a SLURM cluster of one node on this machine; needs root and Debian's slurm-wlm and munge
@@ -24,7 +25,7 @@ LANDMARKER_URL := https://storage.googleapis.com/mediapipe-models/face_landmarke
 LANDMARKER_SHA256 := 64184e229b263107bc2b804c6625db1341ff2bb731874b0bcc2fe6544e0bc9ff
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo landmarker test lint unit kills compiled oldest workflow cluster docs gpu gpu_page ui
+.PHONY: ablation demo landmarker networks test lint unit kills compiled oldest workflow cluster docs gpu gpu_page ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -42,11 +43,23 @@ $(LANDMARKER): | $(INSTALLED)
 	$(BIN)/python -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' $(LANDMARKER_URL) $@.part
 	mv $@.part $@
 
+# The same is true for these packages. They download their networks when these are used for the first time.
+NETWORKS := unigaze==0.1.3 ptgaze==0.3.0 timm==1.0.31 torchvision==0.28.0 omegaconf==2.4.0 antlr4-python3-runtime==4.9.3 \
+	safetensors==0.8.0 huggingface_hub==2.4.0 hf_xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2 truststore==0.10.5
+
+networks: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --no-deps $(NETWORKS)
+
+# For tests, in a separate folder: a torchvision that does not match the build of torch would break other packages.
+.networks: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .networks $(NETWORKS)
+	touch $@
+
 # Two workers on two cores, one thread per process. A worker runs whole files, whose tests share fixtures; the longest start first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # One run of pytest, so that both workers are busy until the end.
-test: lint docs
+test: lint docs .networks
 	$(PYTEST) -m "not compiled and not cluster"
 
 lint: $(INSTALLED)
@@ -58,7 +71,7 @@ lint: $(INSTALLED)
 	$(BIN)/python tests/english.py *.md Snakefile benchmarks config docs examples faze profiles tests workflow
 	$(BIN)/python tests/size.py
 
-unit: $(INSTALLED)
+unit: $(INSTALLED) .networks
 	$(PYTEST) -m "not compiled and not cluster and not workflow and not kills"
 
 workflow kills: $(INSTALLED)

@@ -10,12 +10,12 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"  # reads and checks the configuration
 
 
-# Each stage has a rule of the same name, whose named inputs and outputs are the options of `faze STAGE`.
+# Each stage has a rule, usually of the same name, whose named inputs and outputs are the options of `faze STAGE`.
 rule stage:
     output:
         "never",
     shell:
-        "mkdir -p $(dirname {params.log:q}) && python -m faze {rule} --threads {threads} {params.options:q} 2>&1 | tee -p {params.log:q}"
+        "mkdir -p $(dirname {params.log:q}) && python -m faze {params.stage} --threads {threads} {params.options:q} 2>&1 | tee -p {params.log:q}"
 
 
 if GAZE:
@@ -39,7 +39,7 @@ rule ablation:
 
 
 # Targets tier_baseline, tier_amp, ...: a single tier, up to a page that compares it with the baseline and its own past.
-for tier in settings.tiers:
+for tier in [tier for tier in settings.tiers if tier not in GIVEN]:
 
     rule:
         name:

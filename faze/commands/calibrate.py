@@ -33,7 +33,6 @@ from faze.fewshot.person_codes import PersonCodes, read_person
 from faze.gaze.cross_validation import CALIBRATED, SPANS, check
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.recording import Recording, read_recording
-from faze.model.weights import network_hash
 from faze.weights import FOLDER, SHIPPED
 
 
@@ -53,7 +52,7 @@ def main(
     Args:
         codes: code store (from the encode stage) that contains the person
         manifest: table of the person's frames, instead of --codes
-        model: DT-ED checkpoint that encodes the frames of --manifest (default: shipped, the network in the package)
+        model: network for the frames of --manifest, as for faze gaze; default: the shipped network
         landmarker: MediaPipe Face Landmarker file, for frames without a head pose (default: face_landmarker.task)
         person: name of the person; not needed if there is only one
         shots: k, the number of calibration entries; required with --codes
@@ -124,7 +123,7 @@ def record(path: Path, model: Path, landmarker: Path, name: str | None) -> tuple
     people = {person.name: person for person in read_manifest(path, posed=posed)}
     person = people[choose(list(people), path, name)]
     with GazeEstimator.load(model, landmarker, faces=int(not posed)) as estimator:
-        return read_recording(estimator, person, path), network_hash(estimator.dted)
+        return read_recording(estimator, person, path), estimator.network.hash
 
 
 def adapt(person: PersonCodes, support: Sequence[int], query: NDArray[np.int64], learned: Learned) -> PersonalEstimator:

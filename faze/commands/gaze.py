@@ -65,7 +65,7 @@ def main(
     Args:
         inputs: images, videos, folders of these, or manifests
         camera_index: index of a camera on this machine (from 0), instead of inputs
-        model: DT-ED checkpoint (default: shipped, the network in the package)
+        model: checkpoint, or a network of another project (docs/how-to/gaze.md); default: the shipped network
         person: file that `faze calibrate` wrote for this network
         lens: camera calibration, as a YAML file from OpenCV or ROS, or a .mat file
         hfov_deg: horizontal field of view of the upright frame, instead of --lens

@@ -53,6 +53,7 @@ class NormalizedCamera(Section):
     distance_mm: Annotated[float, Field(ge=1)]
     width_px: Positive
     height_px: Positive
+    center_mm: Annotated[tuple[float, float, float], Field(strict=False)] = (0.0, 0.0, 0.0)
 
 
 class Preprocess(NormalizedCamera):
@@ -159,6 +160,9 @@ class Encode(Section):
     batch: Positive
 
 
+WITHOUT_CODES = ("offset", "affine", "bayes")  # these learners need only estimates and head poses
+
+
 class Fewshot(Section):
     shots: Some[Positive]
     seed: Count
@@ -220,9 +224,14 @@ class Tracking(Section):
     uri: str | None
 
 
+class Given(Section):
+    network: str  # as for --model (faze.gaze.network)
+
+
 class Tier(Section):
     on: str | None = None  # the tier that this tier builds on; None: the previous tier in the list
     train: bool = True  # False: only the benchmark measures it
+    given: Given | None = None  # another project's network, which is neither trained nor measured
 
 
 _switches = {name: (kind | None, None) for name, kind in get_type_hints(Engine, include_extras=True).items()}
@@ -257,12 +266,14 @@ class Config(Section):
 # The sections on which each stage depends: a change to any other section does not re-run the stage. Of TRAINING, a
 # user's class depends only on `train`. `preprocess` excludes the data sets: `dataset` is one data set, and `datasets`
 # lists all names. `engine` contains the switches of one tier, `baseline` those of the first, `engines` those of all.
+# `networks` are those of other projects, by tier.
 TRAINING = ("preprocess", "data", "fold", "augment", "model", "loss", "train")
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess", "dataset"),
     "train": (*TRAINING, "workload", "engine"),
     "encode": ("fold", "encode"),
+    "estimate": ("preprocess", "dataset", "encode", "given"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
     "walk": ("walk",),
@@ -270,12 +281,18 @@ STAGES: dict[str, tuple[str, ...]] = {
     "redirect": ("fold", "redirect"),
     "benchmark": (*TRAINING, "workload", "benchmark", "engines"),
     "measure": (*TRAINING, "workload", "benchmark", "engines"),
-    "evaluate": ("run", "datasets", "fewshot", "evaluate"),
+    "evaluate": ("run", "networks", "datasets", "fewshot", "evaluate"),
     "report": ("workload", "run", "evaluate", "report"),
-    "track": ("workload", "run", "fewshot", "tracking"),
+    "track": ("workload", "run", "networks", "datasets", "fewshot", "tracking"),
     "answer": (*TRAINING, "workload", "baseline", "datasets", "run", "fewshot", "tracking"),
     "prove": (*TRAINING, "workload", "baseline", "engine"),
 }
 KINDS: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
-KINDS |= {"dataset": DataSet, "datasets": Some[str], "fold": Fold | None}
+KINDS |= {
+    "given": Given | None,
+    "networks": dict[str, str],
+    "dataset": DataSet,
+    "datasets": Some[str],
+    "fold": Fold | None,
+}
 KINDS |= {"baseline": Engine, "engine": Engine, "engines": dict[str, Engine]}

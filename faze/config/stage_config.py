@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from faze.base.machine import gpus
-from faze.config.parameters import CONTROLS, DTED, KINDS, STAGES, TRAINING, Config, DataSet, Engine, Fold
+from faze.config.parameters import CONTROLS, DTED, KINDS, STAGES, TRAINING, WITHOUT_CODES, Config, DataSet, Engine, Fold
 
 DEVICE = "FAZE_DEVICE"  # cpu or cuda: chosen once for all jobs, which may run on nodes with different devices
 
@@ -39,6 +39,9 @@ def resolve(
     measured = dict.fromkeys([listed(config)[0], tier]) if stage == "measure" else listed(config)
     special = {
         "run": lambda: config.run.model_copy(update={"tiers": trained_tiers(config), "controls": controls(config)}),
+        "networks": lambda: given_tiers(config),
+        "given": lambda: config.tiers[tier].given,
+        "fewshot": lambda: config.fewshot.model_copy(update={"learners": learners(config, tier)}),
         "preprocess": lambda: config.preprocess.model_copy(update={"datasets": ()}),
         "dataset": lambda: data_sets(config)[dataset],
         "datasets": lambda: list(data_sets(config)),
@@ -64,9 +67,25 @@ def training_set(config: Config) -> DataSet:
     return next(data for data in config.preprocess.datasets if data.splits != "test")
 
 
-def listed(config: Config) -> tuple[str, ...]:
-    """Return the ablation's tiers, in order; if `run.tiers` is auto, return the list for the baseline's device."""
+def named(config: Config) -> tuple[str, ...]:
+    """Return the names in `run.tiers`, in order; if it is auto, return the list for the baseline's device."""
     return config.auto_tiers[auto_device(config)] if config.run.tiers == "auto" else config.run.tiers
+
+
+def given_tiers(config: Config) -> dict[str, str]:
+    """Return the tiers that are networks of other projects, with these; they are neither trained nor measured."""
+    return {tier: given.network for tier in named(config) if (given := config.tiers[tier].given)}
+
+
+def listed(config: Config) -> list[str]:
+    """Return the tiers that are measured, in order."""
+    return [tier for tier in named(config) if not config.tiers[tier].given]
+
+
+def learners(config: Config, tier: str | None) -> list[str]:
+    """Return the learners used with a tier; networks of other projects have no codes."""
+    given = tier is not None and tier not in CONTROLS and config.tiers[tier].given
+    return [name for name in config.fewshot.learners if not given or name in WITHOUT_CODES]
 
 
 def auto_device(config: Config) -> str:
@@ -101,7 +120,7 @@ def resolve_tier(config: Config, tier: str) -> Engine:
     """Return all switches of a tier, including switches inherited from the tiers that it builds on."""
     switches, chain = {}, tier
     while chain is not None:
-        own = config.tiers[chain].model_dump(exclude={"on", "train"}, exclude_none=True)
+        own = config.tiers[chain].model_dump(exclude={"on", "train", "given"}, exclude_none=True)
         if "optimizer" in own:  # the options of the base belong to its optimiser
             own.setdefault("optimizer_options", {})
         switches = own | switches

@@ -11,8 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from faze.base.errors import UserError
-from faze.config.parameters import CONTROLS, DTED, RENDERED, Config, DataSet, Tier
-from faze.config.stage_config import flatten, listed, resolve_tier
+from faze.config.parameters import CONTROLS, DTED, RENDERED, WITHOUT_CODES, Config, DataSet, Tier
+from faze.config.stage_config import flatten, given_tiers, learners, listed, named, resolve_tier
 from faze.weights import network_path
 
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()  # a link to config/config.yaml, so wheels contain it
@@ -76,7 +76,7 @@ def read_config(overrides: Sequence[Path | str] = (), changes: Mapping[str, Any]
 
 def _tiers(config: Config) -> Iterator[Fault]:
     """Check that all listed tiers are defined, that the baseline is first, and that each builds on an earlier tier."""
-    first, tiers = next(iter(config.tiers)), listed(config)
+    first, tiers = next(iter(config.tiers)), named(config)
     others = [tier for tier in config.tiers if tier not in (first, *tiers)]
     for number, tier in enumerate([*tiers, *others]):
         if tier in CONTROLS:
@@ -87,6 +87,8 @@ def _tiers(config: Config) -> Iterator[Fault]:
             yield "run.tiers", f"{tier} is listed twice"
         elif (tier == first) != (number == 0):
             yield "run.tiers", f"{first} sets every switch, so list it first"
+        elif config.tiers[tier].given and len(config.tiers[tier].model_dump(exclude_unset=True)) > 1:
+            yield f"tiers.{tier}", "a given network is not trained: remove every other key"
         elif (on := config.tiers[tier].on) and on not in (before := [first, *tiers, *others][: number + 1]):
             yield f"tiers.{tier}.on", f"{on} is not before {tier} in run.tiers{nearest(on, before)}"
 
@@ -109,6 +111,11 @@ def _combinations(config: Config) -> Iterator[Fault]:
         yield "model.image_height_px", f"both sides must be multiples of 2^(model.blocks + 1) = {times}, and one larger"
     if len(set(config.run.seeds)) < len(config.run.seeds):
         yield "run.seeds", "contains a seed twice"
+    for tier in given_tiers(config):
+        if any(data.folds for data in config.preprocess.datasets):
+            yield f"tiers.{tier}.given", "leave_one_person_out trains a network for each fold: use other splits"
+        if not learners(config, tier):
+            yield "fewshot.learners", f"{tier} has no codes: add one of {', '.join(WITHOUT_CODES)}"
     if not config.train.pairs and not config.train.start:
         yield "train.pairs", "is 0, but train.start names no weights to evaluate: set one of the two"
 

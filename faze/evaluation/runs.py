@@ -24,6 +24,11 @@ def list_runs(run: Run) -> list[tuple[str, int]]:
     return [*itertools.product(run.tiers, run.seeds), *((control, run.seeds[0]) for control in run.controls)]
 
 
+def given_runs(config: Resolved) -> list[tuple[str, int]]:
+    """Return the runs of networks of other projects, which are only evaluated."""
+    return [(tier, config.run.seeds[0]) for tier in config.networks]
+
+
 def read_errors(paths: ResultPaths, runs: Iterable[tuple[str, int]], learners: Sequence[str]) -> pd.DataFrame:
     """Return a table of PERSON_KEYS and error_deg (mean over draws); at k = 0, the learner is UNADAPTED."""
     parts = []

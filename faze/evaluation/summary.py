@@ -13,7 +13,7 @@ from faze.config.stage_config import Resolved
 from faze.data.codes import CodeStore
 from faze.evaluation import UNADAPTED
 from faze.evaluation.diagnostics import ERRORS, GAINS, NUMBERS, REDIRECTED, SIMILARITIES
-from faze.evaluation.runs import PERSON_KEYS, list_runs, read_about_learners
+from faze.evaluation.runs import PERSON_KEYS, given_runs, list_runs, read_about_learners
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import counted, signed, title_of
 
@@ -39,6 +39,7 @@ def summarize(paths: ResultPaths, config: Resolved, tables: Tables, trainings: S
         "cards": [{"title": title, "value": value, "note": note} for title, value, note in shown],
         "tier_verdicts": deciding.groupby("tier", sort=False)["verdict"].min().to_dict(),
         **run.model_dump(),
+        "networks": config.networks,
         **config.evaluate.model_dump(),
         "learners": config.fewshot.learners,
         "largest_k": max(config.fewshot.shots),
@@ -104,18 +105,19 @@ def run_metrics(config: Resolved, tables: Tables) -> list[dict[str, Any]]:
     speed, times = tables["performance"].set_index("tier"), tables["convergence"].set_index(["tier", "seed"])
     errors = tables["persons"].groupby([key for key in PERSON_KEYS if key != "person"])["error_deg"].mean()
     redirected = tables["redirected_people"].groupby(["tier", "seed", "dataset", "variant"])[[*NUMBERS]].mean()
-    learners, runs = config.fewshot.learners, []
-    for run in list_runs(config.run):
+    runs = []
+    for run in [*list_runs(config.run), *given_runs(config)]:
         metrics, curves = {}, {}
         for dataset in config.datasets:
             means = errors[(*run, dataset)]
-            for learner in learners:
+            usable = [name for name in config.fewshot.learners if name in means]
+            for learner in usable:
                 curves[f"{dataset}_{learner}"] = [(0, means[UNADAPTED, 0]), *means[learner].items()]
-            k, adapted = curves[f"{dataset}_{learners[0]}"][-1]
+            k, adapted = curves[f"{dataset}_{usable[0]}"][-1]
             metrics |= {f"error/{dataset}_deg": means[UNADAPTED, 0], f"error/{dataset}_k{k}_deg": adapted}
-        if run[0] in speed.index:  # noise controls have no benchmark
+        if run[0] in speed.index:  # noise controls and given networks have no benchmark
             metrics |= {name: speed.loc[run[0], name.split("/")[1]] for name in MEASURED}
-        for (dataset, variant), numbers in redirected.loc[run].iterrows():
+        for (dataset, variant), numbers in redirected.loc[run].iterrows() if run in redirected.index else ():
             names, section, of = ERRORS, "redirection_control", f"_{variant}"
             if variant == REDIRECTED:
                 names, section, of = [*ERRORS, *SIMILARITIES], "redirection", ""

@@ -60,8 +60,8 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
         if not np.isfinite(arrays[key]).all():
             reason = "the training of the network diverged: lower train.base_lr and train again"
             raise UserError(f"person {name} of {codes.dataset}: {key} is not finite, since {reason}")
-    size = math.prod(arrays["z_gaze"].shape[1:])  # reshape cannot infer -1 for a person without entries
-    code = arrays["z_gaze"].reshape(-1, size).astype(np.float32)
+    count, *sizes = arrays["z_gaze"].shape
+    code = arrays["z_gaze"].reshape(count, math.prod(sizes)).astype(np.float32)
     gaze, gaze_hat, head = (arrays[key].astype(float) for key in ("gaze", "gaze_hat", "head"))
     return PersonCodes(name, codes.dataset, codes.splits[name], code, vector_from_pitchyaw(gaze), gaze_hat, head)
 

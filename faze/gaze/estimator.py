@@ -10,24 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
-from faze.config.parameters import NormalizedCamera
-from faze.config.validation import read_config
 from faze.data.landmarks.detector import NO_FACE, FaceDetector, open_faces
 from faze.data.landmarks.pose import eye_opening, pose_of
-from faze.data.network_input import shrink, to_network
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import make_strip
 from faze.data.readers.camera import Camera
 from faze.fewshot.learners import PersonalEstimator, load_personal_estimator
 from faze.fewshot.person_codes import Seen
+from faze.gaze.network import Network, load_network
 from faze.gaze.sources import Lens, SourceFrame, frames_of, sources_of
-from faze.model.dted import DTED
-from faze.model.weights import load_model, network_hash
-from faze.weights import SHIPPED, network_path
+from faze.weights import SHIPPED
 
 LANDMARKER = Path("face_landmarker.task")  # in the working directory
 
@@ -37,7 +32,7 @@ class FaceGaze:
     """The gaze of a face in the camera frame: x right, y down, z away from the camera."""
 
     direction: NDArray[np.float64]  # (3,) unit vector from the gaze origin to the target
-    origin_mm: NDArray[np.float64]  # (3,) midway between the inner eye corners
+    origin_mm: NDArray[np.float64]  # (3,) of the gaze: the middle of the strip
     head_pose: NDArray[np.float64]  # (6,) rotation vector (rad) and translation (mm), head -> camera
     strip: NDArray[np.uint8]  # (H, W, 3) RGB
     rotation: NDArray[np.float64]  # (3, 3) camera -> normalised camera
@@ -53,13 +48,12 @@ class FaceGaze:
 
 @dataclass(frozen=True)
 class GazeEstimator:
-    """A trained network, the virtual camera for its strips, a face detector and, if given, a calibration and a lens.
+    """A trained network, a face detector and, if given, a calibration and a lens.
 
     docs/how-to/gaze.md contains an example.
     """
 
-    dted: DTED
-    camera: NormalizedCamera
+    network: Network
     detect: FaceDetector
     person: PersonalEstimator | None = None
     lens: Lens = Lens()
@@ -80,17 +74,16 @@ class GazeEstimator:
         Raise a UserError if a file is unusable, the person's file is for another network, or MediaPipe is missing.
 
         Args:
-            model: DT-ED checkpoint; default: the shipped network.
+            model: name of a network, as in faze.gaze.network; default: the shipped network.
             landmarker: MediaPipe Face Landmarker file.
             person: file that `faze calibrate` wrote for this network.
             lens: lens for all frames that have no camera of their own; if None, a lens is assumed.
             faces: maximum number of faces per frame; 0 to use only `at_pose`, without MediaPipe.
         """
-        dted = load_model(network_path(model))
-        known = load_personal_estimator(Path(person), network_hash(dted)) if person else None
+        network = load_network(model)
+        known = load_personal_estimator(Path(person), network.hash) if person else None
         with open_faces(Path(landmarker), faces) if faces else contextlib.nullcontext() as detect:
-            camera = dted.camera or read_config().preprocess.camera()
-            yield cls(dted, camera, detect, known, lens or Lens())
+            yield cls(network, detect, known, lens or Lens())
 
     def video(self, path: Path | str) -> Iterator[tuple[SourceFrame, list[FaceGaze | str]]]:
         """Estimate the gaze in every frame of a video, image, folder or manifest."""
@@ -137,15 +130,13 @@ class GazeEstimator:
         inner eye corners in the head frame.
         """
         any_target = np.array([[0.0, 0.0, -1.0]])  # the virtual camera does not depend on it
-        poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], corners_mm, any_target)
+        points_mm = corners_mm + self.network.camera.center_mm
+        poses, [reason] = normalize_poses(pose[None, :3], pose[None, 3:], points_mm, any_target)
         if reason:
             raise UnusableFrame(reason)
-        strip = make_strip(image, camera, poses[0], self.camera)
-        size = self.dted.model.image_height_px, self.dted.model.image_width_px
-        with torch.inference_mode():
-            codes = self.dted.encode(to_network(shrink(torch.from_numpy(strip[None]), *size)))
-            gaze_hat = self.dted.gaze_vector(codes.gaze).double().numpy()
-        seen = Seen(codes.gaze.flatten(1).numpy(), gaze_hat, poses.labels[:, 2:])
+        strip = make_strip(image, camera, poses[0], self.network.camera)
+        codes, gaze_hat = self.network(strip[None])
+        seen = Seen(codes, gaze_hat, poses.labels[:, 2:])
         # Like labels, the network's vector points from the target to the eye.
         vector = (self.person.gaze(seen) if self.person else gaze_hat)[0]
         error_deg = self.person.expected_error_deg(seen)[0] if self.person else np.nan

@@ -16,7 +16,7 @@ from faze.gaze.sources import Lens
 
 ARROW_MM = 150.0
 ARROW_BGR, REASON_BGR = (80, 220, 60), (60, 60, 235)
-STRIP_SHARE = 0.3  # of the frame's width
+STRIP_SHARES = np.array([0.25, 0.3])  # at most, of the frame's height and width
 TICKS_PER_S = 90_000  # unit of timestamps
 
 
@@ -27,8 +27,8 @@ def draw(image: NDArray[np.uint8], lens: Lens, found: Sequence[FaceGaze | str]) 
     if not faces:
         _write(picture, found[0], REASON_BGR)
         return picture
-    width = round(STRIP_SHARE * image.shape[1])
-    height = round(width * faces[0].strip.shape[0] / faces[0].strip.shape[1])
+    sides = np.array(faces[0].strip.shape[:2])
+    height, width = np.rint(sides * np.min(STRIP_SHARES * image.shape[:2] / sides)).astype(int).tolist()
     picture[:height, :width] = cv2.resize(faces[0].strip[:, :, ::-1], (width, height), interpolation=cv2.INTER_AREA)
     for face in faces:
         _draw_arrow(picture, lens.of(image), face)

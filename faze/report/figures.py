@@ -206,6 +206,8 @@ def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: 
     """Plot every learner's curve with its interval; the y axis starts at 0."""
     for learner, color, marker in zip(results.summary["learners"], LEARNERS, MARKERS, strict=False):
         curve, baseline = (results.curve(each, dataset, learner) for each in (tier, results.tiers[0]))
+        if len(curve) == 1:  # another project's network, whose codes are unknown
+            continue
         shots, style = curve["k"], {"linewidth": 1.9 * size, "markersize": 5 * size}
         axes.fill_between(shots, curve["low_deg"], curve["high_deg"], color=color, alpha=0.06, linewidth=0)
         axes.plot(shots, curve[["low_deg", "high_deg"]], color=color, **THIN)

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from faze.base.result_paths import ResultPaths
+from faze.config.parameters import WITHOUT_CODES
 from faze.data.strips import RENDERED, StripStore, read_store
 from faze.evaluation import wording
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
@@ -70,6 +71,12 @@ def tier_table(results: Results) -> list[Cells]:
         if results.tables:
             shown |= error_cells(results, row["tier"]) if results.datasets else score_cells(results, row["tier"])
         found.append(shown | ({("", "Verdict"): verdicts.get(row["tier"], "")} if verdicts else {}))
+    for tier, network in results.summary.get("networks", {}).items():
+        shown = dict.fromkeys(found[0], "") | {
+            ("", "Tier"): f"{tier}\n{network}",
+            ("", "Same experiment"): "not trained",
+        }
+        found.append(shown | error_cells(results, tier))
     return found
 
 
@@ -91,12 +98,16 @@ def error_cells(results: Results, tier: str) -> Cells:
     found = {}
     for dataset in results.datasets:
         for learner, k in results.decisive:
-            means, changes = (results.cell(table, dataset, learner, k) for table in ("tiers", "changes"))
+            other = tier in results.summary["networks"] and k and learner not in WITHOUT_CODES
+            used = (
+                next((name for name in results.summary["learners"] if name in WITHOUT_CODES), "") if other else learner
+            )
+            means, changes = (results.cell(table, dataset, used, k) for table in ("tiers", "changes"))
             text = "" if found else "not trained"
-            if tier in results.tiers:
+            if tier in means.index:
                 mean = list(means.loc[tier, ["mean_deg", "low_deg", "high_deg"]])
                 text = with_change(mean, changes.loc[tier] if tier in changes.index else None)
-            found[f"{title_of(dataset)} error", f"k = {k}" if k else "unadapted"] = text
+            found[f"{title_of(dataset)} error", f"k = {k}" if k else "unadapted"] = f"{text}\n{used}" if other else text
     return found
 
 

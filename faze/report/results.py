@@ -49,7 +49,9 @@ class Results:
     def colors(self) -> Mapping[str, str]:
         """The colour of each tier and control; a trained tier has the same colour in MLflow."""
         untrained = [row["tier"] for row in self.rows if row["tier"] not in self.tiers]
-        return tier_colors([*self.tiers, *untrained]) | dict.fromkeys(self.summary.get("controls", ()), BASELINE)
+        return tier_colors([*self.tiers, *self.summary.get("networks", ()), *untrained]) | dict.fromkeys(
+            self.summary.get("controls", ()), BASELINE
+        )
 
     def cell(self, table: str, dataset: str, learner: str, k: int) -> pd.DataFrame:
         """Select the rows for a data set, learner and k, indexed by tier; tiers come before noise controls."""

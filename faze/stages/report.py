@@ -52,7 +52,8 @@ def draw(results: Results, paths: ResultPaths) -> dict[str, Figure]:
         return drawn
     if len(results.tiers) > 1:
         drawn["changes"] = figures.draw_changes(results)
-        drawn["shots_by_tier"] = figures.draw_shots(results, results.tiers)
+    if len(every := [*results.tiers, *results.summary["networks"]]) > 1:
+        drawn["shots_by_tier"] = figures.draw_shots(results, every)
     if len(results.tables["learners"]):
         drawn["learners"] = figures.draw_learners(results)
     ends, seed = dict.fromkeys([results.tiers[0], results.tiers[-1]]), results.summary["seeds"][0]

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,17 +24,23 @@ REQUIRED = {"batch_size": int, "steps": int, "score": str, "higher_is_better": b
 INSTALLED = ("site-packages", sysconfig.get_path("stdlib"), f"{code_hash.ROOT}/faze/", "<")  # not a user's code
 
 
-def load_class(name: str, checked: bool = False) -> Workload:
-    """Import and instantiate a workload by its name, package.module:Class; if `checked`, check its return values.
-
-    Raise a UserError if the class cannot be imported or instantiated, is not a `Workload`, or fails a check.
-    """
+def instantiate(name: str) -> Any:
+    """Import a user's class by its name, package.module:Class, and call it without arguments."""
     module, _, attribute = name.partition(":")
     for place in (str(code_hash.ROOT), str(Path.cwd())):
         if place not in sys.path and not sys.flags.safe_path:
             sys.path.insert(0, place)
     with named(name):
-        workload = getattr(importlib.import_module(module), attribute)()
+        return getattr(importlib.import_module(module), attribute)()
+
+
+def load_class(name: str, checked: bool = False) -> Workload:
+    """Import and instantiate a workload by its name, package.module:Class; if `checked`, check its return values.
+
+    Raise a UserError if the class cannot be imported or instantiated, is not a `Workload`, or fails a check.
+    """
+    workload = instantiate(name)
+    with named(name):
         if not isinstance(workload, Workload):
             raise UserError("this is not a subclass of faze.training.workload.Workload")
         for required, kind in REQUIRED.items():
@@ -42,6 +49,7 @@ def load_class(name: str, checked: bool = False) -> Workload:
                 raise UserError(f"the attribute {required} must be of type {kind.__name__}, not {value!r}")
         if checked:
             check(workload)
+        module = name.partition(":")[0]
         own = code_hash.sources(module, Path.cwd()) or code_hash.sources(module)
     workload.code = hashlib.sha256("\n".join(own).encode()).hexdigest()[:12]
     return workload
@@ -49,11 +57,11 @@ def load_class(name: str, checked: bool = False) -> Workload:
 
 @contextlib.contextmanager
 def named(name: str) -> Iterator[None]:
-    """Convert an error in a user's module or class to a UserError that names the class."""
+    """Convert an error in a user's module or class to a UserError that begins with the name."""
     try:
         yield
     except (Exception, SystemExit) as error:  # a user's code can raise anything
-        raise UserError(f"workload {name}: {describe(error)}") from None
+        raise UserError(f"{name}: {describe(error)}") from None
 
 
 def describe(error: BaseException) -> str:

@@ -62,6 +62,9 @@ FAULTS = {
     "{name: b, layout: gazecapture, splits: test}]}": "leave_one_person_out allows no other data set",
     "preprocess: {datasets: [{name: a, layot: gazecapture}]}": "layot: unknown key; did you mean layout?",
     "preprocess: {datasets: []}": "preprocess.datasets",
+    "tiers: {own: {given: {network: a.onnx}, recompute: true}}": "tiers.own: a given network is not trained",
+    "tiers: {own: {given: {network: a.onnx}}}\nrun: {tiers: [baseline, own]}\n"
+    "fewshot: {learners: [maml]}": "own has no codes",
     "sweep: {grid: {}}": "sweep: unknown key",
     "1: {2: 3}": "1: Keys should be strings",
     "train: [1": "cannot be read",

@@ -139,6 +139,16 @@ def test_nothing_usable_is_one_sentence_and_leaves_no_file(tmp_path: Path, capsy
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".strips.h5.lock"]  # the next run tries all frames
 
 
+def test_a_strip_around_another_point_has_its_labels(tmp_path: Path) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=1)
+    labels = []
+    for center_mm in ([0, 0, 0], [0, 50, 0]):
+        assert run(tmp_path, center_mm=center_mm) == 0
+        labels.append(read_store(tmp_path)["p00"]["labels"])
+    turned_deg = -np.degrees(np.arctan(50 / raw_data.TRANSLATION_MM[2]))  # of the line to the camera, at the head
+    assert np.degrees(labels[1] - labels[0])[:, 2] == pytest.approx(turned_deg, abs=0.3)
+
+
 def test_bytes_do_not_depend_on_processes_or_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw_data.write_mpiifacegaze(tmp_path / "raw", people=3, frames=5)
     (tmp_path / "raw/p02/day01/0001.jpg").unlink()

@@ -26,6 +26,7 @@ from faze.data.readers.camera import assumed_camera
 from faze.data.readers.manifest import POSE
 from faze.fewshot.learners import PersonalEstimator, save_fields
 from faze.gaze.estimator import FaceGaze, GazeEstimator
+from faze.gaze.network import DTEDNetwork
 from faze.gaze.sources import SourceFrame, frames_of, sources_of
 from faze.model.dted import DTED
 from faze.model.weights import network_hash, save_weights
@@ -48,7 +49,7 @@ def dted() -> DTED:
 
 
 def see(dted: DTED, lens: tuple = LENS, pose: NDArray = POSES[0]) -> FaceGaze:
-    return GazeEstimator(dted, CAMERA, lambda _: [project(pose, *lens)]).faces(picture(1), lens)[0]
+    return GazeEstimator(DTEDNetwork(dted, CAMERA, ""), lambda _: [project(pose, *lens)]).faces(picture(1), lens)[0]
 
 
 @pytest.mark.parametrize("lens", [LENS, DISTORTED], ids=["no distortion", "distortion"])

@@ -25,7 +25,7 @@ from faze.fewshot.person_codes import PersonCodes
 from faze.gaze.cross_validation import SPANS, check
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.recording import Recording, read_recording
-from faze.model.weights import network_hash, save_weights
+from faze.model.weights import save_weights
 from faze.weights import FOLDER
 
 POSE_OF_HEAD = np.array([0.1, -0.2, 0.05, 5.0, -10.0, 400.0])
@@ -152,7 +152,7 @@ def test_a_calibration_is_saved_only_if_it_is_good(name: str, count: int, run, c
     assert run("--manifest", path) == 0
     told = capsys.readouterr().out
     assert f"bayes on {count} samples: {', '.join(own.files)}\n" in told
-    found = load_personal_estimator(Path("me.pt"), network_hash(plain.dted))
+    found = load_personal_estimator(Path("me.pt"), plain.network.hash)
     assert f"  calibrated: {found.error_deg:.2f} degrees\n" in told and found.query_entries == count
     assert found.support == list(range(count)) and found.error_deg < found.unadapted_deg
 

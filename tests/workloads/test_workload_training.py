@@ -32,7 +32,7 @@ def training(workload: Tiny, world: World = CPU, **switches) -> Training:
     ],
 )
 def test_a_class_that_cannot_be_used_is_one_sentence(name, sentence):
-    with pytest.raises(UserError, match=rf"workload {name}\W.*{sentence}"):
+    with pytest.raises(UserError, match=rf"^{name}\W.*{sentence}"):
         load_class(name)
 
 
@@ -103,7 +103,7 @@ CASES = [
 @pytest.mark.parametrize(("method", "broken", "sentence"), CASES)
 def test_a_fault_of_a_method_is_one_sentence(method, broken, sentence, monkeypatch):
     monkeypatch.setattr(Tiny, method, broken)
-    with pytest.raises(UserError, match=f"^workload tiny: .*{sentence}"), named("tiny"):
+    with pytest.raises(UserError, match=f"^tiny: .*{sentence}"), named("tiny"):
         check(Tiny())
 
 

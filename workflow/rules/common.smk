@@ -10,8 +10,8 @@ from faze.base.code_hash import sources
 from faze.base.errors import UserError
 from faze.base.machine import check_environment, usable_cores
 from faze.config.parameters import CONTROLS, DTED, RENDERED, STAGES
-from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, listed, resolve, resolve_tier, to_lines
-from faze.config.stage_config import trained_tiers, training_set
+from faze.config.stage_config import DEVICE, auto_device, controls, data_sets, given_tiers, learners, listed, resolve
+from faze.config.stage_config import resolve_tier, to_lines, trained_tiers, training_set
 from faze.config.validation import SPLITS, read_config
 from faze.weights import network_path
 
@@ -27,7 +27,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 GAZE = settings.workload == DTED  # otherwise, a user's own training
 ROOT = f"results/{settings.name}"
-TIERS, SEEDS = trained_tiers(settings), settings.run.seeds
+TIERS, SEEDS, GIVEN = trained_tiers(settings), settings.run.seeds, list(given_tiers(settings))
 config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.range_deg}  # for captions
 DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
 TRAINED_ON = [f"{ROOT}/data/{TRAINING_SET}.h5"] if GAZE else []  # other workloads provide their own data
@@ -42,7 +42,7 @@ if workflow.resource_settings.cores:
 
 
 wildcard_constraints:
-    tier="|".join([*settings.tiers, *CONTROLS]),
+    tier="|".join([tier for tier in [*settings.tiers, *CONTROLS] if tier not in GIVEN]),
     seed=r"\d+",
     fold=r"/fold\d+" if FOLDS else "(?:)",
     dataset="|".join(DATASETS),
@@ -64,7 +64,9 @@ def own_config(stage, tier=None, seed="0", dataset=TRAINING_SET, fold="/fold0"):
 def file_of(stage, wildcards, folder, suffix):
     """Return the path of a stage's own configuration (folder `configs`) or log (folder `logs`)."""
     run = FOLD.format(**{"fold": ""} | wildcards) if "seed" in wildcards else ROOT
-    names = [wildcards[name] for name in ("tier", "dataset") if name in wildcards and run == ROOT]
+    names = [
+        wildcards[name] for name in ("tier", "dataset") if name in wildcards and (run == ROOT or name == "dataset")
+    ]
     return f"{run}/{folder}/{'_'.join([stage, *names])}.{suffix}"
 
 
@@ -87,7 +89,7 @@ def stage_params(stage, *words, workload=False):
     params += [*sources(f"faze.stages.{stage}"), *(WORKLOAD_CODE if workload else [])]
     numbered = {f"v{number}": param for number, param in enumerate(params)}
     log = lambda wildcards: file_of(stage, dict(wildcards.items()), "logs", "log")
-    return numbered | {"options": functools.partial(options, stage, words), "log": log}
+    return numbered | {"stage": stage, "options": functools.partial(options, stage, words), "log": log}
 
 
 def options(stage, words, wildcards, input, output):
@@ -118,7 +120,8 @@ def cores_of_training(wildcards):
 onstart:
     if (workflow.resource_settings.cores or 1) > CORES and workflow.executor_plugin.name == "local":
         print(f"usable cores (affinity, CPU quota): {CORES}; all jobs share them", file=sys.stderr)
-    needed = [(job.rule.name, job.wildcards_dict) for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES]
+    needed = [(job.params.get("stage"), job.wildcards_dict) for job in workflow.dag.needrun_jobs()]
+    needed = [(stage, wildcards) for stage, wildcards in needed if stage in STAGES]
     for stage, wildcards in [*needed, ("report", {}), ("track", {})]:  # possible as soon as one tier is measured
         path = Path(file_of(stage, wildcards, "configs", "yaml"))
         path.parent.mkdir(parents=True, exist_ok=True)

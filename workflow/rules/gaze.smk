@@ -49,6 +49,39 @@ if FOLDS:
             **stage_params("join", f"--run={RUN}", "--num-folds", str(len(FOLDS)), "--files", *JOINED),
 
 
+# Networks of other projects (`given`): their own patches, estimates, and learners that need no codes.
+if GIVEN:
+    GIVEN_LEARNERS = learners(settings, GIVEN[0])
+
+    use rule stage as estimate with:
+        input:
+            raw=raw_data,
+            supplementary=supplementary,
+            after=splits,
+        output:
+            out=f"{FOLD}/codes/{{dataset}}.h5",
+        wildcard_constraints:
+            tier="|".join(GIVEN),
+        threads: CORES
+        params:
+            **stage_params("estimate"),
+
+    use rule meta_train as meta_train_given with:
+        output:
+            out=[f"{FOLD}/fewshot/{learner}.pt" for learner in GIVEN_LEARNERS],
+        wildcard_constraints:
+            tier="|".join(GIVEN),
+
+    use rule adapt as adapt_given with:
+        input:
+            learner_file=rules.meta_train_given.output.out,
+            codes=[f"{FOLD}/codes/{dataset}.h5" for dataset in DATASETS],
+        output:
+            out=[f"{FOLD}/fewshot/{learner}_errors.parquet" for learner in GIVEN_LEARNERS],
+        wildcard_constraints:
+            tier="|".join(GIVEN),
+
+
 # The estimator that evaluates redirected strips, trained once for all tiers.
 use rule stage as estimator with:
     input:
@@ -98,6 +131,7 @@ use rule stage as evaluate with:
     input:
         after=[
             every_run([f"{RUN}/redirected_pairs.parquet", *ERRORS, f"{RUN}/run.jsonl"]),
+            expand(rules.adapt_given.output.out, tier=GIVEN, seed=SEEDS[0], fold="") if GIVEN else [],
             rules.estimator.output.errors,
             f"{ROOT}/benchmark/benchmark.json",
             PROOFS,

@@ -17,7 +17,9 @@ from faze.data.readers.person import Person
 def make_part(person: Person, start: int, settings: Preprocess, layout: str, part: Path) -> None:
     """Make strips from a person's consecutive frames, numbered from `start`, and write them to `part`."""
     cv2.setNumThreads(1)
-    poses, faults = normalize_poses(person.poses[:, :3], person.poses[:, 3:], person.corners_mm, person.targets_mm)
+    poses, faults = normalize_poses(
+        person.poses[:, :3], person.poses[:, 3:], person.corners_mm + settings.center_mm, person.targets_mm
+    )
     reasons = [reason or fault for reason, fault in zip(person.reasons, faults, strict=True)]
     rows: list[int] = []
     strips = np.empty((len(reasons), settings.height_px, settings.width_px, 3), np.uint8)
