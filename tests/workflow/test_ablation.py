@@ -8,6 +8,10 @@ import pandas as pd
 import pytest
 from checkout import Answer, Checkout
 from data_sets import entries
+from graphs import write_graph
+from mlflow import MlflowClient
+
+from faze.data.codes import CodeStore
 
 pytestmark = pytest.mark.workflow
 
@@ -15,6 +19,7 @@ SMOKE = "config/sizes/smoke.yaml"
 TIERS = ["baseline", "amp", "ddp"]
 PER_RUN = ("train", "encode", "meta_train", "adapt", "redirect")  # of tiers, and of one noise control
 RUNS = dict.fromkeys(PER_RUN, len(TIERS) + 1) | {"walk": len(TIERS), "prove": len(TIERS)}
+GIVEN = "\ntiers:\n  mine: {given: {network: mine.onnx}}\n"
 ONCE = dict.fromkeys(("estimator", "benchmark", "evaluate", "report", "track"), 1)
 
 
@@ -95,3 +100,29 @@ def test_snakemakes_own_report(done: Checkout) -> None:
     page = (done.folder / "report.html").read_text(encoding="utf-8")
     assert "Latent walks" in page and "Ablation" in page
     assert r"baseline \u2192 " in page and re.search(r"turned from \\u2212\d", page)  # captions, from the configuration
+
+
+def test_errors_of_another_network_are_beside_those_of_trained_tiers(
+    finished: tuple[Checkout, Answer], tmp_path: Path
+) -> None:
+    checkout = Checkout(tmp_path / "faze", SMOKE, of=finished[0].folder)
+    write_graph(checkout.folder / "mine.onnx")
+    results = checkout.folder / "results/smoke"
+    tiers = "tiers: [baseline, amp, ddp"
+    with checkout.edited(SMOKE, f"{tiers}]", f"{tiers}, mine]"), checkout.appended(SMOKE, GIVEN):
+        answer = checkout.snakemake("--cores", "all", "ablation")
+    assert answer.code == 0, answer.text[-4000:]
+    own = {"estimate": 2, "meta_train_given": 1, "adapt_given": 1}
+    assert answer.jobs == own | {"evaluate": 1, "report": 1, "track": 1}
+    errors = pd.read_csv(results / "evaluation/tiers.csv").set_index("tier").loc["mine"]
+    assert set(errors["learner"]) == {"unadapted", "offset", "bayes"} and errors["mean_deg"].gt(0).all()
+    codes = CodeStore(results / "mine/seed0/codes/phone.h5")
+    person = codes[codes.persons("test")[0]]
+    assert person["z_gaze"].shape == (12, 0) and person["gaze_hat"].shape == (12, 3)
+    page = (results / "report/index.html").read_text(encoding="utf-8")
+    assert "Networks of other projects" in page and "mine.onnx" in page
+    tracked = json.loads((results / "tracking/tracked.json").read_text())
+    run = MlflowClient(tracked["store"]).get_run(tracked["runs"]["3-mine"])
+    assert run.data.params["given.network"] == "mine.onnx"
+    unadapted = errors[(errors["k"] == 0) & (errors["dataset"] == "laptop")]["mean_deg"].item()
+    assert run.data.metrics["error/laptop_deg"] == pytest.approx(unadapted, rel=1e-3)
