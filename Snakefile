@@ -39,7 +39,7 @@ rule ablation:
 
 
 # Targets tier_baseline, tier_amp, ...: a single tier, up to a page that compares it with the baseline and its own past.
-for tier in [tier for tier in settings.tiers if tier not in GIVEN]:
+for tier in OWN:
 
     rule:
         name:

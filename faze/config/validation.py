@@ -114,6 +114,8 @@ def _combinations(config: Config) -> Iterator[Fault]:
     for tier in given_tiers(config):
         if any(data.folds for data in config.preprocess.datasets):
             yield f"tiers.{tier}.given", "leave_one_person_out trains a network for each fold: use other splits"
+        if any(data.layout == "strips" for data in config.preprocess.datasets):
+            yield f"tiers.{tier}.given", "sees patches of raw frames: replace or remove data sets with `layout: strips`"
         if not learners(config, tier):
             yield "fewshot.learners", f"{tier} has no codes: add one of {', '.join(WITHOUT_CODES)}"
     if not config.train.pairs and not config.train.start:

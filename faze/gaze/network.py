@@ -53,8 +53,8 @@ class Network(Protocol):
 class Interface(Section):
     """What a network of another project expects and returns.
 
-    Its input is (n, 3, H, W), float32. Pitch is up, and yaw is to the left in the image; x, y and z are the direction
-    in the virtual camera's frame (right, down, away). Features, if any, are a second output (n, F).
+    Its input is (n, 3, H, W), float32, and its output a tensor (n, 2) or (n, 3). Pitch is up, and yaw is to the left in
+    the image; x, y and z are the direction in the virtual camera's frame (right, down, away).
     """
 
     camera: NormalizedCamera
@@ -109,11 +109,11 @@ class DTEDNetwork:
 
 @dataclass(frozen=True)
 class OtherNetwork:
-    """A network of another project."""
+    """A network of another project, without codes."""
 
     name: str
     interface: Interface
-    run: Callable[[Tensor], Any]  # its output, or a tuple of its output and features
+    run: Callable[[Tensor], Any]
     hash: str
     device: str = "cpu"
 
@@ -125,13 +125,11 @@ class OtherNetwork:
     def __call__(self, patches: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """See `Network`."""
         with named(self.name), torch.inference_mode():
-            found = self.run(self.interface.images(patches).to(self.device))
-        several = found if isinstance(found, tuple | list) else (found, torch.empty(len(patches), 0))
-        values, features = (torch.as_tensor(each).cpu().numpy() for each in several)
+            values = torch.as_tensor(self.run(self.interface.images(patches).to(self.device))).cpu().numpy()
         expected = (len(patches), len(self.interface.output))
         if values.shape != expected:
             raise UserError(f"{self.name}: returned values of shape {values.shape}, not {expected}")
-        return features.astype(np.float32), self.interface.vectors(values)
+        return np.empty((len(patches), 0), np.float32), self.interface.vectors(values)
 
 
 Loaded = tuple[nn.Module, Callable[[Tensor], Any], Interface]
@@ -185,8 +183,7 @@ def _of_graph(path: Path) -> Network:
     [given] = session.get_inputs()
 
     def run(images: Tensor) -> Any:
-        found = session.run(None, {given.name: images.numpy()})
-        return found[0] if len(found) == 1 else found[:2]
+        return session.run(None, {given.name: images.numpy()})[0]
 
     return OtherNetwork(str(path), interface, run, _hash(interface, [content]))
 

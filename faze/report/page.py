@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from faze.base.result_paths import ResultPaths
-from faze.config.parameters import WITHOUT_CODES
 from faze.data.strips import RENDERED, StripStore, read_store
 from faze.evaluation import wording
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
@@ -97,17 +96,16 @@ def error_cells(results: Results, tier: str) -> Cells:
     """Return a tier's errors, with their intervals or their changes from the baseline."""
     found = {}
     for dataset in results.datasets:
-        for learner, k in results.decisive:
-            other = tier in results.summary["networks"] and k and learner not in WITHOUT_CODES
-            used = (
-                next((name for name in results.summary["learners"] if name in WITHOUT_CODES), "") if other else learner
-            )
-            means, changes = (results.cell(table, dataset, used, k) for table in ("tiers", "changes"))
+        for decisive, k in results.decisive:
+            learner = results.first_learner(tier) if k else decisive
+            means, changes = (results.cell(table, dataset, learner, k) for table in ("tiers", "changes"))
             text = "" if found else "not trained"
             if tier in means.index:
                 mean = list(means.loc[tier, ["mean_deg", "low_deg", "high_deg"]])
                 text = with_change(mean, changes.loc[tier] if tier in changes.index else None)
-            found[f"{title_of(dataset)} error", f"k = {k}" if k else "unadapted"] = f"{text}\n{used}" if other else text
+            if learner != decisive:
+                text += f"\n{learner}"
+            found[f"{title_of(dataset)} error", f"k = {k}" if k else "unadapted"] = text
     return found
 
 

@@ -14,6 +14,7 @@ from scipy import stats
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import SCORE, read_run
 from faze.base.tier_colors import BASELINE, tier_colors
+from faze.config.parameters import WITHOUT_CODES
 from faze.config.stage_config import Resolved
 from faze.evaluation import UNADAPTED
 from faze.evaluation.performance import performance, tier_changes
@@ -44,6 +45,11 @@ class Results:
     def decisive(self) -> Sequence[tuple[str, int]]:
         """The (learner, k) pairs whose errors decide the verdict: unadapted, and the first learner at the largest k."""
         return (UNADAPTED, 0), (self.summary["learners"][0], self.summary["largest_k"])
+
+    def first_learner(self, tier: str) -> str:
+        """Return the first learner that works with a tier; networks of other projects have no codes."""
+        given = tier in self.summary["networks"]
+        return next(name for name in self.summary["learners"] if not given or name in WITHOUT_CODES)
 
     @property
     def colors(self) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ def main(*, config: Resolved, raw: Path, supplementary: Path | None = None, thre
     """Make the patches that the network's virtual camera sees, and write its estimates for all of them."""
     torch.set_num_threads(threads)
     network = load_network(config.given.network)
-    vars(config)["preprocess"] = config.preprocess.model_copy(update=dict(network.camera))
+    config.preprocess = config.preprocess.model_copy(update=dict(network.camera))
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         patches = Path(folder) / "patches.h5"
         print(normalise(config, raw, supplementary, threads, patches, Path(folder) / "rejects.csv"))
@@ -37,6 +37,6 @@ def estimates(network: Network, people: People, batch: int) -> Iterator[tuple[st
         parts = [network(people.gather(some).numpy()) for some in indices.split(batch)]
         done += len(indices)
         progress(done)
-        features, gaze = (np.concatenate(part) for part in zip(*parts, strict=True))
+        codes, gaze = (np.concatenate(part) for part in zip(*parts, strict=True))
         labels = {"gaze": person.labels[:, :2], "head": person.labels[:, 2:]}
-        yield person.name, person.split, labels | {"z_gaze": features, "gaze_hat": gaze.astype(np.float32)}
+        yield person.name, person.split, labels | {"z_gaze": codes, "gaze_hat": gaze.astype(np.float32)}

@@ -65,6 +65,8 @@ FAULTS = {
     "tiers: {own: {given: {network: a.onnx}, recompute: true}}": "tiers.own: a given network is not trained",
     "tiers: {own: {given: {network: a.onnx}}}\nrun: {tiers: [baseline, own]}\n"
     "fewshot: {learners: [maml]}": "own has no codes",
+    "tiers: {own: {given: {network: a.onnx}}}\nrun: {tiers: [baseline, own]}\n"
+    "preprocess: {datasets: [{name: a, layout: strips, path: .}]}": ":2: tiers.own.given: sees patches of raw frames",
     "sweep: {grid: {}}": "sweep: unknown key",
     "1: {2: 3}": "1: Keys should be strings",
     "train: [1": "cannot be read",

@@ -116,7 +116,7 @@ def test_patches_and_gaze_are_those_of_the_package(name: str, loaded: Callable[[
 
 
 class Mean(nn.Module):
-    """The mean of each color as x, y and z of the gaze, and the first as a feature."""
+    """The mean of each color as x, y and z of the gaze."""
 
     interface = {"camera": SMALL, "output": ["x", "y", "-z"]}
 
@@ -124,18 +124,17 @@ class Mean(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(3))
 
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the gaze and the feature."""
-        means = images.mean(dim=(2, 3)) * self.scale
-        return means, means[:, :1]
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the gaze."""
+        return images.mean(dim=(2, 3)) * self.scale
 
 
 def test_a_user_s_class_states_its_input_and_output(tmp_path: Path) -> None:
     network = load_network(f"{__name__}:Mean")
     patches = np.zeros((2, 24, 32, 3), np.uint8)
     patches[:] = [51, 102, 255]
-    features, gaze = network(patches)
-    assert features.tolist() == [[pytest.approx(0.2)]] * 2
+    codes, gaze = network(patches)
+    assert codes.shape == (2, 0)
     np.testing.assert_allclose(gaze, np.array([[-0.2, -0.4, 1.0]] * 2) / np.sqrt(1.2), atol=1e-6)
 
 

@@ -56,6 +56,13 @@ def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fres
     assert all("threads: 2\n" in block for block in answer.blocks("train"))
 
 
+def test_a_network_of_another_project_is_not_trained(fresh: Checkout) -> None:
+    """Even if it is not in run.tiers."""
+    with fresh.appended(SMOKE, GIVEN):
+        for target in ("tier_mine", "results/smoke/mine/seed0/checkpoint.pt"):
+            assert "MissingRuleException" in fresh.snakemake(target, "-n").text
+
+
 def test_it_leaves_page_walks_logs_and_mlflow_runs(finished: tuple[Checkout, Answer]) -> None:
     checkout, answer = finished
     results = checkout.folder / "results/smoke"

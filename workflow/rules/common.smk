@@ -28,6 +28,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 GAZE = settings.workload == DTED  # otherwise, a user's own training
 ROOT = f"results/{settings.name}"
 TIERS, SEEDS, GIVEN = trained_tiers(settings), settings.run.seeds, list(given_tiers(settings))
+OWN = [tier for tier in settings.tiers if not settings.tiers[tier].given]  # the rest are networks of other projects
 config |= {"name": settings.name, "tiers": TIERS, "range_deg": settings.walk.range_deg}  # for captions
 DATASETS, TRAINING_SET = data_sets(settings), training_set(settings).name
 TRAINED_ON = [f"{ROOT}/data/{TRAINING_SET}.h5"] if GAZE else []  # other workloads provide their own data
@@ -42,7 +43,7 @@ if workflow.resource_settings.cores:
 
 
 wildcard_constraints:
-    tier="|".join([tier for tier in [*settings.tiers, *CONTROLS] if tier not in GIVEN]),
+    tier="|".join([*OWN, *CONTROLS]),
     seed=r"\d+",
     fold=r"/fold\d+" if FOLDS else "(?:)",
     dataset="|".join(DATASETS),
@@ -64,9 +65,7 @@ def own_config(stage, tier=None, seed="0", dataset=TRAINING_SET, fold="/fold0"):
 def file_of(stage, wildcards, folder, suffix):
     """Return the path of a stage's own configuration (folder `configs`) or log (folder `logs`)."""
     run = FOLD.format(**{"fold": ""} | wildcards) if "seed" in wildcards else ROOT
-    names = [
-        wildcards[name] for name in ("tier", "dataset") if name in wildcards and (run == ROOT or name == "dataset")
-    ]
+    names = [wildcards[key] for key in ("tier", "dataset") if key in wildcards and (key == "dataset" or run == ROOT)]
     return f"{run}/{folder}/{'_'.join([stage, *names])}.{suffix}"
 
 

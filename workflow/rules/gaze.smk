@@ -53,16 +53,11 @@ if FOLDS:
 if GIVEN:
     GIVEN_LEARNERS = learners(settings, GIVEN[0])
 
-    use rule stage as estimate with:
-        input:
-            raw=raw_data,
-            supplementary=supplementary,
-            after=splits,
+    use rule preprocess as estimate with:
         output:
             out=f"{FOLD}/codes/{{dataset}}.h5",
         wildcard_constraints:
             tier="|".join(GIVEN),
-        threads: CORES
         params:
             **stage_params("estimate"),
 
