@@ -1,12 +1,6 @@
 """The run log, with one JSON object per line, flushed immediately. It is a run's record, which MLflow only mirrors.
 
-Events, each with `time` (unix seconds) and `event`:
-    start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict), pixel_source
-    switch    switch, wanted, acted, reason ("" = active)
-    metrics   step (samples seen), values {name: number}
-    resume    step; machine (dict)
-    note      text
-    end       seconds
+docs/reference/formats.md lists the events and their fields.
 """
 
 import contextlib

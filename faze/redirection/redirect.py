@@ -1,19 +1,8 @@
 """Redirect each test person's strips to the gaze and head pose of their other strips, and measure the results.
 
 Each strip a is redirected to the angles of another strip b of that person. The table has a row per pair and variant:
-
-| variant | image |
-|---|---|
-| redirected | strip a, with gaze and head codes rotated from its own labels to the labels of b, as in training |
-| not_turned | strip a, encoded and decoded without rotation; its error is that of doing nothing |
-| real | strip b itself; its error is the estimator's own |
-
-| column | meaning |
-|---|---|
-| own_* | gaze_pitch, gaze_yaw, head_pitch, head_yaw of strip a, radians |
-| wanted_* | the same angles of strip b |
-| seen_* | the same angles, estimated from the image |
-| l1, psnr, ssim, ms_ssim | similarity to strip b; nan for strip b itself |
+docs/explanation/redirection.md defines the variants, and docs/reference/formats.md the columns. The angles are those of
+a (own), b (wanted) and the image (seen).
 
 Shapes: N pairs of one person; images of H x W pixels.
 """

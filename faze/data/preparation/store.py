@@ -1,9 +1,4 @@
-"""Write the store of eye strips, which training reads, and the list of rejects.
-
-One group per person: pixels (N, H, W, 3) uint8 RGB; labels (N, 4) float32 (gaze pitch, yaw, head pitch, yaw; rad);
-file_name (N, bytes); frame_index (N,) in the person's annotation. Each group has the attributes split, device and
-label_source; the file has dataset and pixel_source. FAZE's released code reads the pixels and labels.
-"""
+"""Write the store of eye strips, which training reads, and the list of rejects (docs/reference/formats.md)."""
 
 import contextlib
 import os

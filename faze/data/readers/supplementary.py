@@ -1,8 +1,6 @@
 """FAZE's own annotation: a supplementary HDF5 file whose head poses refer to a 14-point face model.
 
-One group per person: file_name (N, bytes), camera_parameters (N, 4: fx fy cx cy, px), distortion_parameters (N, d),
-head_pose (N, 6: rotation vector, translation in mm), 3d_gaze_target (N, 3 mm). `faze landmarks` adds the attribute
-label_source, and the array reason (N, bytes), which states why a frame has no label.
+docs/reference/formats.md describes its arrays. `faze landmarks` adds the attribute label_source and the array `reason`.
 """
 
 import functools
