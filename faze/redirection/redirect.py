@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torchmetrics.functional.image import multiscale_structural_similarity_index_measure as ms_ssim
 from torchmetrics.functional.image import structural_similarity_index_measure as ssim
 
-from faze.base.errors import UserError
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.base.progress import Progress
 from faze.config.parameters import Redirect
@@ -38,13 +37,9 @@ WINDOWS = {44: (1.5, 11), 28: (0.8, 7), 20: (0.5, 5), 12: (0.3, 3)}
 
 
 def load_networks(checkpoint: Path, estimator: Path) -> tuple[DTED, GazeHeadEstimator]:
-    """Load DT-ED and an estimator, onto a GPU if available; raise a UserError if they expect different strip sizes."""
+    """Load DT-ED and an estimator, onto a GPU if available."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dted, network = load_model(checkpoint, device), load_estimator(estimator, device)
-    if network.size != (dted.model.image_height_px, dted.model.image_width_px):
-        size = "{} x {}".format(*network.size)
-        raise UserError(f"{estimator} expects strips of {size} px, unlike {checkpoint}: rerun the rule `estimator`")
-    return dted, network
+    return load_model(checkpoint, device), load_estimator(estimator, device)
 
 
 def draw_targets(strips: int) -> NDArray[np.int64]:

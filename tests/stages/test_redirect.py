@@ -62,9 +62,3 @@ def test_every_variant_of_every_pair_is_a_row_with_what_the_estimator_sees(stage
         assert similarity.isna().all(axis=None) if variant == "real" else similarity.notna().all(axis=None)
         if variant != "real":
             np.testing.assert_allclose(found["l1"], (made - image[targets]).abs().mean((1, 2, 3)), rtol=1e-4)
-
-
-def test_an_estimator_of_another_image_size_is_refused(stage, capfd):
-    stage.estimator.size = (64, 256)
-    assert stage() == 1
-    assert "estimator.pt expects strips of 64 x 256 px" in capfd.readouterr().err
