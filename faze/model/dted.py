@@ -65,19 +65,6 @@ class DTED(nn.Module):
         self.decoder = DenseNetDecoder(model.blocks, model.decoder_channels, model.growth)
         self.apply(_initialize)
 
-    def forward(
-        self, image: Tensor, from_rotations: tuple[Tensor, Tensor], to_rotations: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """Redirect strips: show the same person with a different gaze and head pose.
-
-        Args:
-            image: (B, 3, H, W) in [-1, 1]; the values of the result are roughly in that range.
-            from_rotations: gaze and head pose in the strips, (B, 3, 3) each.
-            to_rotations: desired gaze and head pose, (B, 3, 3) each.
-        """
-        frontal = self.encode(image).turn(*from_rotations)
-        return self.decode(frontal.turn(*(R.transpose(-1, -2) for R in to_rotations)))
-
     def encode(self, image: Tensor) -> Codes:
         """Encode strips (B, 3, H, W) in [-1, 1] into normalised codes."""
         with self.autocast():

@@ -144,7 +144,8 @@ class DTEDTraining(Workload):
                 image = to_network(people.gather(some).to(device))
                 angles = people.labels[some].to(image)
                 own = [rotation_from_pitchyaw(part, torch) for part in angles.split(2, dim=1)]
-                redirected = dted(image, own, [rotation.roll(-1, 0) for rotation in own])
+                frontal = dted.encode(image).turn(*own)
+                redirected = dted.decode(frontal.turn(*(rotation.roll(-1, 0).mT for rotation in own)))
                 differences.append(float((redirected - image.roll(-1, 0)).abs().mean()))
         values = {"val/gaze_deg": sum(errors_deg) / len(errors_deg)}
         return values | ({"val/l1": sum(differences) / len(differences)} if differences else {})

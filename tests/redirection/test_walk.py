@@ -70,9 +70,9 @@ def test_each_step_is_the_strip_redirected(folder, networks):
         for step in steps.itertuples():
             angles = torch.zeros(1, 4)
             angles[0, axis + 2 * (code == "head")] = np.radians(step.asked_deg)
-            rotations = ([rotation_from_pitchyaw(part, torch) for part in these] for these in (own, angles.split(2, 1)))
             with torch.no_grad():
-                made = dted(image, *rotations)
+                front = dted.encode(image).turn(*(rotation_from_pitchyaw(part, torch) for part in own))
+                made = dted.decode(front.turn(*(rotation_from_pitchyaw(part, torch).mT for part in angles.split(2, 1))))
             assert np.abs(from_network(made)[0].numpy().astype(int) - step.picture).max() <= 1
             seen_deg = np.degrees(estimate(estimator, made))[0, axis + 2 * (code == "head")]
             assert step.seen_deg == pytest.approx(seen_deg, abs=1e-3)

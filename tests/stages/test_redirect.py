@@ -48,10 +48,12 @@ def test_every_variant_of_every_pair_is_a_row_with_what_the_estimator_sees(stage
     labels = torch.from_numpy(person.labels[chosen])
     rotations = [rotation_from_pitchyaw(angles, torch) for angles in labels.split(2, 1)]
     with torch.no_grad():
+        codes = stage.dted.encode(image)
+        turned = codes.turn(*rotations).turn(*(rotation[targets].mT for rotation in rotations))
         images = {
             "real": image[targets],
-            "not_turned": stage.dted.decode(stage.dted.encode(image)),
-            "redirected": stage.dted(image, tuple(rotations), tuple(rotation[targets] for rotation in rotations)),
+            "not_turned": stage.dted.decode(codes),
+            "redirected": stage.dted.decode(turned),
         }
     for variant, made in images.items():
         found = rows[(rows["person"] == "00007") & (rows["variant"] == variant)]
