@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from faze.config.parameters import Engine, Train
 from faze.engine import execution
-from faze.engine.graphs import build_launching
+from faze.engine.graphs import build_graph, on_stream
 from faze.engine.operators import set_operators
 from faze.engine.optim import build_updates
 from faze.engine.parallel import World, build_wrapper
 from faze.engine.precision import Precision, build_precision
-from faze.engine.step import DeviceNumbers, Step
+from faze.engine.step import DeviceNumbers, Step, launch_eagerly
 from faze.engine.switches import Switch
 
 
@@ -28,16 +28,12 @@ def build(
     train: Train,
     world: World,
 ) -> Step:
-    """Compose the step of a tier.
+    """Compose the step of a tier from its switches in `engine`.
 
-    Args:
-        make_objective: builds the module that maps a batch to named loss terms, given the precision it computes in.
-        groups: returns the parameter groups by optimiser name; a group has `params` and `lr`. With several
-            optimisers, the names of an optimiser's loss terms begin with its name and a slash.
-        batch: returns a batch on the device, for switches that depend on what the module computes.
-        engine: the switches.
-        train: contains momentum, weight_decay and clip_norm for every optimiser, like the `train` section.
-        world: this process's position among the processes that train together.
+    `make_objective` builds the module that maps a batch to named loss terms, given the precision it computes in. Its
+    parameter `groups`, by optimiser name, have `params` and `lr`. With several optimisers, the names of an optimiser's
+    loss terms begin with its name and a slash. `batch` returns a batch on the device, for switches that depend on what
+    the module computes. `train` contains momentum, weight_decay and clip_norm for every optimiser.
     """
     device = world.device
     precision = build_precision(engine, device)
@@ -58,9 +54,9 @@ def build(
     wrap, replicas, parallel_switches = build_wrapper(engine, world)
     idle = "neither DataParallel's replicas nor recompute layers can convert them" if replicas > 1 or recompute else ""
     operators = set_operators(objective, engine, precision.low, batch, idle)
-    launching = build_launching(engine, updates, replicas, device)
+    graph, graph_switch = build_graph(engine, updates, replicas, device)
     compiled = execution.set_compile(objective, engine.compile, device=device, replicas=replicas, recompute=recompute)
-    with launching.stream():
+    with on_stream(graph.stream) if graph else nullcontext():  # as DistributedDataParallel requires
         module = wrap(objective)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
     waiting = [getattr(module, "no_sync", nullcontext)] * (engine.accumulate - 1)
@@ -71,10 +67,10 @@ def build(
         part_contexts=(*waiting, nullcontext),
         replicas=replicas,
         weights=DeviceNumbers(device, next(objective.parameters()).dtype),
-        launch=launching.launch,
-        settling_steps=launching.settling_steps,
+        launch=graph or launch_eagerly,
+        settling_steps=graph.settling_steps if graph else 0,
         switches=(
             *(execution.allocator_switch(engine.allocator), *precision.switches, *operators, *execution_switches),
-            *(*optimizer_switches, compiled, *parallel_switches, parts, launching.switch),
+            *(*optimizer_switches, compiled, *parallel_switches, parts, graph_switch),
         ),
     )

@@ -6,17 +6,16 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
 
 import contextlib
-import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from faze.config.parameters import Engine
-from faze.engine.step import Clock, Launch, Step, Update, launch_eagerly, no_clock
+from faze.engine.step import Clock, Step, Update, launch_eagerly, no_clock
 from faze.engine.switches import Switch
 
 # Number of eager steps before the capture. In these, algorithms are chosen and the optimiser's state is created.
@@ -24,28 +23,19 @@ from faze.engine.switches import Switch
 WARM_UP, WARM_UP_DDP = 2, 11
 
 
-@dataclass(frozen=True)
-class Launching:
-    """How the kernels of a step are launched."""
-
-    launch: Launch
-    stream: Callable[[], contextlib.AbstractContextManager]  # DistributedDataParallel must be built inside it
-    settling_steps: int  # see Step
-    switch: Switch
-
-
-def build_launching(engine: Engine, updates: Sequence[Update], replicas: int, device: torch.device) -> Launching:
-    """Choose between eager launches and a captured graph."""
+def build_graph(
+    engine: Engine, updates: Sequence[Update], replicas: int, device: torch.device
+) -> tuple["Graph | None", Switch]:
+    """Return the launcher of a captured graph, or None for eager launches, and the report on the switch `graphs`."""
     reason = "" if device.type == "cuda" else "CUDA graphs need a CUDA device"
     reason = "DataParallel copies the model to its devices in every step" if replicas > 1 else reason
     switch = Switch.of("graphs", engine.graphs, reason)
     if not engine.graphs or reason:
-        return Launching(launch_eagerly, contextlib.nullcontext, 0, switch)
+        return None, switch
     whole = all(_is_capturable(group) for update in updates for group in update.optimizer.param_groups)
-    warm_up, stream = WARM_UP_DDP if engine.parallel == "ddp" else WARM_UP, torch.cuda.Stream(device)
+    warm_up = WARM_UP_DDP if engine.parallel == "ddp" else WARM_UP
     acted = "the whole step" if whole else "forward and backward; the optimiser runs outside the graph"
-    launch = Graph(stream, warm_up=warm_up, whole=whole)
-    return Launching(launch, functools.partial(on_stream, stream), warm_up + 1, replace(switch, acted=acted))
+    return Graph(torch.cuda.Stream(device), warm_up=warm_up, whole=whole), replace(switch, acted=acted)
 
 
 def _is_capturable(group: Mapping[str, object]) -> bool:
@@ -70,7 +60,8 @@ class Graph:
     """
 
     def __init__(self, stream: torch.cuda.Stream, *, warm_up: int, whole: bool) -> None:
-        self._stream, self._warm_up_left, self._whole = stream, warm_up, whole
+        self.stream, self._warm_up_left, self._whole = stream, warm_up, whole
+        self.settling_steps = warm_up + 1  # see Step
         self._graph: torch.cuda.CUDAGraph | None = None
         self._batch, self._weights, self._terms = {}, {}, {}
         _graphs.add(self)
@@ -78,7 +69,7 @@ class Graph:
     def drop(self) -> None:
         """Wait for the device and destroy the graph; a later step would capture a new one."""
         if self._graph is not None:
-            self._stream.synchronize()
+            self.stream.synchronize()
             self._graph.reset()
             self._graph, self._batch, self._terms = None, {}, {}
 
@@ -86,7 +77,7 @@ class Graph:
         self, step: Step, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
     ) -> dict[str, Tensor]:
         """Train on one batch; return the loss terms and `loss`."""
-        with on_stream(self._stream):
+        with on_stream(self.stream):
             if self._warm_up_left:
                 self._warm_up_left -= 1
                 return launch_eagerly(step, batch, weights, clock)
@@ -111,7 +102,7 @@ class Graph:
             for update in step.updates:
                 update.optimizer.zero_grad(set_to_none=True)
         launch = launch_eagerly if self._whole else Step.add_gradients
-        self._graph, self._terms = record(self._stream, lambda: launch(step, self._batch, weights, no_clock))
+        self._graph, self._terms = record(self.stream, lambda: launch(step, self._batch, weights, no_clock))
 
 
 def _shapes(batch: Mapping[str, Tensor]) -> dict[str, torch.Size]:

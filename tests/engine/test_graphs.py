@@ -16,7 +16,7 @@ from faze.benchmark.proof import distances
 from faze.config.parameters import Engine
 from faze.engine import graphs
 from faze.engine.parallel import World
-from faze.engine.step import Step, launch_eagerly
+from faze.engine.step import Step
 from faze.training.dted import loss_weights
 
 CPU = World(0, 1, torch.device("cpu"))
@@ -108,9 +108,8 @@ def test_bookkeeping_around_a_graph(switches, monkeypatch):
 
 def test_data_parallel_replicas_are_not_captured():
     updates = [SimpleNamespace(optimizer=torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))]
-    launching = graphs.build_launching(tier("baseline", graphs=True), updates, 2, torch.device("cuda", 0))
-    assert launching.launch is launch_eagerly and not launching.settling_steps
-    assert "DataParallel" in launching.switch.reason
+    graph, switch = graphs.build_graph(tier("baseline", graphs=True), updates, 2, torch.device("cuda", 0))
+    assert graph is None and "DataParallel" in switch.reason
 
 
 def gpu() -> World:
