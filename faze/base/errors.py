@@ -6,7 +6,3 @@ class UserError(ValueError):
 
     Commands print only this message. Any other error is a bug in faze, for which they show a traceback.
     """
-
-
-class DamagedFile(UserError):
-    """An unreadable input file, which stops the stage or excludes only the person or frame that the file describes."""

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from faze.base.errors import DamagedFile, UserError
+from faze.base.errors import UserError
 
 
 @contextlib.contextmanager
@@ -54,17 +54,11 @@ def _temporary(path: Path) -> Path:
 
 @contextlib.contextmanager
 def reading(path: Path | str, remedy: str = "recreate it or download it again") -> Iterator[None]:
-    """Convert any exception that a parser raises on an invalid file into a one-sentence DamagedFile error."""
+    """Convert any exception that a parser raises on an invalid file into a one-sentence UserError."""
     try:
         yield
     except (UserError, MemoryError):
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
-        raise DamagedFile(f"{path}: cannot be read ({reason}): {remedy}") from error
-
-
-def read_text(path: Path | str) -> str:
-    """Read a text file, with or without the byte order mark that some editors add."""
-    with reading(path, "save it as UTF-8"):
-        return Path(path).read_text(encoding="utf-8-sig")
+        raise UserError(f"{path}: cannot be read ({reason}): {remedy}") from error

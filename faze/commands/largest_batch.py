@@ -9,6 +9,7 @@ DT-ED, a sample is a pair, and all pairs form one chunk. Gradient accumulation i
 """
 
 import multiprocessing
+import re
 import resource
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +20,6 @@ from faze.base.errors import UserError
 from faze.base.machine import machine_lock
 from faze.benchmark.tier_process import MemoryPeak, status_bytes
 from faze.commands.profile import tier_config
-from faze.engine.machine import lacks_memory
 from faze.engine.parallel import end_with_parent, join, pick_device
 from faze.training.train import build, load_workload
 
@@ -74,8 +74,8 @@ def measure_peak(tier: str, files: list[Path], memory_gib: float | None, threads
             training = build(workload, engine, world, seed=0)
             for batch in training.feed(range(training.step.settling_steps + STEPS)):
                 training.take(batch, workload.samples)
-        except Exception as error:  # some are converted to UserError
-            if not lacks_memory(error):
+        except Exception as error:  # torch's allocators raise RuntimeError, and some errors are converted to UserError
+            if not isinstance(error, MemoryError) and not re.search("out of memory|can't allocate memory", str(error)):
                 raise
             return None
         return peak.read()["peak_gib"]

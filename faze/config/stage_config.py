@@ -107,25 +107,21 @@ def controls(config: Config) -> list[str]:
     return list(config.run.controls) if len(trained_tiers(config)) > 1 else []
 
 
-def base_of(config: Config, tier: str) -> str | None:
-    """Return the tier that a tier builds on: its `on`, else the previous tier in the list, else the first tier."""
-    first, tiers = next(iter(config.tiers)), listed(config)
-    if tier == first:
-        return None
-    before = tiers[tiers.index(tier) - 1] if tier in tiers[1:] else first
-    return config.tiers[tier].on or before
-
-
 def resolve_tier(config: Config, tier: str) -> Engine:
-    """Return all switches of a tier, including switches inherited from the tiers that it builds on."""
-    switches, chain = {}, tier
-    while chain is not None:
-        own = config.tiers[chain].model_dump(exclude={"on", "train", "given"}, exclude_none=True)
+    """Return all switches of a tier, including switches inherited from the tiers that it builds on.
+
+    A tier builds on its `on` or, by default, on the previous tier in the list; a tier that is not listed, on the first.
+    """
+    first, tiers, switches = next(iter(config.tiers)), listed(config), {}
+    while True:
+        own = config.tiers[tier].model_dump(exclude={"on", "train", "given"}, exclude_none=True)
         if "optimizer" in own:  # the options of the base belong to its optimiser
             own.setdefault("optimizer_options", {})
         switches = own | switches
-        chain = base_of(config, chain)
-    return Engine(**switches)
+        if tier == first:
+            return Engine(**switches)
+        before = tiers[tiers.index(tier) - 1] if tier in tiers[1:] else first
+        tier = config.tiers[tier].on or before
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

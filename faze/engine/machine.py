@@ -35,12 +35,6 @@ def describe() -> dict[str, str]:
     return facts | {package: _version(package) for package in PACKAGES}
 
 
-def lacks_memory(error: Exception) -> bool:
-    """Return whether an error was raised because memory could not be allocated."""
-    words = "out of memory", "can't allocate memory"  # torch's allocators for GPUs and for CPUs
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
-
-
 def check_torch() -> None:
     """Raise UserError if the switches have not been tested with the installed version of torch."""
     if not (2, 11) <= tuple(map(int, torch.__version__.split(".")[:2])) <= (2, 13):

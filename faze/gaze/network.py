@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -38,16 +38,6 @@ from faze.weights import network_path
 Number = Literal["pitch", "-pitch", "yaw", "-yaw", "x", "-x", "y", "-y", "z", "-z"]
 PerColor = Annotated[tuple[float, float, float], Field(strict=False)]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
-
-
-class Network(Protocol):
-    """A trained network that estimates gaze from the patch that a virtual camera sees."""
-
-    camera: NormalizedCamera
-    hash: str  # networks with equal hashes compute equal codes and estimates
-
-    def __call__(self, patches: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Return codes (n, F) and vectors from the target to the eye (n, 3) for RGB patches (n, H, W, 3)."""
 
 
 class Interface(Section):
@@ -97,10 +87,10 @@ class DTEDNetwork:
 
     dted: DTED
     camera: NormalizedCamera
-    hash: str
+    hash: str  # networks with equal hashes compute equal codes and estimates
 
     def __call__(self, patches: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """See `Network`."""
+        """Return codes (n, F) and vectors from the target to the eye (n, 3) for RGB patches (n, H, W, 3)."""
         size = self.dted.model.image_height_px, self.dted.model.image_width_px
         with torch.inference_mode():
             codes = self.dted.encode(to_network(shrink(torch.from_numpy(patches), *size)))
@@ -123,7 +113,7 @@ class OtherNetwork:
         return self.interface.camera
 
     def __call__(self, patches: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """See `Network`."""
+        """Return empty codes (n, 0) and vectors (n, 3), like `DTEDNetwork`."""
         with named(self.name), torch.inference_mode():
             values = torch.as_tensor(self.run(self.interface.images(patches).to(self.device))).cpu().numpy()
         expected = (len(patches), len(self.interface.output))
@@ -132,6 +122,7 @@ class OtherNetwork:
         return np.empty((len(patches), 0), np.float32), self.interface.vectors(values)
 
 
+Network = DTEDNetwork | OtherNetwork
 Loaded = tuple[nn.Module, Callable[[Tensor], Any], Interface]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faze.base.errors import UserError
-from faze.base.files import read_text, whole_file, whole_folder
+from faze.base.files import reading, whole_file, whole_folder
 
 WRITE = """
 import sys, time
@@ -85,10 +85,6 @@ def test_a_file_of_a_stranger_is_refused_in_one_sentence(content: bytes | None, 
     path = tmp_path / "manifest.csv"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"manifest.csv: cannot be read \(.*{words}.*\): save it as UTF-8"):
-        read_text(path)
-
-
-def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes("\ufeffä".encode())
-    assert read_text(tmp_path / "a.csv") == "ä"
+    sentence = rf"manifest.csv: cannot be read \(.*{words}.*\): save it as UTF-8"
+    with pytest.raises(UserError, match=sentence), reading(path, "save it as UTF-8"):
+        path.read_text(encoding="utf-8")

@@ -59,7 +59,7 @@ def read_store(folder: Path) -> dict[str, dict[str, NDArray]]:
 )
 def test_gazecapture_and_its_strips_keep_their_splits(tmp_path: Path, listed: dict | None, splits: list[str]) -> None:
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
-    (tmp_path / "splits.json").write_text(json.dumps(listed))
+    (tmp_path / "splits.json").write_text(json.dumps(listed), encoding="utf-8-sig")  # some editors add a mark
     entry = {"splits": str(tmp_path / "splits.json")} if listed else {}
     assert run(tmp_path, "phone", 2, entry=entry) == 0 and rejects(tmp_path) == []
     found = read_store(tmp_path)

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
-from faze.base.files import read_text, reading
+from faze.base.files import reading
 from faze.config.validation import SPLITS as WORDS
 from faze.data.strips import SPLITS
 
@@ -19,7 +20,7 @@ def split_rule(splits: str) -> SplitRule:
     if splits in WORDS:
         return lambda person, stated: "test"
     with reading(splits, 'write {"train": [people], "val": [people], "test": [people]} as JSON, with each person once'):
-        content = json.loads(read_text(splits))
+        content = json.loads(Path(splits).read_text(encoding="utf-8-sig"))
         listed = {str(person): split for split in content for person in content[split]}
         if not set(content) <= set(SPLITS) or len(listed) < sum(map(len, content.values())):
             raise ValueError("a person is listed twice, or a split is unknown")
