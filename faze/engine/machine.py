@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from faze.base.code_hash import ROOT
-from faze.base.errors import UserError
 from faze.base.machine import memory_bytes, recorded_variables, usable_cores
 
 PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
@@ -33,12 +32,6 @@ def describe() -> dict[str, str]:
         versions = {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
         facts |= {"gpus": ", ".join(names)} | versions
     return facts | {package: _version(package) for package in PACKAGES}
-
-
-def check_torch() -> None:
-    """Raise UserError if the switches have not been tested with the installed version of torch."""
-    if not (2, 11) <= tuple(map(int, torch.__version__.split(".")[:2])) <= (2, 13):
-        raise UserError(f"torch {torch.__version__}: switches are tested only with 2.11 to 2.13; install one of these")
 
 
 def commit() -> str:

@@ -46,7 +46,6 @@ def main(
         proofs: TIER.json of each tier, from the prove stage
         tier, roofline: what this process measures, if a benchmark started it: a tier, or the roofline in number formats
     """
-    machine.check_torch()
     if tier:
         end_with_parent()
     if roofline:

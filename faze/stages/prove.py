@@ -11,14 +11,12 @@ from faze.base.machine import machine_lock
 from faze.benchmark.proof import prove_tier, sketch_first_steps, take_steps
 from faze.config.parameters import DTED
 from faze.config.stage_config import Resolved
-from faze.engine.machine import check_torch
 from faze.engine.parallel import World, join, launch, pick_device
 from faze.training.check import describe, load_class, named
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path) -> None:
     """Write a tier's proof; for the baseline, check the workload and sketch its steps. Only DT-ED needs `data`."""
-    check_torch()
     proof = {"number": 0.0, "formats": []}
     with machine_lock(exclusive=False):
         if config.engine != config.baseline:

@@ -9,14 +9,12 @@ from pathlib import Path
 
 from faze.base.machine import machine_lock
 from faze.config.stage_config import Resolved
-from faze.engine.machine import check_torch
 from faze.engine.parallel import join, launch
 from faze.training.train import train
 
 
 def main(*, config: Resolved, data: Path | None = None, out: Path, run_log: Path) -> None:
     """Train, or resume a training run; only DT-ED needs `data`."""
-    check_torch()
     with machine_lock(exclusive=False):
         if launch(config.engine, ["train", *sys.argv[2:]]):
             return
