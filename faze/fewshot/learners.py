@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class PersonalEstimator:
     error_deg: float | None = None  # mean after calibration; None without a query
     unadapted_deg: float | None = None  # mean before calibration
     checkpoint: str = ""  # hash of the network that computed the codes (CodeStore.checkpoint); "" if unknown
+    setup: dict[str, Any] = field(default_factory=dict)  # network, date; from the page also camera, hfov_deg, screen
 
     def gaze(self, seen: Seen) -> NDArray[np.float64]:
         """Estimate calibrated gaze directions as unit vectors (n, 3)."""

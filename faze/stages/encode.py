@@ -1,6 +1,7 @@
 """Encode the strips in each store, and write their codes, the trained gaze head and its estimates."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +31,17 @@ def main(*, config: Resolved, checkpoint: Path, data: list[Path], threads: int, 
     for path, written in zip(data, out, strict=True):
         store = read_store(path, config.fold)
         with exact(dted):
-            codes = encode_people(dted, open_people(store, size), config.encode.batch)
+            codes = encode_people(partial(encode_strips, dted), open_people(store, size), config.encode.batch)
             write_codes(written, store.dataset, codes, head, store.pixel_source, network_hash(dted))
 
 
-def encode_people(dted: DTED, people: People, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
+def encode_people(
+    encode: Callable[[torch.Tensor], dict[str, NDArray]], people: People, batch: int
+) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
     """Encode every person; yield the person's name, split and a dict of arrays, named as in the code store."""
     progress, done = Progress("encode", sum(people.counts), "strips"), 0
     for person, indices in zip(people.persons, people.person_indices(), strict=True):
-        parts = [encode_strips(dted, people.gather(some)) for some in indices.split(batch)]
+        parts = [encode(people.gather(some)) for some in indices.split(batch)]
         done += len(indices)
         progress(done)
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -26,6 +26,7 @@ from faze.gaze.cross_validation import SPANS, check
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.recording import Recording, read_recording
 from faze.model.weights import save_weights
+from faze.tracking import MlflowClient
 from faze.weights import FOLDER
 
 POSE_OF_HEAD = np.array([0.1, -0.2, 0.05, 5.0, -10.0, 400.0])
@@ -155,13 +156,22 @@ def test_a_calibration_is_saved_only_if_it_is_good(name: str, count: int, run, c
     found = load_personal_estimator(Path("me.pt"), plain.network.hash)
     assert f"  calibrated: {found.error_deg:.2f} degrees\n" in told and found.query_entries == count
     assert found.support == list(range(count)) and found.error_deg < found.unadapted_deg
+    [logged] = MlflowClient(f"sqlite:///{Path('results/mlflow.db').absolute()}").search_runs(["1"])
+    assert logged.info.run_name == "calibration-anna" and logged.data.params["shots"] == str(count)
+    assert logged.data.metrics["error/held_out_deg"] == found.error_deg
 
 
 def test_what_cannot_be_calibrated_is_one_sentence(run, capsys) -> None:
     own = ("--manifest", "posed.csv", "--model", "dted.pt")
     Path("dark.csv").write_text("image,person,hfov_deg,target_x_mm,target_y_mm,target_z_mm\n3.png,anna,60,0,90,0\n")
     cases = {
-        (): "pass either --manifest, or --codes and --shots",
+        (
+            *own[:2],
+            "--shots",
+            4,
+            "--learner-file",
+            FOLDER / "maml.pt",
+        ): "--shots 4: maml was trained for k = 1, 3, 5, 9",
         (*own, "--person", "ben"): "posed.csv: choose one of its people with --person: anna",
         (*own, "--learner-file", FOLDER / "bayes.pt"): "bayes.pt: bayes was trained for another network",
         ("--manifest", "dark.csv"): "no frame of anna can be used; the first rejected frame is 3.png: no face found",

@@ -1,10 +1,14 @@
 """The tutorials' commands, run as printed on the pages, in a copy of the finished smoke ablation."""
 
 import csv
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import cv2
@@ -15,10 +19,11 @@ import pytest
 from checkout import ROOT, Answer, Checkout, environment
 
 from faze.config.validation import read_config
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, gaze_origins_mm
-from faze.data.readers.screen import read_screen
 from faze.data.synthetic.layouts import supplementary
-from faze.data.synthetic.people import Role, render_frames, sample_frames
+from faze.data.synthetic.people import Role, sample_frames
+from faze.data.synthetic.render import Renderer
+from faze.data.synthetic.setting import Screen
+from faze.gaze.calibration_page import DOTS
 from faze.gaze.sources import frames_of, sources_of
 
 pytestmark = pytest.mark.workflow
@@ -51,14 +56,10 @@ def do(kind: str, block: str, folder: Path) -> str | None:
         return None
     command = ["git", "apply", "-"] if kind == "diff" else ["bash", "-euo", "pipefail"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        command,
-        input=block,
-        cwd=folder,
-        env=environment() | {"PATH": path, "PYTHONPATH": f"{folder}:{ROOT}"},
-        capture_output=True,
-        text=True,
-    )
+    env = environment() | {"PATH": path, "PYTHONPATH": f"{folder}:{ROOT}"}
+    if block.startswith("faze calibrate --out"):
+        return look_at_letters(block.split(), folder, env)
+    done = subprocess.run(command, input=block, cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{block}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return None if kind == "diff" else done.stdout + done.stderr
 
@@ -81,32 +82,52 @@ def test_own_data(folder: Path) -> None:
     assert len(rows) == 1 and rows[0].startswith("p00,")
 
 
-def write_own_video(folder: Path) -> None:
-    """Write a video and nine labelled images of a rendered person, and a MediaPipe that knows their landmarks."""
-    synthetic = read_config().synthetic.model_copy(update={"frames_per_person": 15})
-    role = Role("mpiifacegaze", "test", 1)
-    frames = sample_frames(role, synthetic)
-    images = [image[:, :, ::-1] for image in render_frames(frames, synthetic.seed)]
-    known, shares = supplementary(frames), {}
+def look_at_letters(command: list[str], folder: Path, env: dict[str, str]) -> str:
+    """Do what the page of `faze calibrate` does in the browser, with the images me/DOT.jpg; return its report."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as server:
+        link = server.stdout.readline().split()[1]
+        browser.open(link)
+
+        def post(path: str, kind: str, content: bytes) -> dict[str, str]:
+            address = urllib.parse.urljoin(link, path)
+            return json.load(browser.open(urllib.request.Request(address, content, {"Content-Type": kind})))
+
+        setup = {"width_px": 1920, "height_px": 1080, "pixel_mm": 0.18, "hfov_deg": 70, "camera": "webcam", "tab": "1"}
+        post("start", "application/json", json.dumps(setup).encode())
+        for dot in range(len(DOTS)):
+            assert post(f"add?dot={dot}&tab=1", "image/jpeg", (folder / f"me/{dot}.jpg").read_bytes()) == {}
+        report = post("finish", "application/json", b"null")["report"]
+        server.send_signal(signal.SIGINT)
+    return report
+
+
+def write_own_video(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Write a video and images of a rendered person who looks at dots, and a MediaPipe that knows their landmarks."""
+    patch.setattr(Screen, "sample_targets", lambda self, rng, count: np.resize(DOTS * self.size_units, (count, 2)))
+    synthetic = read_config().synthetic.model_copy(update={"frames_per_person": 500})
+    frames = sample_frames(Role("mpiifacegaze", "test", 1), synthetic)
+    [screen], units = frames.setting.screens, frames.scene.target_units
+    rows = [np.flatnonzero((units == dot * screen.size_units).all(axis=1))[0] for dot in DOTS]
+    known, renderer, shares = supplementary(frames), Renderer(frames, synthetic.seed), {}
+    images = [np.ascontiguousarray(renderer.render(row)[:, :, ::-1]) for row in rows]
     height, width = images[0].shape[:2]
     writer = cv2.VideoWriter(str(folder / "me.mp4"), cv2.VideoWriter_fourcc(*"mp4v"), 25.0, (width, height))
-    for image in images[:6]:
-        writer.write(np.ascontiguousarray(image))
-    writer.release()
     (folder / "me").mkdir()
     (folder / "me/screen.yaml").write_text(
         "width_mm: 345\nheight_mm: 194\nwidth_px: 1920\nheight_px: 1080\ntop_left_mm: [172.5, 10, 0]\n"
     )
-    screen, lines = read_screen(folder / "me/screen.yaml"), ["image,person,hfov_deg,target_x_px,target_y_px"]
-    for row in range(6, 15):
-        cv2.imwrite(str(folder / f"me/{row}.png"), images[row])
-        pose, target = known["head_pose"][row], known["3d_gaze_target"][row]
-        origin = gaze_origins_mm(pose[None, :3], pose[None, 3:], INNER_EYE_CORNERS_14_MM[None])[0]
-        x, y = screen.hit(origin, target - origin)
-        lines.append(f"{row}.png,me,70,{x:.1f},{y:.1f}")
-    (folder / "me/frames.csv").write_text("\n".join(lines) + "\n")
+    lines = ["image,person,hfov_deg,target_x_px,target_y_px"]
+    for dot, image in enumerate(images):
+        cv2.imwrite(str(folder / f"me/{dot}.jpg"), image)
+        lines.append("{}.jpg,me,70,{:.1f},{:.1f}".format(dot, *DOTS[dot] * [1920, 1080]))
+        if dot < 6:
+            writer.write(image)
+    writer.release()
+    (folder / "me/frames.csv").write_text("\n".join(lines[:10]) + "\n")
     decoded = [frame.image for frame in frames_of(sources_of([folder / "me.mp4"]))]
-    for row, image in enumerate([*decoded, *images[6:]]):
+    stored = [cv2.imread(str(folder / f"me/{dot}.jpg")) for dot in range(len(DOTS))]
+    for row, image in zip(rows[:6] + rows, decoded + stored, strict=True):
         fx, fy, cx, cy = known["camera_parameters"][row]
         lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), known["distortion_parameters"][row]
         points = fake_mediapipe.project(known["head_pose"][row], *lens)
@@ -115,12 +136,14 @@ def write_own_video(folder: Path) -> None:
     (folder / "face_landmarker.task").touch()
 
 
-def test_own_video(tmp_path: Path) -> None:
-    write_own_video(tmp_path)
-    found, head, calibrated, last = follow("own-video.md", tmp_path)
+def test_own_video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_own_video(tmp_path, monkeypatch)
+    found, head, page, calibrated, last = follow("own-video.md", tmp_path)
     assert "gaze.csv: 6 frames, 6 with a gaze" in found and "6 frames, 6 with a gaze" in last
     assert head.splitlines()[0] == "frame,timestamp,face_id,success,reason,gaze_pitch_deg,gaze_yaw_deg"
-    assert "9 of 9 frames can be used" in calibrated and "bayes on 9 samples: 6.png" in calibrated
+    before, after = re.search(r"Error on 4 points: (\S+)° .* without and (\S+)°", page).groups()
+    assert float(after) < float(before)
+    assert "9 of 9 frames can be used" in calibrated and "bayes on 9 samples: 0.jpg" in calibrated
     _, constant, after, difference = re.findall(r"^  .*: (\S+) degrees", calibrated, re.MULTILINE)
     assert float(after) < float(constant) and difference.startswith("−")
     with (tmp_path / "calibrated.csv").open() as file:
