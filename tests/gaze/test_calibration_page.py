@@ -19,6 +19,7 @@ from faze.data.readers.camera import assumed_camera
 from faze.data.readers.screen import Screen, read_screen
 from faze.fewshot.interface import Learned
 from faze.fewshot.learners import load_personal_estimator, save_fields
+from faze.gaze import screen_fit
 from faze.gaze.calibration_page import DOTS, Session, create_app
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.screen_fit import DEVIATION, MEAN, NOISE_DEG, fit_screen, place
@@ -146,15 +147,30 @@ def test_a_useless_calibration_is_not_saved(fault: str, client: FlaskClient, tmp
     assert fault in calibrate(client, WRONG[fault])["problem"] and not (tmp_path / "me.pt").exists()
 
 
+def fit(truth: NDArray, person: NDArray, noise_deg: NDArray | float) -> NDArray:
+    """Fit faces that look at all dots; return the values and deviations (6, 2)."""
+    label_deg = labels_deg(truth, POSE * [1, 1, 1, 1, 1, np.exp(truth[5])])
+    seen = vector_from_pitchyaw(np.radians(person[:2] + person[2:] * label_deg + noise_deg))
+    looks = [SimpleNamespace(gaze_hat=one[None]) for one in seen]
+    looking = [SimpleNamespace(origin_mm=POSE[3:], head_pose=POSE, seen=look) for look in looks]
+    return np.array([*fit_screen(looking, DOTS * SIZE_PX, SIZE_PX, PIXEL_MM).values()])
+
+
 def test_the_fit_states_its_uncertainty() -> None:
     """Screens, cameras and people are drawn from the priors."""
-    rng, deviations = np.random.default_rng(0), []
+    rng, off = np.random.default_rng(0), []
     for _ in range(40):
-        truth, offset, slope = np.split(rng.normal(MEAN, DEVIATION), [6, 8])
-        label_deg = labels_deg(truth, POSE * [1, 1, 1, 1, 1, np.exp(truth[5])])
-        seen_deg = offset + slope * label_deg + rng.normal(0, NOISE_DEG, label_deg.shape)
-        seen = [SimpleNamespace(gaze_hat=vector_from_pitchyaw(np.radians(one))[None]) for one in seen_deg]
-        looking = [SimpleNamespace(origin_mm=POSE[3:], head_pose=POSE, seen=one) for one in seen]
-        fitted = fit_screen(looking, DOTS * SIZE_PX, SIZE_PX, PIXEL_MM).values()
-        deviations += [(value - true) / deviation for (value, deviation), true in zip(fitted, truth, strict=True)]
-    assert 0.9 < np.std(deviations) < 1.1
+        truth, person = np.split(rng.normal(MEAN, DEVIATION), [6])
+        values, deviations = fit(truth, person, rng.normal(0, NOISE_DEG, DOTS.shape)).T
+        off.append((values - truth) / deviations)
+    assert 0.9 < np.std(off) < 1.1
+
+
+def test_exact_looks_determine_the_screen_and_the_focal_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen_fit, "DEVIATION", np.array([30.0, 30, 30, 9, 9, 0.3, 1e-6, 1e-6, 1e-6, 1e-6]))
+    monkeypatch.setattr(screen_fit, "NOISE_DEG", 1e-4)
+    truth = np.array([12.0, 4, -6, 5, -3, 0.12])
+    np.testing.assert_allclose(fit(truth, MEAN[6:], 0)[:, 0], truth, rtol=0.02)
+    # Seen by the person, the camera is to the right of the upper edge's middle, which therefore is at positive x.
+    middle_mm = Screen.of(place([12, 4, 0, 0, 0, 0], SIZE_PX, PIXEL_MM)).to_mm(np.array([[640, 0]]))
+    np.testing.assert_allclose(middle_mm, [[12, 4, 0]])
