@@ -39,7 +39,7 @@ from faze.fewshot.learners import (
     load_personal_estimator,
     save_fields,
 )
-from faze.gaze.calibration_page import SHOTS, Session, serve
+from faze.gaze.calibration_page import SHOTS, Sitting, serve
 from faze.gaze.cross_validation import CALIBRATED, SPANS, check
 from faze.gaze.estimator import LANDMARKER, GazeEstimator
 from faze.gaze.recording import Recording, read_recording
@@ -85,10 +85,10 @@ def main(
         estimator = stack.enter_context(GazeEstimator.load(model, landmarker))
         check_learner(learned, learner_file, estimator.network.hash, SHOTS)
         detect_two = stack.enter_context(open_faces(landmarker, 2))
-        session = Session(estimator, detect_two, learned, str(model), folder, out, save)
+        sitting = Sitting(estimator, detect_two, learned, str(model), folder, out, save)
         if out.exists():
-            session.use(load_personal_estimator(out, estimator.network.hash))
-        serve(session)
+            sitting.use(load_personal_estimator(out, estimator.network.hash))
+        serve(sitting)
 
 
 def record(path: Path, model: Path, landmarker: Path, name: str | None) -> tuple[Recording, str]:

@@ -44,7 +44,7 @@ LEAST_LIGHT = 40  # mean level of the strip or, without a face, of the image
 
 
 @dataclass(eq=False)
-class Session:
+class Sitting:
     """A person in front of a camera."""
 
     estimator: GazeEstimator
@@ -167,7 +167,7 @@ def describe_fit(fit: dict[str, Any]) -> str:
     return f"Fitted, but mostly as assumed: {camera}, screen tilted by {tilt}° and turned by {turn}°."
 
 
-def create_app(session: Session, token: str) -> Flask:
+def create_app(sitting: Sitting, token: str) -> Flask:
     """Return the server's application, whose page opens once for the token."""
     app, lock = Flask(__name__), threading.Lock()  # the networks can be used by only one thread at a time
     cookie, unused = secrets.token_urlsafe(), {token}
@@ -197,22 +197,22 @@ def create_app(session: Session, token: str) -> Flask:
 
     @app.get("/calibration")
     def calibration() -> dict[str, Any]:
-        person = session.estimator.person
+        person = sitting.estimator.person
         return person.setup | {"error_deg": person.error_deg} if person else {}
 
     @app.post("/<any(look, start, add, finish, validate):method>")
     def call(method: str) -> dict[str, Any]:
         with lock:
             body = request.json if request.is_json else request.data
-            return getattr(session, method)(body, **request.args) or {}
+            return getattr(sitting, method)(body, **request.args) or {}
 
     return app
 
 
-def serve(session: Session) -> None:
+def serve(sitting: Sitting) -> None:
     """Serve the page until Ctrl-C."""
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # no line for each image
     token = secrets.token_urlsafe()
-    server = make_server("127.0.0.1", 0, create_app(session, token), threaded=True)
+    server = make_server("127.0.0.1", 0, create_app(sitting, token), threaded=True)
     print(f"open http://127.0.0.1:{server.server_port}/?token={token}\nPress Ctrl-C to stop.", flush=True)
     server.serve_forever()

@@ -41,7 +41,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 
 class Interface(Section):
-    """What a network of another project expects and returns.
+    """The input and output of a network of another project.
 
     Its input is (n, 3, H, W), float32, and its output a tensor (n, 2) or (n, 3). Pitch is up, and yaw is to the left in
     the image; x, y and z are the direction in the virtual camera's frame (right, down, away).

@@ -20,7 +20,7 @@ from faze.data.readers.screen import Screen, read_screen
 from faze.fewshot.interface import Learned
 from faze.fewshot.learners import load_personal_estimator, save_fields
 from faze.gaze import screen_fit
-from faze.gaze.calibration_page import DOTS, Session, create_app
+from faze.gaze.calibration_page import DOTS, Sitting, create_app
 from faze.gaze.estimator import GazeEstimator
 from faze.gaze.screen_fit import DEVIATION, MEAN, NOISE_DEG, fit_screen, place
 
@@ -60,15 +60,15 @@ def faces(image: NDArray[np.uint8], most: int = 2) -> list[NDArray]:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
+def sitting(tmp_path: Path) -> Sitting:
     estimator = GazeEstimator(DotNetwork(), lambda image: faces(image, most=1))
     learned = Learned("offset", [], {})
-    return Session(estimator, faces, learned, "dots.pt", tmp_path, tmp_path / "me.pt", save_fields)
+    return Sitting(estimator, faces, learned, "dots.pt", tmp_path, tmp_path / "me.pt", save_fields)
 
 
 @pytest.fixture
-def client(session: Session) -> FlaskClient:
-    found = create_app(session, "once").test_client()
+def client(sitting: Sitting) -> FlaskClient:
+    found = create_app(sitting, "once").test_client()
     assert found.get("/?token=once").status_code == 200
     return found
 
@@ -80,8 +80,8 @@ def calibrate(client: FlaskClient, look_at: Callable[[int], int] = lambda dot: d
     return client.post("/finish", json=None).json
 
 
-def test_the_link_works_once(session: Session) -> None:
-    app = create_app(session, "once")
+def test_the_link_works_once(sitting: Sitting) -> None:
+    app = create_app(sitting, "once")
     for query in ("", "?token=twice"):
         assert app.test_client().get(f"/{query}").status_code == 403
     first = app.test_client()
@@ -90,7 +90,7 @@ def test_the_link_works_once(session: Session) -> None:
     assert first.get("/").status_code == 200  # reloaded
 
 
-def test_thirteen_dots_become_a_calibration(client: FlaskClient, session: Session, tmp_path: Path) -> None:
+def test_thirteen_dots_become_a_calibration(client: FlaskClient, sitting: Sitting, tmp_path: Path) -> None:
     assert client.get("/calibration").json == {}
     found = calibrate(client)
     saved = load_personal_estimator(tmp_path / "me.pt", "dots")
@@ -112,7 +112,7 @@ def test_thirteen_dots_become_a_calibration(client: FlaskClient, session: Sessio
     )
     off_px = np.hypot(face["calibrated_x_px"] - 320, face["calibrated_y_px"] - 200)
     assert off_px * PIXEL_MM / 10 == pytest.approx(face["calibrated_error_cm"], abs=0.02)
-    later = Session(*list(vars(session).values())[:7])  # on another day
+    later = Sitting(*list(vars(sitting).values())[:7])  # on another day
     later.use(saved)
     assert later.look(picture(9), x=320, y=200) == face
 
